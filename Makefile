@@ -59,7 +59,7 @@ define make_venv
 	@sh engine/install.sh $(BIN)/pip
 endef
 
-$(GENERATED): pyproject.toml protos/generate.py $(shell find protos -name '*.proto')
+$(GENERATED): pyproject.toml protos/generate.py route_pipeline/spark_autoload.py $(shell find protos -name '*.proto')
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@touch $@
 

@@ -21,8 +21,8 @@ import pyarrow.csv
 from pyspark.sql import DataFrame, SparkSession
 
 import route_pipeline
+from route_pipeline.flat import flat
 from route_pipeline.schemas import BOOLEAN, CHANGE_COLUMNS, INTEGER, LONG, TIMESTAMP, Column
-from route_pipeline.source.flat import flat
 
 TYPES = {INTEGER: "integer", LONG: "bigint", BOOLEAN: "boolean", TIMESTAMP: "timestamptz"}
 """Types of columns; all others are text."""

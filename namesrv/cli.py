@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,14 +18,14 @@ from groundwork.event_loops import make_observable
 from groundwork.health_check import check_health
 from groundwork.json_lines import take_stderr
 from groundwork.logs import configure_logs
-from groundwork.printable import how_to_install, printable
+from groundwork.printable import printable
 from groundwork.program import stop_event, use_all_descriptors
 from groundwork.settings_cli import add_command, exit_with
 from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.settings import NamesrvSettings
 
-# The command line: ``namesrv serve``, ``healthcheck``, ``console`` and ``console-user``.
+# The command line: ``namesrv serve`` and ``namesrv healthcheck``.
 
 PROGRAM = "namesrv"
 
@@ -44,7 +42,7 @@ def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     dump_stacks_on_signal()
     use_all_descriptors()
-    # Most of the time of a start, and libraries that the console and the health check do without.
+    # Most of the time of a start, and libraries that the health check does without.
     from namesrv.server.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415
 
     async def serve_until_signal() -> None:
@@ -100,33 +98,6 @@ def healthcheck(
     if problem is not None:
         typer.echo(printable(problem), err=True)
         raise typer.Exit(1)
-
-
-@app.command(
-    help="Serve a web page that shows what name servers hold, live.",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-)
-def console(context: typer.Context) -> None:
-    """Runs the console, which is a separate part: it is imported only for this command."""
-    try:
-        program = importlib.import_module("namesrv_console.cli")
-    except ModuleNotFoundError as error:
-        exit_with(PROGRAM, f"the console needs {error.name}; {how_to_install('console')}")
-    program.main(context.args)
-
-
-@app.command("console-user")
-def console_user(
-    name: Annotated[str, typer.Argument(help="Name, as the journal is to have it.")],
-    role: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
-) -> None:
-    """Ask for a password, and print the lines of the console's users file for a person."""
-    people = importlib.import_module("namesrv_console.log_in.people")
-    password = typer.prompt("Password", hide_input=True, confirmation_prompt=sys.stdin.isatty(), err=True)
-    try:
-        typer.echo(people.user_line(name, role, password))
-    except ValueError as error:
-        exit_with(PROGRAM, str(error))
 
 
 add_command(app, "serve", NamesrvSettings, serve)

@@ -1,7 +1,7 @@
-"""The command line for operators of a fleet: to read it, diagnose it and change it.
+"""The command line for operators of a fleet: to read it, diagnose it and change it; and its web page, ``console``.
 
-A plain gRPC client that keeps nothing; imports the groundwork only. Rooms, each importing only those after it: ``cli``,
-``commands``, ``session`` (one run of a command), ``fleet``. Begin reading in ``cli``.
+A plain gRPC client that keeps nothing; imports the groundwork only. Begin reading in ``cli``, then ``session``, one run
+of a command.
 """
 
 import os

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from groundwork.command_line import version_option
-from nsctl.commands import backup, diagnose, read, write
-from nsctl.commands.agent import state as agent
-from nsctl.commands.agent import topics as agent_topics
+from groundwork.json_lines import tell
+from groundwork.printable import how_to_install
+from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
-from nsctl.commands.compare import compare_rocketmq
-from nsctl.commands.diff import diff
-from nsctl.commands.doctor.command import doctor
-from nsctl.session import PROGRAM, Agent, Agents, add_command
+from nsctl.commands.compare import compare_rocketmq, diff
+from nsctl.commands.doctor import doctor
+from nsctl.session import PROGRAM, USAGE, Agent, Agents, add_command
 
 app = typer.Typer(
     help="See, understand and change what name servers hold.",
@@ -43,51 +44,87 @@ def _program(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> No
 
 
 _SHOWS: dict[str, Callable[..., None]] = {
-    "status": read.status,
-    "cluster": read.cluster,
+    "status": show.status,
+    "cluster": show.cluster,
     "brokers": brokers,
     "broker": broker,
-    "topics": read.topics,
-    "route": read.route,
-    "watchers": read.watchers,
-    "explain": diagnose.explain,
-    "history": diagnose.history,
+    "topics": show.topics,
+    "route": show.route,
+    "watchers": show.watchers,
+    "explain": history.explain,
+    "history": history.history,
     "diff": diff,
     "doctor": doctor,
     "compare-rocketmq": compare_rocketmq,
-    "intents": write.intents,
+    "intents": change.intents,
 }
 _ACTS: dict[str, Callable[..., None]] = {
-    "drain": write.drain,
-    "restore": write.restore,
-    "delete-topic": write.delete_topic,
-    "release-topic": write.release_topic,
-    "watch": read.watch,  # goes on by itself
+    "drain": change.drain,
+    "restore": change.restore,
+    "delete-topic": change.delete_topic,
+    "release-topic": change.release_topic,
+    "watch": show.watch,  # goes on by itself
 }
 for _name, _command in _SHOWS.items():
     add_command(app, _name, _command)
 for _name, _command in _ACTS.items():
     add_command(app, _name, _command, acts=True)
-add_command(kv, "list", write.kv_list)
-add_command(kv, "get", write.kv_get)
-add_command(kv, "put", write.kv_put, acts=True)
-add_command(kv, "delete", write.kv_delete, acts=True)
-add_command(config, "show", write.config_show)
-add_command(config, "set", write.config_set, acts=True)
-add_command(address, "claims", write.address_claims)
-add_command(address, "release", write.release_address, acts=True)
-add_command(guard, "confirm-loss", write.confirm_loss, acts=True)
+add_command(kv, "list", change.kv_list)
+add_command(kv, "get", change.kv_get)
+add_command(kv, "put", change.kv_put, acts=True)
+add_command(kv, "delete", change.kv_delete, acts=True)
+add_command(config, "show", change.config_show)
+add_command(config, "set", change.config_set, acts=True)
+add_command(address, "claims", change.address_claims)
+add_command(address, "release", change.release_address, acts=True)
+add_command(guard, "confirm-loss", change.confirm_loss, acts=True)
 add_command(backup_app, "save", backup.save, acts=True)
 add_command(backup_app, "restore", backup.bring_back, acts=True)
-add_command(agent_app, "status", agent.status, agents=Agents)
-add_command(agent_app, "events", agent.events, agents=Agents)
-add_command(agent_app, "role", agent.role, acts=True, agents=Agent)
-add_command(agent_app, "permission", agent.permission, acts=True, agents=Agent)
-add_command(agent_app, "export-topics", agent_topics.export_topics, acts=True, agents=Agent)
-add_command(agent_app, "import-topics", agent_topics.import_topics, acts=True, agents=Agent)
+add_command(agent_app, "status", agents.status, agents=Agents)
+add_command(agent_app, "events", agents.events, agents=Agents)
+add_command(agent_app, "role", agents.role, acts=True, agents=Agent)
+add_command(agent_app, "permission", agents.permission, acts=True, agents=Agent)
+add_command(agent_app, "export-topics", agents.export_topics, acts=True, agents=Agent)
+add_command(agent_app, "import-topics", agents.import_topics, acts=True, agents=Agent)
 app.add_typer(agent_app, name="agent")
 app.add_typer(backup_app, name="backup")
 app.add_typer(kv, name="kv")
 app.add_typer(config, name="config")
 app.add_typer(address, name="address")
 app.add_typer(guard, name="guard")
+
+
+@app.command(
+    "console",
+    help="Serve a web page that shows what name servers hold, live.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def console(context: typer.Context) -> None:
+    """Runs the console, which needs an extra of its own: it is imported only for this command."""
+    _of_console("app").main(context.args)
+
+
+@app.command("console-user")
+def console_user(
+    name: Annotated[str, typer.Argument(help="Name, as the journal is to have it.")],
+    role: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
+) -> None:
+    """Ask for a password, and print the lines of the console's users file for a person."""
+    people = _of_console("log_in")
+    password = typer.prompt("Password", hide_input=True, confirmation_prompt=sys.stdin.isatty(), err=True)
+    try:
+        typer.echo(people.user_line(name, role, password))
+    except ValueError as error:
+        _exit_with(str(error))
+
+
+def _of_console(module: str) -> Any:
+    try:
+        return importlib.import_module(f"nsctl.console.{module}")
+    except ModuleNotFoundError as error:
+        _exit_with(f"the console needs {error.name}; {how_to_install('console')}")
+
+
+def _exit_with(message: str) -> NoReturn:
+    tell(PROGRAM, message, "cannot_start", "error")
+    raise SystemExit(USAGE)

@@ -1,4 +1,4 @@
-"""One run of a command: which name servers, how its answer is shown, and what its exit code will be."""
+"""One run of a command: whom to ask, how to show the answer, and which exit code."""
 
 from __future__ import annotations
 
@@ -19,12 +19,28 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import SERVICES, NamesrvClient
 from groundwork.printable import say
-from nsctl.exit_codes import REFUSED, UNREACHABLE, USAGE
-from nsctl.fleet.contexts import TLS_KEYS, ContextError, client_files, name_servers
-from nsctl.fleet.contexts import agents as agent_endpoints
-from nsctl.fleet.handshake import TlsProblem, tls_problem
-from nsctl.fleet.name_servers import AGENT_SERVICES, Answer, AnswerT, NameServers
+from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
+from nsctl.contexts import agents as agent_endpoints
+from nsctl.fleet import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, show
+from nsctl.tls_probe import TlsProblem, tls_problem
+
+# Exit codes of the commands.
+
+FOUND = 1
+"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, or ``agent status`` a registration that is
+missing."""
+USAGE = 2
+"""The command line, the environment or the contexts file makes no sense; nobody was asked."""
+REFUSED = 3
+"""A name server or agent answered with an error: there is no such topic or broker, or it did not take the change."""
+UNREACHABLE = 4
+"""A name server or agent did not answer. What the others said is shown."""
+WARNED = 5
+"""``doctor`` found a warning and no problem: cron may tell the two apart."""
+
+
+# One run of a command: which name servers, how its answer is shown, and what its exit code will be.
 
 PROGRAM = "nsctl"
 DEFAULT_TIMEOUT_SECONDS = 5.0

@@ -1,10 +1,11 @@
-"""Build hook: generates the gRPC code from protos/ for wheels and editable installs alike.
+"""Build hook: generates gRPC code from protos/ and the package that Spark looks for, for all kinds of installs.
 
 The code goes to gen/, which git ignores: a wheel carries its packages, an editable install has gen/ on its path.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,12 +13,20 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = ("namesrv_api", "broker_agent_api")
+SPARK_PACKAGE = "pyspark_namesrv"
+"""Spark finds data sources by top-level packages of such names alone."""
 
 
 def generate(root: Path, out: Path) -> None:
-    """Compiles all of protos/ into typed packages below ``out``. Programs that import meanwhile find all modules."""
+    """Compiles all of protos/ into typed packages below ``out``, and copies the package that Spark looks for.
+
+    Programs that import meanwhile find all modules.
+    """
     with TemporaryDirectory(dir=out.parent, prefix=".gen-") as fresh:
         _compile(root / "protos", Path(fresh))
+        package = Path(fresh, SPARK_PACKAGE)
+        package.mkdir()
+        shutil.copyfile(root / "route_pipeline" / "spark_autoload.py", package / "__init__.py")
         _put_in_place(Path(fresh), out)
 
 
@@ -68,5 +77,5 @@ class GenerateGrpcCode(BuildHookInterface[Any]):
         out = Path(self.root) / "gen"
         generate(Path(self.root), out)
         if version != "editable":
-            for package in PACKAGES:
+            for package in (*PACKAGES, SPARK_PACKAGE):
                 build_data["force_include"][str(out / package)] = package

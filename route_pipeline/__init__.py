@@ -1,7 +1,6 @@
 """Route snapshots and changes into Spark, and a log of them.
 
-Rooms, each importing only those after it: ``commands``, ``reports``, ``log``, ``source``. Begin reading in
-``source.data_source``.
+Begin reading in ``data_source`` and ``stream_reader``, the format ``namesrv``; then in ``log.ingest``.
 
 In a notebook or a script, begin with ``spark = route_pipeline.spark_session()``.
 """

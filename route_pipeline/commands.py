@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,37 +13,117 @@ from typing import Annotated, NoReturn
 
 import typer
 from pyspark.sql import DataFrame, SparkSession
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.json_lines import tell
+from groundwork.json_lines import LogFormat, tell
 from groundwork.terminal import TableConsole
-from route_pipeline.command_options import Jars, Lines, Log, Master, Namesrv, Option, Out, Sink, Timeout
+from route_pipeline import tables
+from route_pipeline.comparison import Comparison, ComparisonError, compare_latest
 from route_pipeline.java import JavaNotFoundError
-from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import GRACE, CompactionError, compact
 from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.export import export
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester, IngestError
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.old_layout.take_over import take_over
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
 from route_pipeline.log.retention import drop_old
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
-from route_pipeline.repetition import repeat
-from route_pipeline.reports import tables
-from route_pipeline.reports.comparison import Comparison, ComparisonError, compare_latest
-from route_pipeline.reports.data import ReportData, collect_report
-from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
-from route_pipeline.reports.questions import events_of, route_at
-from route_pipeline.reports.report import print_report
+from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest, Timeouts
+from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, route_at
+from route_pipeline.report_data import ReportData, collect_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
-from route_pipeline.source.name_server.connecting import Timeouts
-from route_pipeline.source.options import ReadRequest
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
+from route_pipeline.tables import print_report
+
+# Options and arguments that several commands of ``route-pipeline`` share.
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master; else that of spark-submit, else local[*].")
+]
+Namesrv = Annotated[list[str], typer.Option(help="Name servers, 'host:port,host:port'; may be repeated.")]
+Out = Annotated[
+    str,
+    typer.Option(
+        metavar="LOG", help="Path or URL of the log: file:, s3://, gs://, abfss://, hdfs://. Made if need be."
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option(metavar="SECONDS", min=1, max=MAX_TIMEOUT_SECONDS, help="For one stream of one name server.")
+]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="An option of the data source, such as onCompacted=resync; repeatable."),
+]
+Sink = Annotated[
+    str, typer.Option(metavar="FORMAT", help="parquet; or delta: besides, LOG/delta is the log as a Delta table.")
+]
+Jars = Annotated[
+    str | None, typer.Option(metavar="FILE,FILE", help="Delta Lake, if Spark is not to fetch it from Maven Central.")
+]
+Lines = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="ROUTE_PIPELINE_LOG_FORMAT",
+        help="text, or json: a line is an object. Spark's own lines are as its log4j2.properties say.",
+    ),
+]
+Log = Annotated[str, typer.Argument(metavar="LOG", help="Path or URL that ingest wrote to.")]
+
+
+# A loop that does something every so often, and again soon if it failed; forever.
+
+FIRST_RETRY_SECONDS = 2.0
+"""Longest wait before failed work is tried again; it doubles with each failure and is shortened at random."""
+SHORTEST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 60.0
+"""Longest wait of all: the name servers have been away for minutes by then."""
+
+
+def repeat(
+    work: Callable[[], None],
+    seconds: float,
+    failures: tuple[type[Exception], ...],
+    on_failure: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Works until it is interrupted, or fails with something else.
+
+    Args:
+        work: What to do.
+        seconds: Time from the start of one work to the start of the next; at once, if it took longer.
+        failures: Errors that may pass by themselves: the work is then tried again, with growing pauses.
+        on_failure: Told of each of these, in a line.
+        sleep: How to wait.
+        clock: Monotonic seconds.
+    """
+
+    def tell(state: RetryCallState) -> None:
+        assert state.outcome is not None
+        on_failure(f"{state.outcome.exception()} (trying again in {state.upcoming_sleep:.1f} s)")
+
+    until_done = Retrying(
+        retry=retry_if_exception_type(failures),
+        wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, min=SHORTEST_RETRY_SECONDS),
+        before_sleep=tell,
+        sleep=sleep,
+    )
+    while True:
+        started = clock()
+        until_done(work)
+        sleep(max(0.0, started + seconds - clock()))
+
+
+# The commands of the program ``route-pipeline``.
 
 DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
@@ -295,7 +376,7 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
 def _html_report() -> Callable[[Comparison, ReportData], str]:
     """The maker of the page; matplotlib is loaded for it alone, because that takes a second."""
     try:
-        module = importlib.import_module("route_pipeline.reports.html")
+        module = importlib.import_module("route_pipeline.html_report")
     except ModuleNotFoundError as error:
         _exit_with(f"--html needs {error.name}: pip install matplotlib", EXIT_BAD_INPUT)
     maker: Callable[[Comparison, ReportData], str] = module.html_report

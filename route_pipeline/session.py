@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
-from route_pipeline.source.data_source import register
-from route_pipeline.source.warm_up import start_warm_up
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
+from route_pipeline.warm_up import start_warm_up
 
 DEFAULT_MASTER = "local[*]"
 """Spark inside this process, on all cores."""

@@ -12,7 +12,7 @@ from bench.figures import Sample, own_output
 from bench.pipeline.sizes import timed
 from groundwork.endpoints import Endpoint
 from route_pipeline.session import QUICK_START, spark_session
-from route_pipeline.source.warm_up import start_warm_up
+from route_pipeline.warm_up import start_warm_up
 
 SMALL_TOPICS = 30
 WORKLOAD = f"{SMALL_TOPICS} topics of one broker, read by a Spark that is up"

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from route_pipeline.log.change_log import read_changes
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.session import QUICK_START, spark_session
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually

@@ -16,16 +16,15 @@ from pyspark.sql import SparkSession
 
 from bench.figures import Sample, progress
 from bench.pipeline.sizes import Sizes, timed
-from route_pipeline.log.change_log import read_changes
+from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol import file_list
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import Batch, LogWriter
-from route_pipeline.reports.comparison import compare_latest
-from route_pipeline.reports.divergence import divergence
-from route_pipeline.reports.questions import route_at
+from route_pipeline.queries import divergence, route_at
 from route_pipeline.session import QUICK_START, spark_session
 from route_pipeline.stores.urls import open_store
 from tests.support.programs.processes import BIN, NamesrvProcess

@@ -22,9 +22,9 @@ from bench.pipeline.spark_processes import spark_processes
 from groundwork.endpoints import Endpoint, parse_endpoints
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.name_server import open_snapshot
+from route_pipeline.options import Connecting
 from route_pipeline.session import spark_session
-from route_pipeline.source.name_server.connecting import Connecting
-from route_pipeline.source.name_server.snapshots import open_snapshot
 
 CORES = 2
 DRIVER_MEMORY = "1g"

@@ -30,7 +30,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "namesrv": ("namesrv",),
     "broker-agent": ("broker-agent",),
     "nsctl": ("nsctl",),
-    "console": ("namesrv", "console"),
+    "console": ("nsctl", "console"),
 }
 """Extras, each with the command line that needs it and nothing else. The pipeline's is left out: it brings Spark."""
 SCRIPTS = {"namesrv": "namesrv", "broker-agent": "broker-agent", "nsctl": "nsctl", "route-pipeline": "route-pipeline"}

@@ -52,9 +52,7 @@ PRODUCT = (
     "broker_agent",
     "groundwork",
     "namesrv",
-    "namesrv_console",
     "nsctl",
-    "pyspark_namesrv",
     "route_client",
     "route_pipeline",
 )

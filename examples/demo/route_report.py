@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from route_pipeline.log.change_log import read_changes
+from route_pipeline.comparison import compare_latest
+from route_pipeline.html_report import html_report
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import ingest
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.reports.comparison import compare_latest
-from route_pipeline.reports.data import collect_report
-from route_pipeline.reports.html import html_report
+from route_pipeline.report_data import collect_report
 from route_pipeline.session import QUICK_START, spark_session
 from tests.support.routes.fleet_life import FleetLife, serving_life
 from tests.support.virtual_clock import VirtualClock

@@ -1,4 +1,4 @@
 """The commands: a function for each, whose parameters are the command's arguments and options.
 
-Imported by ``cli`` alone, which gives each its name. Begin reading in ``read``, which asks for what others show, too.
+Imported by ``cli`` alone, which gives each its name. Begin reading in ``show``, which asks for what others show, too.
 """

@@ -20,7 +20,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
-from nsctl.commands.write import DryRun, all_intents
+from nsctl.commands.change import DryRun, all_intents
 from nsctl.output import Row, iso
 from nsctl.session import Session
 

@@ -11,14 +11,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.clocks import clock_of
-from nsctl.commands.diagnose import audit_row
-from nsctl.commands.read import PERMISSIONS, live_brokers
-from nsctl.commands.write import all_intents, intent_row
-from nsctl.durations import Silent
-from nsctl.exit_codes import REFUSED
-from nsctl.output import Format, Row, iso
-from nsctl.session import Session
+from nsctl.commands.change import all_intents, intent_row
+from nsctl.commands.history import audit_row, clock_of
+from nsctl.commands.show import PERMISSIONS, live_brokers
+from nsctl.output import Format, Row, Silent, iso
+from nsctl.session import REFUSED, Session
 
 HISTORY = 5
 """Entries of the journal that the page of a broker shows."""

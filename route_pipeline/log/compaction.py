@@ -13,8 +13,8 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from route_pipeline.log.arrow_source import read_rows
 from route_pipeline.log.data_files import DATA, LOG_SCHEMA, NewFile, as_rows, folder_of, groups
+from route_pipeline.log.log_reader import read_rows
 from route_pipeline.log.protocol.commits import CHANGES, CLEANING, COMPACTION, QUARANTINE, RETENTION, DataFile
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import ConflictError, LogWriter

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.change_log import read_files
+from route_pipeline.log.log_reader import read_files
 from route_pipeline.log.protocol.commits import CHANGES, DataFile
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.sinks import SinkError

@@ -12,9 +12,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.change_log import snapshot_points
+from route_pipeline.change_rows import PUT, REMOVE
+from route_pipeline.log.log_reader import snapshot_points
 from route_pipeline.schemas import CHANGE_COLUMNS, READS
-from route_pipeline.source.rows.changes import PUT, REMOVE
 
 CHANGED = "CHANGED"
 """Reason of an end: the next version followed."""
@@ -39,7 +39,7 @@ def history(changes: DataFrame) -> DataFrame:
     """The versions of all rows.
 
     Args:
-        changes: The log, as :func:`route_pipeline.log.change_log.read_changes` gives it.
+        changes: The log, as :func:`route_pipeline.log.log_reader.read_changes` gives it.
 
     Returns:
         ``namesrv``, ``table_name``, ``key``, the columns of the row, ``valid_from_epoch``, ``valid_from_revision``,

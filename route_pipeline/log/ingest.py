@@ -1,34 +1,147 @@
-"""The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
-
-A batch is planned on the driver, from the position of the last commit. Spark's tasks check its rows and write them
-(:mod:`route_pipeline.log.staging`). A commit (:mod:`route_pipeline.log.protocol.writer`) makes them part of the log,
-with the position that was reached. The position is nowhere else, so there is nothing that could disagree with it.
-"""
+"""The ingest: plans on the driver, writes Parquet in the tasks, and commits once."""
 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession, is_remote
+from pyspark.sql.datasource import InputPartition
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.log.data_files import folder_of
+from route_pipeline.arrow_schemas import TIMESTAMP
+from route_pipeline.log.data_files import STAMP, NewFile, counted, folder_of, groups
+from route_pipeline.log.protocol.commits import BATCH, CHANGES, QUARANTINE, DataFile
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary, gap_of, point_of, read_text
 from route_pipeline.log.protocol.writer import Batch, LogWriter
-from route_pipeline.log.slow_workers import patiently
-from route_pipeline.log.staging import Staged, Stager
-from route_pipeline.schemas import CHANGES
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.offsets import INITIAL, OffsetError
-from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.stream_reader import NamesrvStreamReader
+from route_pipeline.log.quality import PROBLEM, problems_of
+from route_pipeline.name_server import NamesrvError
+from route_pipeline.options import ReadRequest
+from route_pipeline.schemas import CHANGES as CHANGES_TABLE
+from route_pipeline.schemas import READS
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
+from route_pipeline.stores.store import Store, StoreRefusedError, StoreUnavailableError
+from route_pipeline.stream_reader import INITIAL, NamesrvStreamReader, OffsetError
+
+# The files of a batch: each task writes Parquet with Arrow where its rows arrive.
+#
+# Spark hands the parts of a batch to tasks, and repeats those that fail; the rows themselves never go through Java,
+# which would take them apart and put them together again, one by one. A task gives its files random names. Files of
+# an attempt that Spark does not know to have succeeded are in no commit, so nobody reads them.
+
+ROW_GROUP_ROWS = 64 * 1024
+"""Rows that a task holds and writes at once, some 10 MB. Fewer make larger files, which take longer to read."""
+
+_READ_COLUMNS = ["namesrv", "op", "epoch", "revision", "after_revision", "reason"]
+
+
+@dataclass(slots=True)
+class Staged:
+    """What a task wrote."""
+
+    files: list[DataFile] = field(default_factory=list)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows of the log by name server."""
+    quarantined: Counter[str] = field(default_factory=Counter)
+    """Rows that were put aside, likewise."""
+    reads: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of table ``reads``: what the reader says of its reads."""
+
+    def add(self, other: Staged) -> None:
+        """Takes in what another task wrote."""
+        self.files += other.files
+        self.rows += other.rows
+        self.quarantined += other.quarantined
+        self.reads += other.reads
+
+
+@dataclass(frozen=True, slots=True)
+class Stager:
+    """Reads one part of a batch and writes its rows. Travels to the tasks by pickle."""
+
+    request: ReadRequest
+    store: Store
+    """Where to write to; the folder of the day is there."""
+    ingested_at: datetime
+
+    def __call__(self, part: InputPartition) -> Staged:
+        """Does so.
+
+        Raises:
+            NamesrvError: The part could not be read whole.
+            StoreError: It could not be written.
+        """
+        date = f"{self.ingested_at.astimezone(UTC):%Y-%m-%d}"
+        staged = Staged()
+        with (
+            NewFile(self.store, CHANGES, date, BATCH) as good,
+            NewFile(self.store, QUARANTINE, date, BATCH) as bad,
+        ):
+            for group in groups(NamesrvStreamReader(self.request).read(part), ROW_GROUP_ROWS):
+                self._sort(group, good, bad, staged)
+        staged.files += good.files() + bad.files()
+        return staged
+
+    def _sort(self, rows: pa.RecordBatch, good: NewFile, bad: NewFile, staged: Staged) -> None:
+        """Writes the rows. Mostly none of them breaks a rule."""
+        of_reader = pc.equal(rows["table_name"], READS)
+        if pc.any(of_reader).as_py():
+            staged.reads += rows.filter(of_reader).select(_READ_COLUMNS).to_pylist()
+        problems = problems_of(rows)
+        stamped = rows.append_column(STAMP, pa.repeat(pa.scalar(self.ingested_at, TIMESTAMP), rows.num_rows))
+        if problems is None:
+            _write(stamped, good, staged.rows)
+            return
+        if problems.null_count:
+            _write(stamped.filter(problems.is_null()), good, staged.rows)
+        _write(stamped.append_column(PROBLEM, problems).filter(problems.is_valid()), bad, staged.quarantined)
+
+
+def _write(rows: pa.RecordBatch, file: NewFile, numbers: Counter[str]) -> None:
+    file.write(rows)
+    for (namesrv, _), (_, _, count) in counted(rows).items():
+        numbers[namesrv] += count
+
+
+# Retries for slow Python workers of Spark: Spark waits ten seconds for one to start, and no setting changes that.
+#
+# On a machine with more to do than cores, Python alone may need longer. Nothing has been read then.
+
+STARTS = 5
+"""How often a query is started before it fails: this takes a minute or two, in which a burst of work passes."""
+
+_TOO_SLOW = "Python worker failed to connect back"
+
+
+def patiently(query: Callable[[], None], wait_seconds: float = 10.0) -> None:
+    """Runs a query to its end, again if a Python worker of it did not start in Spark's time.
+
+    Args:
+        query: Starts it and waits for it. It goes on at its checkpoint, so it can be run again.
+        wait_seconds: Longest time between two tries.
+    """
+    wait = wait_random_exponential(multiplier=1, max=wait_seconds)
+    again = Retrying(stop=stop_after_attempt(STARTS), wait=wait, retry=retry_if_exception(_is_too_slow), reraise=True)
+    again(query)
+
+
+def _is_too_slow(error: BaseException) -> bool:
+    return isinstance(error, SPARK_ERRORS) and _TOO_SLOW in str(error)
+
+
+# The ingest: it appends the rows of name servers to the change log, once or as long as wanted.
+#
+# A batch is planned on the driver, from the position of the last commit. Spark's tasks check its rows and write them
+# (:class:`Stager`). A commit (:mod:`route_pipeline.log.protocol.writer`) makes them part of the log,
+# with the position that was reached. The position is nowhere else, so there is nothing that could disagree with it.
 
 OnBatch = Callable[[list[Summary]], None]
 
@@ -210,7 +323,7 @@ def ingest(
 
 
 def _options(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(options or {}), "endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
+    return {**(options or {}), "endpoints": ",".join(map(str, endpoints)), "table": CHANGES_TABLE}
 
 
 def _new_run(at: datetime) -> str:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from route_pipeline.arrow_schemas import TIMESTAMP
+from route_pipeline.change_rows import BACK, CHANGES_READ, HOLE, LOST, PUT, REMOVE, SNAPSHOT
 from route_pipeline.schemas import READS
-from route_pipeline.source.rows.changes import BACK, CHANGES_READ, HOLE, LOST, PUT, REMOVE, SNAPSHOT
 
 PROBLEM = "problem"
 """Column of rows that were put aside, with the rule that the row breaks."""

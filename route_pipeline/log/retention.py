@@ -10,10 +10,10 @@ from datetime import date, timedelta
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.change_log import read_files
 from route_pipeline.log.compaction import CompactionError
 from route_pipeline.log.data_files import folder_of
 from route_pipeline.log.history import KEY, current, history
+from route_pipeline.log.log_reader import read_files
 from route_pipeline.log.protocol.commits import CHANGES, RETENTION
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import ConflictError, LogWriter

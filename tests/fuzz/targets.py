@@ -33,13 +33,13 @@ from namesrv.storage import config_file, epoch_file, intents_file, kv_config_fil
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.durable_file import BrokenFile
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from nsctl.fleet.contexts import ContextError, client_files, name_servers
+from nsctl.contexts import ContextError, client_files, name_servers
 from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
 from route_client.route import from_wire, to_wire
-from route_pipeline.source.offsets import OffsetError, from_json, to_json
-from route_pipeline.source.options import ReadRequest
+from route_pipeline.options import ReadRequest
+from route_pipeline.stream_reader import OffsetError, from_json, to_json
 from tests.support.core_fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"

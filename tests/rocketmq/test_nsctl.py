@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND
+from nsctl.session import FOUND
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Fleet
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.rocketmq_programs.programs import Shell

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.source.data_source import register
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

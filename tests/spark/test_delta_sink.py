@@ -12,10 +12,10 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.delta_mirror import DeltaMirror
 from route_pipeline.log.ingest import ingest
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.commits import CHANGES
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import broker_agent.timing
-import namesrv_console.fleet.observer
+import nsctl.console.observer
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -21,6 +21,6 @@ def agent_timing(clock: VirtualClock) -> broker_agent.timing.Timing:
     return broker_agent.timing.Timing(clock, clock.wall, random.Random(1))
 
 
-def console_timing(clock: VirtualClock) -> namesrv_console.fleet.observer.Timing:
+def console_timing(clock: VirtualClock) -> nsctl.console.observer.Timing:
     """The console's, where chance draws what lies in the middle."""
-    return namesrv_console.fleet.observer.Timing(clock.wall_millis, clock, clock.sleep, MeanChance())
+    return nsctl.console.observer.Timing(clock.wall_millis, clock, clock.sleep, MeanChance())

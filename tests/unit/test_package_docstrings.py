@@ -6,7 +6,7 @@ import ast
 
 from tests.support.pages import ROOT
 
-PACKAGES = ("groundwork", "namesrv", "broker_agent", "route_client", "route_pipeline", "nsctl", "namesrv_console")
+PACKAGES = ("groundwork", "namesrv", "broker_agent", "route_client", "route_pipeline", "nsctl")
 
 
 def test_each_package_of_the_product_says_what_lives_there_and_where_to_begin() -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from route_pipeline.change_rows import BACK, HOLE, LOST, SNAPSHOT
 from route_pipeline.log.protocol import commits
 from route_pipeline.log.protocol.commits import Commit, DataFile, LogError
 from route_pipeline.log.protocol.file_list import FileList
 from route_pipeline.log.protocol.summaries import Summary
-from route_pipeline.source.rows.changes import BACK, HOLE, LOST, SNAPSHOT
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from route_pipeline.source.rows.changes import BACK, CHANGES_READ, HOLE, LOST, SNAPSHOT
+from route_pipeline.change_rows import BACK, CHANGES_READ, HOLE, LOST, SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)

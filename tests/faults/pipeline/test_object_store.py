@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.log.change_log import read_changes
+from route_pipeline import tables
+from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
-from route_pipeline.reports import tables
-from route_pipeline.reports.comparison import compare_latest
 from tests.support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
 from tests.support.programs.processes import BIN, eventually
 from tests.support.programs.s3_server import bucket, proxy, s3_server

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_console.listener.events import MAX_VIEWERS
+from nsctl.console.protection import MAX_VIEWERS
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
 from tests.support.registrations import identity, registration
@@ -222,7 +222,7 @@ def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not
     ],
 )
 def test_what_it_cannot_start_with_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:
-    command = [str(BIN / "namesrv"), "console", "--listen", "127.0.0.1:0", *flags]
+    command = [str(BIN / "nsctl"), "console", "--listen", "127.0.0.1:0", *flags]
     done = ended(command)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from namesrv_console.listener.connections import RULES
+from nsctl.console.protection import RULES
 from tests.support.hostile.http_peers import ATTACKS, under
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import eventually

@@ -95,7 +95,7 @@ def test_a_token_or_certificate_that_cannot_be_used_is_one_line_and_exit_code_2(
     token.write_text("short")
     wrong = ("--listen-tls-cert", str(place.server.certificate), "--listen-tls-key", str(place.callers["client"].key))
     for flags, said in ((("--log-in-token-file", str(token)), "at least 16"), (wrong, "does not belong")):
-        command = [str(BIN / "namesrv"), "console", "--namesrv", "127.0.0.1:1", "--listen", "127.0.0.1:0", *flags]
+        command = [str(BIN / "nsctl"), "console", "--namesrv", "127.0.0.1:1", "--listen", "127.0.0.1:0", *flags]
         done = ended(command)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 

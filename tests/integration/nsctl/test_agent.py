@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE
+from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.support.programs.agents import Agent, free_port, joined
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address

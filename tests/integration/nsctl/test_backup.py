@@ -11,7 +11,7 @@ from broker_agent_api.v1.topic_config_service_pb2 import ListTopicsRequest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import REFUSED, USAGE
+from nsctl.session import REFUSED, USAGE
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import register

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, WARNED
+from nsctl.session import FOUND, REFUSED, UNREACHABLE, WARNED
 from tests.support.programs.agents import Agent
 from tests.support.programs.doctor import examined
 from tests.support.programs.processes import NamesrvProcess, eventually

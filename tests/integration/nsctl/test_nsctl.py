@@ -13,7 +13,7 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
+from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE, WARNED
 from tests.support import metrics_page
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, register, registration

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from docs.tools.generate_states import OF_THE_MACHINE, PAGE, RUNBOOK, Told, examine, runbook_commands
 from nsctl.cli import app
-from nsctl.commands.doctor.findings import Code, Severity
-from nsctl.exit_codes import FOUND, UNREACHABLE, USAGE, WARNED
+from nsctl.commands.findings import Code, Severity
+from nsctl.session import FOUND, UNREACHABLE, USAGE, WARNED
 from tests.support.fleet_states import STATES, State
 from tests.support.programs.doctor import BUSY
 from tests.support.scenes import Scene

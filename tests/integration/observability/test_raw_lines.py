@@ -20,6 +20,7 @@ from tests.support.programs.processes import BIN, TOPICS, Process, ended, eventu
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
+NSCTL = str(BIN / "nsctl")
 BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
 PROGRAMS = {
     "native": ([NAMESRV, "serve", "--engine", "native"], "namesrv_started", "listen"),
@@ -29,7 +30,7 @@ PROGRAMS = {
         "agent_started",
         "listening_on",
     ),
-    "console": ([NAMESRV, "console", "--namesrv", "127.0.0.1:1"], "console_started", "listen"),
+    "console": ([NSCTL, "console", "--namesrv", "127.0.0.1:1"], "console_started", "listen"),
 }
 """Command line of each, its event when it serves, and the key of that which has its address."""
 ANYWHERE = ("--listen", "127.0.0.1:0")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from groundwork.endpoints import Endpoint
+from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.source.batch_reader import NamesrvReader
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.options import ReadRequest
+from route_pipeline.name_server import NamesrvError
+from route_pipeline.options import ReadRequest
 from route_pipeline.stores.store import StoreError
 from tests.support.fakes.snapshot_name_server import queue, serving, snapshot, topics_chunk
 from tests.support.programs.processes import NamesrvProcess

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.data_files import INGESTED_AT, LOG_DDL
 from route_pipeline.log.history import history
-from route_pipeline.reports.divergence import INGEST_TIME, divergence
-from route_pipeline.reports.last_day import Change, Disagreement, Flap, last_day
+from route_pipeline.queries import INGEST_TIME, Change, Disagreement, Flap, divergence, last_day
 from route_pipeline.schemas import CHANGE_COLUMNS
 from tests.support.spark_session import spark
 

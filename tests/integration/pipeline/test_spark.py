@@ -18,20 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from groundwork.endpoints import Endpoint
-from route_pipeline import schemas
+from route_pipeline import schemas, tables
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.log.change_log import read_changes
+from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, IngestResult, ingest
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.commits import HISTORY, QUARANTINE
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.retention import drop_old
-from route_pipeline.reports import tables
-from route_pipeline.reports.comparison import compare_latest
-from route_pipeline.reports.divergence import INGEST_TIME, WALL_TIME, clock_leads, divergence
-from route_pipeline.reports.questions import events_of, route_at
-from route_pipeline.reports.report import print_report
+from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, route_at
+from route_pipeline.tables import print_report
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,

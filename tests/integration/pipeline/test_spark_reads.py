@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from route_pipeline.log.slow_workers import patiently
-from route_pipeline.source.flat import flat
-from route_pipeline.source.progress import observed, progress_of, seconds_since_change
+from route_pipeline.flat import flat
+from route_pipeline.log.ingest import patiently
+from route_pipeline.progress import observed, progress_of, seconds_since_change
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,

@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
 from route_pipeline import schemas
-from route_pipeline.source.data_source import NamesrvDataSource
-from route_pipeline.source.name_server.connecting import Connecting, Timeouts
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.rows.tables import read_table
+from route_pipeline.data_source import NamesrvDataSource
+from route_pipeline.name_server import NamesrvError
+from route_pipeline.options import Connecting, Timeouts
+from route_pipeline.snapshot_rows import read_table
 from tests.support.fakes.snapshot_name_server import serving, snapshot
 
 QUICK = Connecting(Timeouts(connect=2, total=20))

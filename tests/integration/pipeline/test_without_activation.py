@@ -17,7 +17,7 @@ SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 import route_pipeline
-from route_pipeline.source.data_source import register
+from route_pipeline.data_source import register
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, UNREACHABLE
+from nsctl.session import FOUND, UNREACHABLE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config

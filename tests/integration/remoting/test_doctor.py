@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsctl.exit_codes import FOUND
+from nsctl.session import FOUND
 from tests.integration.remoting.conftest import address_of
 from tests.support.programs.doctor import examined
 from tests.support.programs.processes import NamesrvProcess

@@ -19,7 +19,7 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from nsctl.cli import app as nsctl_app
-from nsctl.exit_codes import REFUSED
+from nsctl.session import REFUSED
 from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address

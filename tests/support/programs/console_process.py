@@ -40,7 +40,7 @@ class ConsoleProcess(Process):
         self._context = None if authority is None else ssl.create_default_context(cafile=authority)
         given = () if namesrv is None else ("--namesrv", namesrv)
         listen = ("--listen", "127.0.0.1:0", "--log-format", "json")
-        super().__init__([str(BIN / "namesrv"), "console", *given, *listen, *arguments])
+        super().__init__([str(BIN / "nsctl"), "console", *given, *listen, *arguments])
         try:
             started = self.wait_for("console_started")
         except BaseException:

@@ -8,7 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.exit_codes import FOUND, WARNED
+from nsctl.session import FOUND, WARNED
 
 BUSY = "EVENT_LOOP_HELD_UP"
 """What the doctor says besides where the machine of the tests is starved."""

@@ -28,10 +28,9 @@ PRELOADED = {
         "namesrv.cli",
         "namesrv.server.serving",
         "namesrv.engines.native",
-        "namesrv_console.cli",
     ),
     "broker-agent": ("broker_agent.__main__", "broker_agent.cli"),
-    "nsctl": ("nsctl.__main__", "nsctl.cli"),
+    "nsctl": ("nsctl.__main__", "nsctl.cli", "nsctl.console.app"),
 }
 """What each program imports until it serves. What is missing here, or is not installed, it imports itself."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.change_log import read_changes
 from route_pipeline.log.history import history
+from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
 from tests.support.routes.fleet_life import Moment, State, Version, content_of
 

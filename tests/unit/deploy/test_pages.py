@@ -12,8 +12,8 @@ import typer
 from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
 from namesrv.settings import NamesrvSettings
-from namesrv_console.settings import ConsoleSettings
 from nsctl.cli import app as nsctl_app
+from nsctl.console.app import ConsoleSettings
 from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT
 

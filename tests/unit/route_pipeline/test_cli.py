@@ -125,7 +125,7 @@ def test_our_own_error_is_found_inside_the_traces_of_spark() -> None:
     text = (
         "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted\n"
         "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        "route_pipeline.source.name_server.connection.NamesrvError: name server a:1: UNAVAILABLE: gone\n\n"
+        "route_pipeline.name_server.NamesrvError: name server a:1: UNAVAILABLE: gone\n\n"
         "\tat org.apache.spark.api.python.Foo\n"
     )
     assert one_line(RuntimeError(text)) == "name server a:1: UNAVAILABLE: gone"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from route_pipeline.repetition import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, repeat
+from route_pipeline.commands import LONGEST_RETRY_SECONDS, SHORTEST_RETRY_SECONDS, repeat
 from tests.support.virtual_clock import VirtualClock
 
 

@@ -14,7 +14,7 @@ from groundwork import disk
 from groundwork.failpoints import FAILPOINTS, VARIABLE, Failpoints
 
 ROOT = Path(__file__).parents[4]
-WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl", "namesrv_console")
+WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl")
 """The packages whose files have failpoints. The pipeline's store is Spark's and Parquet's."""
 
 EXCEPTIONS = {

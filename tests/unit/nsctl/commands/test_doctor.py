@@ -6,13 +6,22 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.clocks import Clock
-from nsctl.commands.diff import compared
-from nsctl.commands.doctor.command import exit_code, together
-from nsctl.commands.doctor.findings import KINDS, Code, Finding, Severity
-from nsctl.commands.doctor.of_brokers import SHOWN_LOSSES, lacks_writable_queue, of_entries, of_lives
-from nsctl.commands.doctor.of_server import FORGOTTEN_MILLIS, LAG_MILLIS, of_clock, of_status
-from nsctl.durations import seconds
+from nsctl.commands.compare import compared
+from nsctl.commands.doctor import (
+    FORGOTTEN_MILLIS,
+    LAG_MILLIS,
+    SHOWN_LOSSES,
+    exit_code,
+    lacks_writable_queue,
+    of_clock,
+    of_entries,
+    of_lives,
+    of_status,
+    together,
+)
+from nsctl.commands.findings import KINDS, Code, Finding, Severity
+from nsctl.commands.history import Clock
+from nsctl.output import seconds
 from tests.unit.deploy.files import ROOT, headings
 
 NOW = 1_000_000.0

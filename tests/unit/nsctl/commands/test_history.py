@@ -8,7 +8,7 @@ from typing import Any, cast
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.commands.diagnose import history
+from nsctl.commands.history import history
 from nsctl.session import Session
 
 NOW_MILLIS = 1_000_000_000

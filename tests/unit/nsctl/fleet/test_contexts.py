@@ -8,7 +8,7 @@ import pytest
 
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
-from nsctl.fleet.contexts import ContextError, client_files, contexts_file, name_servers
+from nsctl.contexts import ContextError, client_files, contexts_file, name_servers
 
 A, B = Endpoint("a", 9876), Endpoint("b", 9876)
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from route_pipeline.arrow_schemas import TIMESTAMP
+from route_pipeline.change_rows import reader_row
 from route_pipeline.log.data_files import STAMP, NewFile, folder_of
 from route_pipeline.log.protocol.commits import BATCH, CHANGES, DataFile
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.log.protocol.writer import Batch, LogWriter
-from route_pipeline.source.rows.changes import reader_row
 from route_pipeline.stores.store import Store
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from route_pipeline.log.arrow_source import read_rows
+from route_pipeline.log.log_reader import read_rows
 from route_pipeline.log.protocol.commits import CHANGES, DataFile
 from route_pipeline.stores.local import LocalStore
 

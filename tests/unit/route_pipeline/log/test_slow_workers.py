@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from route_pipeline.log.slow_workers import STARTS, patiently
+from route_pipeline.log.ingest import STARTS, patiently
 
 TOO_SLOW = "terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
 

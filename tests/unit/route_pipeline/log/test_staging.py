@@ -12,13 +12,12 @@ import grpc
 import pyarrow.parquet as pq
 import pytest
 
-from route_pipeline.log import staging
+from route_pipeline.batch_reader import SnapshotPart
+from route_pipeline.log import ingest
+from route_pipeline.log.ingest import Staged, Stager
 from route_pipeline.log.protocol.commits import CHANGES, QUARANTINE, Span
-from route_pipeline.log.staging import Staged, Stager
-from route_pipeline.source.batch_reader import SnapshotPart
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.name_server.snapshots import WHOLE, ShardOf
-from route_pipeline.source.options import ReadRequest
+from route_pipeline.name_server import WHOLE, NamesrvError, ShardOf
+from route_pipeline.options import ReadRequest
 from route_pipeline.stores.store import Store, StoreError
 from route_pipeline.stores.urls import open_store
 from tests.support.fakes.snapshot_name_server import (
@@ -83,7 +82,7 @@ def test_a_task_that_is_repeated_writes_another_file(tmp_path: Path, store: Stor
 def test_rows_are_held_until_a_row_group_is_full_and_no_longer(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(ingest, "ROW_GROUP_ROWS", 4)
     chunks = [topics_chunk(**{f"T{number}": [queue("broker-a"), queue("broker-b")]}) for number in range(5)]
     with serving(snapshot(*chunks)) as fake:
         (good,) = staged(store, fake).files

@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
-from route_pipeline.reports.comparison import Comparison, NamesrvSummary
-from route_pipeline.reports.data import BROKERS, QUEUES, TOPICS, ReportData, Series
-from route_pipeline.reports.last_day import Change, Disagreement, Flap, LastDay
+from route_pipeline.comparison import Comparison, NamesrvSummary
+from route_pipeline.queries import Change, Disagreement, Flap, LastDay
+from route_pipeline.report_data import BROKERS, QUEUES, TOPICS, ReportData, Series
 
-html_report = pytest.importorskip("route_pipeline.reports.html", reason="matplotlib is not installed").html_report
+html_report = pytest.importorskip("route_pipeline.html_report", reason="matplotlib is not installed").html_report
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ODD = "<script>$x_1$"

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from route_pipeline.reports.comparison import Comparison, Difference, NamesrvSummary, TableDifferences
-from route_pipeline.reports.report import print_report
+from route_pipeline.comparison import Comparison, Difference, NamesrvSummary, TableDifferences
+from route_pipeline.tables import print_report
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyspark_namesrv
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
-import pyspark_namesrv
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.source.batch_reader import SnapshotPart
-from route_pipeline.source.data_source import NamesrvDataSource, pin
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.name_server.snapshots import ShardOf
-from route_pipeline.source.options import ReadRequest
+from route_pipeline.batch_reader import SnapshotPart
+from route_pipeline.data_source import NamesrvDataSource, pin
+from route_pipeline.name_server import NamesrvError, ShardOf
+from route_pipeline.options import ReadRequest
 from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 

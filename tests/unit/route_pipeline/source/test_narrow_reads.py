@@ -15,10 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from route_pipeline.source.batch_reader import TOPICS_A_TASK, FilteringReader, NamesrvReader
-from route_pipeline.source.data_source import _PUSHING, NamesrvDataSource
-from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.stream_reader import NamesrvStreamReader
+from route_pipeline.batch_reader import TOPICS_A_TASK, FilteringReader, NamesrvReader
+from route_pipeline.data_source import _PUSHING, NamesrvDataSource
+from route_pipeline.options import ReadRequest
+from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from route_pipeline.source.offsets import HOLE, INITIAL, OffsetError, Position, from_json, to_json
+from route_pipeline.stream_reader import HOLE, INITIAL, OffsetError, Position, from_json, to_json
 
 FIELDS = {"namesrv": "ns", "epoch": "1-a", "revision": 3, "state": "up"}
 

@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from route_pipeline.source.offsets import HOLE, LOST, Position, to_json
-from route_pipeline.source.progress import NamesrvProgress, progress_of, seconds_since_change
+from route_pipeline.progress import NamesrvProgress, progress_of, seconds_since_change
+from route_pipeline.stream_reader import HOLE, LOST, Position, to_json
 
 
 def progress(reached: dict[str, Position], there: dict[str, Position] | None) -> dict[str, Any]:

@@ -17,13 +17,11 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.batch_reader import SHARDED_REVISIONS, ChangesPart, SnapshotPart
 from route_pipeline.log.quality import problems_of
-from route_pipeline.source.batch_reader import SHARDED_REVISIONS, ChangesPart, SnapshotPart
-from route_pipeline.source.name_server.changes import Span
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.offsets import OffsetError
-from route_pipeline.source.options import ReadRequest
-from route_pipeline.source.stream_reader import NamesrvStreamReader, ReaderRowPart
+from route_pipeline.name_server import NamesrvError, Span
+from route_pipeline.options import ReadRequest
+from route_pipeline.stream_reader import NamesrvStreamReader, OffsetError, ReaderRowPart
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()

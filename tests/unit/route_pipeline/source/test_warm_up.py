@@ -10,9 +10,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.schemas import TOPIC_QUEUES
-from route_pipeline.source.data_source import NamesrvDataSource
-from route_pipeline.source.warm_up import WarmUpSource, start_warm_up
+from route_pipeline.warm_up import WarmUpSource, start_warm_up
 
 
 def test_it_reads_a_row_of_the_schema_of_topic_queues() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from route_pipeline.source.worker_python import WorkerPythonError, check_worker_python
+from route_pipeline.worker_python import WorkerPythonError, check_worker_python
 
 
 def python(folder: Path, says: str, exit_code: int = 0) -> str:

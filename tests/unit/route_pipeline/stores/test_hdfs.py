@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from route_pipeline.log.arrow_source import WHOLE_BYTES, read_rows
+from route_pipeline.log.log_reader import WHOLE_BYTES, read_rows
 from route_pipeline.log.protocol.commits import CHANGES, DataFile
 from route_pipeline.stores.store import StoreUnavailableError
 from route_pipeline.stores.urls import open_store

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from route_pipeline.source.name_server.messages import SnapshotResponse
-from route_pipeline.source.rows import encoded_queues
-from route_pipeline.source.rows.encoded_queues import COLUMNS, QueueColumns
-from route_pipeline.source.rows.filter import EVERYTHING, RowFilter
+from route_pipeline import snapshot_rows
+from route_pipeline.name_server import SnapshotResponse
+from route_pipeline.options import EVERYTHING, RowFilter
+from route_pipeline.snapshot_rows import COLUMNS, QueueColumns
 from tests.support.fakes.snapshot_name_server import Chunk, fleet_chunk, queue, topics_chunk
 
 Topics = list[route_service_pb2.TopicQueues]
@@ -68,7 +68,7 @@ def test_a_filter_takes_topics_and_clusters() -> None:
 
 
 def test_what_is_kept_is_bounded_and_what_was_forgotten_is_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_queues, "MAX_DIFFERENT_QUEUES", 2)
+    monkeypatch.setattr(snapshot_rows, "MAX_DIFFERENT_QUEUES", 2)
     queues = QueueColumns()
     names = [f"broker-{number}" for number in range(9)]
 

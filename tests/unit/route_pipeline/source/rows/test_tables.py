@@ -14,11 +14,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.source.name_server.connecting import Connecting, Timeouts
-from route_pipeline.source.name_server.connection import NamesrvError
-from route_pipeline.source.name_server.snapshots import ShardOf
-from route_pipeline.source.rows.filter import RowFilter
-from route_pipeline.source.rows.tables import MAX_BROKER_ROWS, Part, read_table
+from route_pipeline.name_server import NamesrvError, ShardOf
+from route_pipeline.options import Connecting, RowFilter, Timeouts
+from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, Part, read_table
 from tests.support.fakes.snapshot_name_server import (
     TAKEN_AT_MILLIS,
     Chunk,

@@ -1,4 +1,0 @@
-"""Commands that speak to the agents beside brokers, not to name servers.
-
-Imported by ``cli`` alone. Begin reading in ``state``.
-"""

@@ -1,0 +1,235 @@
+"""Commands that ask the agents beside brokers: state, role, permission, and topics to and from a file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.commands.backup import File, read_file, write_new
+from nsctl.commands.change import DryRun
+from nsctl.commands.show import PERMISSIONS
+from nsctl.output import Row, iso
+from nsctl.session import FOUND, Session
+
+# Commands about the agents beside brokers: how each stands with its name servers, and what it says its broker is.
+
+_STATUS = (
+    "agent",
+    "broker",
+    "id",
+    "broker_is",
+    "name_server",
+    "registered",
+    "last_registered_at",
+    "last_kind",
+    "latency_millis",
+    "problem",
+)
+
+
+def status(session: Session) -> None:
+    """How agents stand with each of their name servers; exit code 1 if one is not registered somewhere."""
+    rows = [row for agent, found in _statuses(session) for row in _status_rows(agent, found)]
+    if not all(row["registered"] for row in rows):
+        session.found(FOUND)
+    session.show(rows, _STATUS)
+
+
+def events(session: Session) -> None:
+    """What name servers said to agents lately, apart from answers: channels, takeovers, lost registrations."""
+    rows = [
+        {
+            "agent": agent,
+            "at": iso(event.at_millis),
+            "name_server": target.endpoint,
+            "event": _name(agent_pb.NamesrvEvent.Kind, event.kind, "KIND_"),
+            "detail": event.detail or None,
+        }
+        for agent, found in _statuses(session)
+        for target in found.targets
+        for event in target.events
+    ]
+    session.show(sorted(rows, key=lambda row: str(row["at"])), ("agent", "at", "name_server", "event", "detail"))
+
+
+def role(
+    session: Session,
+    broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="0 makes it the master, above 0 a slave.")],
+    state_version: Annotated[
+        int | None, typer.Option(min=0, help="Of the new role; else one above the one in force.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Makes an agent's broker a master or a slave, until its next start."""
+    request = agent_pb.ChangeBrokerRoleRequest(broker_id=broker_id, state_version=state_version)
+    _change(session, "ChangeBrokerRole", request, lambda found: found.broker_id, broker_id, dry_run=dry_run)
+
+
+def permission(
+    session: Session,
+    perm: Annotated[int, typer.Argument(metavar="PERM", min=0, max=7, help="Sum of read 4, write 2, inherit 1.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
+    request = agent_pb.UpdateBrokerPermissionRequest(perm=perm)
+    _change(
+        session,
+        "UpdateBrokerPermission",
+        request,
+        lambda found: PERMISSIONS[found.broker_permission],
+        PERMISSIONS[perm],
+        dry_run=dry_run,
+    )
+
+
+def _change(session: Session, call: str, request: Message, was: Any, to: object, *, dry_run: bool) -> None:
+    """Shows what it is, makes the call unless it is a dry run, and how many name servers took it."""
+    rows = []
+    for agent, found in _statuses(session):
+        row: dict[str, Any] = {
+            "agent": agent,
+            "broker": found.broker_name,
+            "was": was(found),
+            "to": to,
+            "result": "would be done",
+            "name_servers": len(found.targets),
+        }
+        if not dry_run:
+            [answer] = session.each(lambda server: server.call(call, request))
+            row["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
+            row["accepted"] = getattr(answer.value, "accepted", None)
+        rows.append(row)
+    columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if dry_run else ("accepted",)))
+    session.show(rows, columns)
+
+
+def _statuses(session: Session) -> list[tuple[str, agent_pb.GetAgentStatusResponse]]:
+    """Of those that answer; the others are told of."""
+    answers = session.each(lambda server: server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest()))
+    return [
+        (str(answer.endpoint), answer.value)
+        for answer in answers
+        if isinstance(answer.value, agent_pb.GetAgentStatusResponse)
+    ]
+
+
+def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:
+    broker: dict[str, Any] = {
+        "agent": agent,
+        "version": found.version,
+        "cluster": found.cluster_name,
+        "broker": found.broker_name,
+        "id": found.broker_id,
+        "address": found.broker_addr,
+        "permission": PERMISSIONS.get(found.broker_permission, str(found.broker_permission)),
+        "master": found.master_addr or None,
+        "broker_is": _name(agent_pb.BrokerProbeState, found.broker_probe, "BROKER_PROBE_STATE_").replace(
+            "unspecified", "not watched"
+        ),
+        "topics": found.topic_count,
+        "topics_problem": found.topics_problem or None,
+        "calls_refused": found.calls_refused,
+    }
+    rows: list[Row] = [{**broker, **_target_row(target, found)} for target in found.targets]
+    return rows or [{**broker, "registered": False, "problem": "its list of name servers is empty"}]
+
+
+def _target_row(target: agent_pb.NamesrvTargetStatus, found: agent_pb.GetAgentStatusResponse) -> Row:
+    is_dead = found.broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN and not target.registered
+    dead = "its broker is dead, so it is not registered" if is_dead else ""
+    taken = f"{target.broker_id_held_by} holds its id" if target.broker_id_held_by else ""
+    return {
+        "name_server": target.endpoint,
+        "name_server_name": target.namesrv_name or None,
+        "registered": target.registered,
+        "channel_open": target.channel_open,
+        "last_registered_at": iso(target.last_registered_at_millis) or None,
+        "last_kind": _name(agent_pb.RegistrationKind, target.last_kind, "REGISTRATION_KIND_").replace(
+            "unspecified", "none"
+        ),
+        "latency_millis": round(target.last_latency_millis, 1) if target.HasField("last_latency_millis") else None,
+        "late_answers": target.late_answers,
+        "problem": target.last_error or taken or dead or found.topics_problem or None,
+    }
+
+
+def _name(kinds: Any, value: int, prefix: str) -> str:
+    """A newer agent may have values that are not known here."""
+    name = kinds.Name(value) if value in kinds.values() else str(value)
+    return str(name).removeprefix(prefix).lower().replace("_", " ")
+
+
+# Commands that take all topics of a broker into a file, and bring them to another broker.
+
+FORMAT = 1
+"""Number of the format, in the file."""
+SYSTEM_TOPIC = "SYSTEM_TOPIC"
+"""The reason by which an agent refuses topics that every broker makes for itself."""
+FOLLOWED = "TOPICS_FOLLOWED"
+"""The reason by which an agent refuses every topic: topics.json is its broker's."""
+SAME, LEFT = "as it is", "left to the broker"
+PAGE = 1_000
+"""Topics asked for at once."""
+
+
+def export_topics(session: Session, file: File) -> None:
+    """Writes all topics of an agent's broker but the one of its own name to a new file."""
+    topics = session.servers.first(_topics)
+    write_new(file, {"format": FORMAT, "topics": topics})
+    session.note(f"{len(topics):,} topics are in {file}")
+
+
+def import_topics(session: Session, file: File, dry_run: DryRun = False) -> None:
+    """Creates or changes the topics of a file at an agent's broker; the agent must own its topics.json."""
+    found = read_file(file, FORMAT).get("topics")
+    try:
+        requests = [_request(topic, dry_run=dry_run) for topic in found or ()]
+    except (ParseError, TypeError, AttributeError) as error:
+        raise typer.BadParameter(f"{file} is no file of `nsctl agent export-topics`: {error}") from error
+    [agent] = session.servers.all
+    rows: list[Row] = []
+    for request in requests:
+        topic = request.topic.topic_name
+        try:
+            rows.append({"topic": topic, "result": _result(agent.call("CreateOrUpdateTopic", request))})
+        except CallError as error:
+            if error.reason == SYSTEM_TOPIC:
+                rows.append({"topic": topic, "result": LEFT})
+                continue
+            session.failed(error)
+            rows.append({"topic": topic, "result": f"failed: {error.reason}"})
+            if error.reason == FOLLOWED or (error.unreachable and not error.error.reason):
+                break  # it takes none, or does not answer
+    session.show([row for row in rows if row["result"] not in (SAME, LEFT)], ("topic", "result"))
+    same, left = (sum(row["result"] == result for row in rows) for result in (SAME, LEFT))
+    session.note(f"of {len(requests):,} topics {same:,} are so already, {left:,} are the broker's own and left to it")
+
+
+def _topics(server: NamesrvClient) -> list[dict[str, Any]]:
+    status = server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest())
+    assert isinstance(status, agent_pb.GetAgentStatusResponse)
+    found: list[dict[str, Any]] = []
+    for page in server.pages("ListTopics", topics_pb.ListTopicsRequest(page_size=PAGE)):
+        assert isinstance(page, topics_pb.ListTopicsResponse)
+        topics = [topic for topic in page.topics if topic.topic_name != status.broker_name]
+        found += [MessageToDict(topic, preserving_proto_field_name=True) for topic in topics]
+    return found
+
+
+def _request(values: dict[str, Any], *, dry_run: bool) -> topics_pb.CreateOrUpdateTopicRequest:
+    topic = ParseDict(values, topics_pb.TopicConfig())
+    attributes = dict(topic.attributes)
+    topic.ClearField("attributes")
+    return topics_pb.CreateOrUpdateTopicRequest(topic=topic, set_attributes=attributes, validate_only=dry_run)
+
+
+def _result(answer: Message) -> str:
+    assert isinstance(answer, topics_pb.CreateOrUpdateTopicResponse)
+    return "created" if answer.created else "changed" if answer.changed else SAME

@@ -1,0 +1,302 @@
+"""Commands that change something, at all name servers unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.output import For, Row, iso, millis_from_now
+from nsctl.session import Session
+
+Why = Annotated[str, typer.Option("--why", help="Why, for the journal. Left out, a former reason stays.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
+Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
+
+BLAST = ("topics_changed", "losing_last_writable_queue", "vanishing", "such_as")
+"""What a change does, or would do, to the routes."""
+
+
+def drain(
+    session: Session,
+    broker: Annotated[str, typer.Argument(help="Name of the broker group.")],
+    *,
+    cluster: Cluster = None,
+    why: Why = "",
+    duration: For = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Takes write permission from a broker group until it is restored (mqadmin wipeWritePerm)."""
+    request = pb.WipeWritePermOfBrokerRequest(
+        broker_name=broker,
+        cluster_name=cluster,
+        comment=why,
+        validate_only=dry_run,
+        ends_at_millis=millis_from_now(duration),
+    )
+    _on_all(session, "WipeWritePermOfBroker", request, "wipe_topic_count", dry_run=dry_run)
+
+
+def restore(
+    session: Session,
+    broker: Annotated[str, typer.Argument(help="Name of the broker group.")],
+    cluster: Cluster = None,
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Gives write permission back to a broker group (mqadmin addWritePerm)."""
+    request = pb.AddWritePermOfBrokerRequest(
+        broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run
+    )
+    _on_all(session, "AddWritePermOfBroker", request, "add_topic_count", dry_run=dry_run)
+
+
+def delete_topic(
+    session: Session,
+    topic: Annotated[str, typer.Argument(help="Topic name.")],
+    *,
+    cluster: Annotated[str | None, typer.Option(help="Only in this cluster.")] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Keep registrations from bringing it back.")] = False,
+    duration: For = None,
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Removes a topic's routes (mqadmin deleteTopic, the name server's part). With --for it is held for that time."""
+    request = pb.DeleteTopicRequest(
+        topic=topic,
+        cluster_name=cluster,
+        hold=hold or duration is not None,
+        comment=why,
+        validate_only=dry_run,
+        ends_at_millis=millis_from_now(duration),
+    )
+    _on_all(session, "DeleteTopic", request, "removed_queue_data_count", dry_run=dry_run)
+
+
+def release_topic(
+    session: Session,
+    topic: Annotated[str, typer.Argument(help="Topic name.")],
+    cluster: Annotated[str | None, typer.Option(help="Cluster that the hold names, if any.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Lets a topic that was deleted with --hold come back."""
+    request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
+    _on_all(session, "ReleaseTopicHold", request, "restored_queue_data_count", dry_run=dry_run)
+
+
+def confirm_loss(
+    session: Session,
+    broker: Annotated[str | None, typer.Argument(help="Only this group; else all that the guard holds.")] = None,
+    cluster: Cluster = None,
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Says that brokers which the mass-loss guard holds are really gone."""
+    request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
+    _on_all(session, "ConfirmBrokerLoss", request, "removed_broker_count", dry_run=dry_run)
+
+
+def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
+    """The decisions that are in force at one name server, oldest first."""
+    for page in server.pages("ListIntents", pb.ListIntentsRequest()):
+        assert isinstance(page, pb.ListIntentsResponse)
+        yield from page.intents
+
+
+def intents(session: Session) -> None:
+    """What operators decided and has not been lifted, at each name server."""
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        return [intent_row(server, intent) for intent in all_intents(server)]
+
+    rows = session.rows_of_each(ask)
+    session.show(rows, ("endpoint", "kind", "cluster", "broker", "topic", "since", "until", "caller", "why"))
+
+
+def address_claims(session: Session) -> None:
+    """Addresses that are kept for brokers that are down, at each name server."""
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        return [
+            _claim_row(server, claim)
+            for page in server.pages("ListAddressClaims", pb.ListAddressClaimsRequest())
+            for claim in page.address_claims  # type: ignore[attr-defined]
+        ]
+
+    rows = session.rows_of_each(ask)
+    session.show(rows, ("endpoint", "cluster", "address", "broker", "id", "since", "until"))
+
+
+def release_address(
+    session: Session,
+    cluster: Annotated[str, typer.Argument(help="Cluster.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT, as `nsctl address claims` shows it.")],
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Lets an address that is kept for a broker that is down be registered by another group."""
+    request = pb.ReleaseAddressClaimRequest(
+        cluster_name=cluster, broker_addr=address, comment=why, validate_only=dry_run
+    )
+    _on_all(session, "ReleaseAddressClaim", request, "released", dry_run=dry_run)
+
+
+def kv_get(
+    session: Session,
+    namespace: Annotated[str, typer.Argument(help="Namespace.")],
+    key: Annotated[str, typer.Argument(help="Key.")],
+) -> None:
+    """A value of the KV configuration, at each name server."""
+    request = pb.GetKvConfigRequest(namespace=namespace, key=key)
+    rows = [
+        {"endpoint": str(answer.endpoint), "value": answer.value.value}
+        for answer in session.each(lambda server: server.call("GetKvConfig", request))
+        if isinstance(answer.value, pb.GetKvConfigResponse)
+    ]
+    session.show(rows, ("endpoint", "value"))
+
+
+def kv_put(
+    session: Session,
+    namespace: Annotated[str, typer.Argument(help="Namespace.")],
+    key: Annotated[str, typer.Argument(help="Key.")],
+    value: Annotated[str, typer.Argument(help="Value.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
+    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, validate_only=dry_run)
+    _on_all(session, "PutKvConfig", request, "previous_value", dry_run=dry_run)
+
+
+def kv_delete(
+    session: Session,
+    namespace: Annotated[str, typer.Argument(help="Namespace.")],
+    key: Annotated[str, typer.Argument(help="Key.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
+    request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, validate_only=dry_run)
+    _on_all(session, "DeleteKvConfig", request, "removed", dry_run=dry_run)
+
+
+def kv_list(
+    session: Session,
+    namespace: Annotated[str, typer.Argument(metavar="[NAMESPACE]", help="Namespace; else their names.")] = "",
+) -> None:
+    """The KV configuration of the first name server that answers."""
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        return [
+            {"namespace": entry.namespace, "key": entry.key, "value": entry.value}
+            for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace))
+            for entry in page.kv_configs  # type: ignore[attr-defined]
+        ]
+
+    rows = session.servers.first(ask)
+    session.show(rows, ("namespace", "key", "value") if namespace else ("namespace",))
+
+
+def config_show(
+    session: Session,
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings with this in their name.")] = "",
+) -> None:
+    """Settings in force at each name server (mqadmin getNamesrvConfig)."""
+    rows: list[Row] = []
+    for answer in session.each(lambda server: server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())):
+        if isinstance(answer.value, pb.GetNamesrvConfigResponse):
+            rows += [
+                _config_row(answer.endpoint, entry)
+                for entry in answer.value.entries
+                if contains.casefold() in entry.key.casefold()
+            ]
+    session.show(rows, ("endpoint", "setting", "value", "from_next_start", "changeable"))
+
+
+def config_set(
+    session: Session,
+    values: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE", help="As `nsctl config show` names them.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Changes settings (mqadmin updateNamesrvConfig)."""
+    pairs = [value.partition("=") for value in values]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise typer.BadParameter(f"{key!r} is not SETTING=VALUE")
+    request = pb.UpdateNamesrvConfigRequest(values={key: value for key, _, value in pairs}, validate_only=dry_run)
+    rows: list[Row] = []
+    for answer in session.each(lambda server: server.call("UpdateNamesrvConfig", request)):
+        if isinstance(answer.value, pb.UpdateNamesrvConfigResponse):
+            rows += [_config_row(answer.endpoint, entry) for entry in answer.value.entries]
+    session.show(rows, ("endpoint", "setting", "value", "from_next_start"))
+
+
+def _on_all(session: Session, call: str, request: Message, count: str, *, dry_run: bool) -> None:
+    rows: list[Row] = []
+    for answer in session.servers.each(lambda server: server.call(call, request)):
+        row: dict[str, Any] = {"endpoint": str(answer.endpoint)}
+        if answer.value is None:
+            assert answer.error is not None
+            session.failed(answer.error)
+            row["result"] = f"failed: {answer.error.reason}"
+        else:
+            row["result"] = "would be done" if dry_run else "done"
+            row[count] = getattr(answer.value, count) if answer.value.HasField(count) else None
+            row.update(_blast(answer.value))
+        rows.append(row)
+    columns = [column for column in BLAST if any(column in row for row in rows)]
+    session.show(rows, ("endpoint", "result", count, *columns))
+
+
+def _blast(answer: Message) -> Row:
+    if "blast_radius" not in answer.DESCRIPTOR.fields_by_name:
+        return {}
+    radius = answer.blast_radius  # type: ignore[attr-defined]
+    names = list(radius.sample_topics)
+    return {
+        "topics_changed": radius.topics_changed,
+        "losing_last_writable_queue": radius.topics_losing_last_writable_queue,
+        "vanishing": radius.topics_vanishing,
+        "such_as": names[:3] if len(names) <= 3 else [*names[:3], "..."],
+    }
+
+
+def intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
+    """A decision as it is shown."""
+    return {
+        "endpoint": str(server.endpoint),
+        "kind": pb.Intent.Kind.Name(intent.kind).removeprefix("KIND_").lower().replace("_", " "),
+        "cluster": intent.cluster_name if intent.HasField("cluster_name") else None,
+        "broker": intent.broker_name or None,
+        "topic": intent.topic or None,
+        "since": iso(intent.since_millis),
+        "until": iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else None,
+        "caller": intent.caller,
+        "why": intent.comment,
+    }
+
+
+def _claim_row(server: NamesrvClient, claim: pb.AddressClaim) -> Row:
+    return {
+        "endpoint": str(server.endpoint),
+        "cluster": claim.cluster_name,
+        "address": claim.broker_addr,
+        "broker": claim.broker_name,
+        "id": claim.broker_id,
+        "since": iso(claim.since_millis),
+        "until": iso(claim.ends_at_millis),
+    }
+
+
+def _config_row(endpoint: object, entry: pb.ConfigEntry) -> Row:
+    changeable = "no" if not entry.updatable else "with a restart" if entry.needs_restart else "at once"
+    return {
+        "endpoint": str(endpoint),
+        "setting": entry.key,
+        "value": entry.value,
+        "from_next_start": entry.pending_value if entry.HasField("pending_value") else None,
+        "changeable": changeable,
+    }

@@ -1,0 +1,166 @@
+"""Commands that say why: explain and history; and the clock and removal reasons that other commands need, too."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, NamedTuple
+
+import typer
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.output import Row, Since, iso
+from nsctl.session import Session
+
+# What the journal's entries say of brokers that left.
+
+INVOLUNTARY = frozenset(
+    {
+        route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED,
+        route_data_pb2.REMOVAL_REASON_EXPIRED,
+        route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
+        route_data_pb2.REMOVAL_REASON_LOSS_CONFIRMED,
+    }
+)
+"""Reasons of removals that neither the broker nor an operator asked for at that moment."""
+
+
+def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
+    """Why brokers left, as alerts and metrics name it; empty if none did. A newer name server may have others."""
+    value = entry.removal_reason
+    if not value:
+        return ""
+    if value not in route_data_pb2.RemovalReason.values():
+        return str(value)
+    return route_data_pb2.RemovalReason.Name(value).removeprefix("REMOVAL_REASON_")
+
+
+# The clock of a name server beside ours: times that it tells are by its own.
+
+
+class Clock(NamedTuple):
+    """A name server's clock beside ours, seconds since the Unix epoch."""
+
+    began: float
+    """By our clock, before the name server was asked."""
+    theirs: float
+    """By the name server's clock, when it answered."""
+    ended: float
+    """By our clock, when its answer was here."""
+
+    @property
+    def skew(self) -> float:
+        """How far the two are apart at least, in seconds."""
+        return max(self.began - self.theirs, self.theirs - self.ended)
+
+
+def clock_of(server: NamesrvClient) -> Clock:
+    """Asks a name server for its time, by the header of a snapshot that is taken now."""
+    began = time.time()
+    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_CLUSTERS])  # the smallest
+    header = next(server.stream("StreamRouteSnapshot", request, server.timeout_seconds))
+    assert isinstance(header, pb.StreamRouteSnapshotResponse)
+    return Clock(began, header.snapshot_header.taken_at_millis / 1000, time.time())
+
+
+# Commands that say why: explain, history.
+
+
+def explain(
+    session: Session,
+    topic: Annotated[str, typer.Argument(help="Topic name.")],
+    broker: Annotated[str | None, typer.Argument(help="Only this group.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster of the group.")] = None,
+    zone: Annotated[str | None, typer.Option(help="As a reader in this zone gets it.")] = None,
+) -> None:
+    """Why broker groups are or are not in a topic's route, at each name server."""
+    request = admin_service_pb2.ExplainTopicRouteRequest(
+        topic=topic, broker_name=broker, cluster_name=cluster, zone_name=zone
+    )
+    rows: list[Row] = []
+    for answer in session.each(lambda server: server.call("ExplainTopicRoute", request)):
+        value = answer.value
+        if isinstance(value, admin_service_pb2.ExplainTopicRouteResponse):
+            rows += [
+                {
+                    "name_server": value.header.namesrv_name,
+                    "cluster": why.cluster_name,
+                    "broker": why.broker_name,
+                    "in_route": why.in_route,
+                    "since": iso(why.since_millis),
+                    "why": why.explanation,
+                }
+                for why in value.explanations
+            ]
+    session.show(rows, ("name_server", "cluster", "broker", "in_route", "since", "why"))
+
+
+def history(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[BROKER]", help="Only what is about groups of this name.")
+    ] = None,
+    *,
+    topic: Annotated[str | None, typer.Option(help="Only what is about this topic.")] = None,
+    broker: Annotated[str | None, typer.Option(help="The same as BROKER.")] = None,
+    since: Since = None,
+    cause: Annotated[
+        list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Entries of each name server at most, the newest first.")] = 50,
+) -> None:
+    """What changed, who did it and why, from the journal of each name server."""
+    if name is not None and broker not in (None, name):
+        raise typer.BadParameter(f"BROKER is {name}, and --broker is {broker}")
+    causes = [_plain(one) for one in cause or ()]
+
+    def ask(server: NamesrvClient) -> list[Row]:
+        request = admin_service_pb2.ListAuditEntriesRequest(
+            topic=topic,
+            broker_name=name or broker,
+            # The journal's times are by the clock of its name server.
+            from_millis=None if since is None else int((clock_of(server).theirs - since) * 1000),
+            page_size=500 if causes else min(limit, 500),
+        )
+        found = (entry for entry in entries(server, request) if not causes or _is_of(entry, causes))
+        return [audit_row(server, entry) for entry in islice(found, limit)]
+
+    rows = session.rows_of_each(ask)
+    rows.sort(key=lambda row: str(row["at"]), reverse=True)
+    session.show(rows, ("at", "endpoint", "revision", "cause", "caller", "what", "comment"))
+
+
+def _is_of(entry: admin_service_pb2.AuditEntry, causes: list[str]) -> bool:
+    return _plain(entry.cause) in causes or _plain(reason_of(entry)) in causes
+
+
+def _plain(cause: str) -> str:
+    """``channel end``, ``CHANNEL_END`` and ``Channel-End`` are the same."""
+    return re.sub(r"[\s_-]", "", cause).lower()
+
+
+def entries(
+    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
+) -> Iterator[admin_service_pb2.AuditEntry]:
+    """Entries of the journal of one name server, newest first."""
+    for page in server.pages("ListAuditEntries", request):
+        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
+        yield from page.entries
+
+
+def audit_row(server: NamesrvClient, entry: admin_service_pb2.AuditEntry) -> Row:
+    """An entry as it is shown."""
+    return {
+        "at": iso(entry.applied_at_millis),
+        "endpoint": str(server.endpoint),
+        "revision": entry.revision,
+        "cause": entry.cause,
+        "reason": reason_of(entry) or None,
+        "caller": entry.caller,
+        "what": entry.summary,
+        "comment": entry.comment,
+    }

@@ -1,0 +1,356 @@
+"""The command ``nsctl console``: its settings, and how the page is served."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from collections.abc import Coroutine, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Self
+
+import structlog
+import typer
+from aiohttp import web
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from groundwork.certificates import CertificateError, Validity, read_key_pair
+from groundwork.channels import ClientSecurity
+from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.grpcio_server import check_bindable
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.json_lines import LogFormat, take_stderr
+from groundwork.logs import LogLevel, configure_logs
+from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
+from groundwork.program import stop_event
+from groundwork.settings_cli import ProgramSettings, add_command, exit_with
+from groundwork.tls_settings import ClientSecuritySettings
+from nsctl.console.log_in import Doors, LogIn, Network, RoleName, TrustedProxy, reloaded_users, role_of
+from nsctl.console.observer import Fleet
+from nsctl.console.protection import WAITING_CONNECTIONS, Connections, http_logger
+from nsctl.console.web import application
+
+# The console's settings.
+
+MAX_NAME_SERVERS = 16
+"""Most name servers of one console: each is a column of the page, and is asked every second."""
+
+
+MAX_FLEETS = 16
+"""Most fleets of one console: each name server of each is asked every second."""
+
+
+def _checked_endpoints(texts: Sequence[str]) -> tuple[Endpoint, ...]:
+    endpoints = parse_endpoints(texts)
+    if len(endpoints) > MAX_NAME_SERVERS:
+        raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
+    return endpoints
+
+
+def _fleet(text: str) -> tuple[str, tuple[Endpoint, ...]]:
+    name, _, namesrv = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise ValueError(f"{text[:80]!r} is not NAME=HOST:PORT;…, with a NAME of 1 to 64 of A-Z a-z 0-9 _ . -")
+    return name, _checked_endpoints([namesrv])
+
+
+class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
+    """Settings of ``nsctl console``. Those that begin with tls are for the calls to the name servers."""
+
+    model_config = SettingsConfigDict(env_prefix="NAMESRV_CONSOLE_")
+
+    namesrv: list[str] = Field([], description="Name servers, HOST:PORT;HOST:PORT;…")
+    fleet: list[str] = Field(
+        [], description="In place of namesrv: NAME=HOST:PORT;HOST:PORT;… of one of several fleets; may be repeated."
+    )
+    listen: str = Field(
+        "127.0.0.1:9880", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
+    )
+    listen_tls_cert: Path | None = Field(
+        None,
+        description="Certificate of the page, and those that it was signed by, PEM: then it has TLS, and only that.",
+    )
+    listen_tls_key: Path | None = Field(None, description="Its private key, PEM, not encrypted.")
+    log_in_token_file: Path | None = Field(
+        None, description="File with the token that viewers must log in with. Without one, the page is for everybody."
+    )
+    users_file: Path | None = Field(
+        None,
+        description="TOML file of people's names, roles and hashed passwords; see `nsctl console-user`.",
+    )
+    proxy_header: str | None = Field(
+        None, description="Header in which a proxy says who asks; it is believed from proxy_address only."
+    )
+    proxy_address: list[str] = Field(
+        [], description="Address or network, as 10.0.0.0/8, of a proxy that is believed; may be repeated."
+    )
+    proxy_role: RoleName = Field(
+        "viewer", description="Role of those whom the proxy names and the users file does not: viewer, operator, admin."
+    )
+    permit_actions: bool = Field(
+        False,
+        description="Allow operators and admins to drain and restore brokers. Beyond loopback it needs a log-in.",
+    )
+    allow_insecure: bool = Field(
+        False, description="Allow a listener beyond loopback without TLS, or without a log-in."
+    )
+    host_name: list[str] = Field(
+        [],
+        description="A name by which browsers may reach the page, besides localhost and addresses; may be repeated.",
+    )
+    call_timeout_millis: int = Field(
+        3_000, ge=100, le=60_000, description="Time for one call to one name server; then it counts as unreachable."
+    )
+    log_format: LogFormat = Field("text", description="Log lines: text or json.")
+    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    @field_validator("namesrv")
+    @classmethod
+    def _name_servers(cls, value: list[str]) -> list[str]:
+        return [str(endpoint) for endpoint in _checked_endpoints(value)] if value else []
+
+    @field_validator("fleet")
+    @classmethod
+    def _fleets(cls, value: list[str]) -> list[str]:
+        if len(value) > MAX_FLEETS:
+            raise ValueError(f"there are {len(value)} fleets, at most {MAX_FLEETS}")
+        names = [_fleet(text)[0] for text in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there are two fleets {name!r}")
+        return value
+
+    @field_validator("proxy_address")
+    @classmethod
+    def _proxies(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                ipaddress.ip_network(address)
+            except ValueError as error:
+                raise ValueError(f"{address[:64]!r}: {error}") from None
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _listener(cls, value: str) -> str:
+        return str(Endpoint.parse(value, allow_port_zero=True))
+
+    @model_validator(mode="after")
+    def _has_name_servers(self) -> Self:
+        if bool(self.namesrv) == bool(self.fleet):
+            raise ValueError(
+                f"namesrv and fleet: one of them is needed, and {'both are' if self.fleet else 'none is'} set"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if (self.listen_tls_cert is None) != (self.listen_tls_key is None):
+            raise ValueError("listen_tls_cert and listen_tls_key belong together, and one of them is not set")
+        if self.listen_endpoint.is_loopback:
+            return self
+        needed = {"TLS (listen_tls_cert)": self.listen_tls_cert, "log-in (log_in_token_file)": self.has_log_in or None}
+        lacking = [what for what, given in needed.items() if given is None]
+        where = f"setting listen: {self.listen} is beyond loopback, and the page has"
+        if lacking and not self.allow_insecure:
+            raise ValueError(f"{where} no {' and no '.join(lacking)}; set them, or --allow-insecure")
+        if self.permit_actions and not self.has_log_in:
+            raise ValueError(
+                f"{where} no log-in: with permit_actions that needs log_in_token_file, users_file or proxy_header"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _proxy(self) -> Self:
+        if (self.proxy_header is None) != (not self.proxy_address):
+            raise ValueError("proxy_header and proxy_address belong together, and one of them is not set")
+        if self.proxy_header is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", self.proxy_header):
+            raise ValueError(f"proxy_header: {self.proxy_header[:64]!r} is no name of a header")
+        return self
+
+    @property
+    def has_log_in(self) -> bool:
+        """Whether it is known of everybody who gets something who it is, or that he has the token."""
+        return any(way is not None for way in (self.log_in_token_file, self.users_file, self.proxy_header))
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """Where the proxy is."""
+        return tuple(ipaddress.ip_network(address) for address in self.proxy_address)
+
+    @property
+    def fleets(self) -> Mapping[str, tuple[Endpoint, ...]]:
+        """The name servers of each fleet; the only one of ``namesrv`` has no name."""
+        return dict(map(_fleet, self.fleet)) if self.fleet else {"": parse_endpoints(self.namesrv)}
+
+    @property
+    def listen_endpoint(self) -> Endpoint:
+        """Where to listen."""
+        return Endpoint.parse(self.listen, allow_port_zero=True)
+
+
+# TLS of the page: certificates that are read again when they change.
+
+_log = structlog.get_logger(__name__)
+
+
+class PageTls:
+    """What new connections to the page are shown; those that are open go on as they began."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Reads the files.
+
+        Raises:
+            CertificateError: They cannot be used; the text says why.
+        """
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        """Stays the same; what it shows changes."""
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._certificate = certificate
+        self._key = key
+        self._loaded = HotReloaded([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
+
+    async def watch(self) -> NoReturn:
+        """Looks every second whether the files have changed. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._loaded.refreshed()
+
+    def _load(self) -> Validity:
+        pair = read_key_pair(self._certificate, self._key)  # says what is wrong; the context would not
+        self.context.load_cert_chain(self._certificate, self._key)
+        return pair.validity
+
+    def _reloaded(self, validity: Validity) -> None:
+        _log.info("tls_reloaded", file=str(self._certificate), not_after=validity.not_after.isoformat())
+
+    def _kept(self, error: ValueError) -> None:
+        _log.error("tls_files_refused", problem=str(error), in_force="those read before")
+
+
+# The command ``nsctl console``.
+
+PROGRAM = "nsctl console"
+
+SHUTDOWN_SECONDS = 3.0
+"""How long requests under way may take at the end."""
+
+CONNECTION = ConnectionSettings(longest_backoff_seconds=2.0)
+"""A name server that is back is seen within seconds, not within gRPC's two minutes."""
+
+
+class _Page(NamedTuple):
+    """What guards the page; read before it is served, so that what cannot be used is told at once."""
+
+    tls: PageTls | None
+    log_in: LogIn | None
+
+    @classmethod
+    def of(cls, settings: ConsoleSettings) -> _Page:
+        """Reads the files. Raises CertificateError."""
+        cert, key = settings.listen_tls_cert, settings.listen_tls_key
+        return cls(None if cert is None or key is None else PageTls(cert, key), _log_in(settings))
+
+
+def _log_in(settings: ConsoleSettings) -> LogIn | None:
+    if not settings.has_log_in:
+        return None
+    header, users = settings.proxy_header, settings.users_file
+    doors = Doors(
+        None if users is None else reloaded_users(users),
+        None if header is None else TrustedProxy(header, settings.proxies),
+        role_of(settings.proxy_role),
+    )
+    return LogIn(settings.log_in_token_file, over_tls=settings.listen_tls_cert is not None, doors=doors)
+
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut off our longer flags
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command."""
+    app(list(arguments), prog_name=PROGRAM)
+
+
+def console(settings: ConsoleSettings) -> None:
+    """Serve a web page that shows what name servers hold, live, until SIGTERM or SIGINT."""
+    if settings.log_format == "json":
+        take_stderr()
+    configure_logs(settings.log_format, settings.log_level)
+    try:
+        check_bindable(settings.listen_endpoint)
+        security = settings.client_security()
+        page = _Page.of(settings)
+    except (OSError, CertificateError) as error:
+        exit_with(PROGRAM, str(error))
+    asyncio.run(_serve(settings, security, page))
+
+
+async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
+    stop = stop_event()
+    timeout_seconds = settings.call_timeout_millis / 1000
+    servers = {
+        name: [AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in endpoints]
+        for name, endpoints in settings.fleets.items()
+    }
+    fleets = {name: Fleet(members) for name, members in servers.items()}
+    connections = Connections()
+    app, events = application(
+        fleets,
+        permit_actions=settings.permit_actions,
+        host_names=settings.host_name,
+        log_in=page.log_in,
+        connections=connections,
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=http_logger())
+    listener: asyncio.Server | None = None
+    try:
+        await runner.setup()
+        assert runner.server is not None, "it has been set up"
+        listen, context = settings.listen_endpoint, None if page.tls is None else page.tls.context
+        listener = await asyncio.get_running_loop().create_server(
+            connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
+        )
+        _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
+        watching = (connections.watch(), *((page.tls.watch(),) if page.tls else ()))
+        await _until(stop, *watching, *(fleet.run() for fleet in fleets.values()))
+    finally:
+        if listener is not None:
+            listener.close()
+        events.close()
+        await runner.cleanup()
+        for server in chain.from_iterable(servers.values()):
+            await server.close()
+
+
+async def _until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    """Works until it is told to stop; raises what ends any of the works before."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
+    log = structlog.get_logger("nsctl.console")
+    log.info(
+        "console_started",
+        page=f"{'https' if settings.listen_tls_cert else 'http'}://{listen}/",
+        listen=str(listen),
+        namesrv=settings.fleet or settings.namesrv,
+        permit_actions=settings.permit_actions,
+        log_in=settings.has_log_in,
+    )
+    if not listen.is_loopback and settings.listen_tls_cert is None:
+        log.warning("listening_beyond_loopback_without_tls", listen=str(listen))
+
+
+add_command(app, "console", ConsoleSettings, console)

@@ -1,0 +1,130 @@
+"""The Spark data source ``namesrv``: the route tables of running name servers, and how they change.
+
+::
+
+    register(spark)  # not needed where the package pyspark_namesrv is installed for Spark's Python
+    spark.read.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
+    spark.readStream.format("namesrv").option("endpoints", "10.0.0.1:9876,10.0.0.2:9876").load()
+
+All tables and options are described in docs/pipeline.md. A plan pins one revision of each name server: all tasks, their
+retries, and all actions on one DataFrame read that revision; a new ``load()`` reads the next one.
+
+A first read waits for three Python processes, one after the other: Spark makes the source in one, plans in another, and
+reads in a third. What only the later ones need is imported by the methods that they call: Arrow and gRPC take longer
+than all else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession, is_remote
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, Connecting, ReadRequest
+from route_pipeline.schemas import CHANGES, spark_ddl
+from route_pipeline.worker_python import check_worker_python
+
+if TYPE_CHECKING:
+    from route_pipeline.batch_reader import NamesrvReader
+    from route_pipeline.stream_reader import NamesrvStreamReader
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class NamesrvDataSource(DataSource):
+    """Route tables of running name servers."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The schema of the table.
+
+        Raises:
+            ValueError: An option is wrong. Spark asks for the schema at ``load()``, so it shows there already.
+        """
+        request = ReadRequest.of_options(self.options)
+        return spark_ddl(request.table, request.columns)
+
+    def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002
+        """A reader of the table as it is now.
+
+        Raises:
+            ValueError: An option is wrong.
+        """
+        from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
+
+        request = ReadRequest.of_options(self.options)
+        return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
+
+    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's name
+        """A reader of the tables as they are now and of every change from then on.
+
+        Raises:
+            ValueError: An option is wrong, or the table is not ``changes``.
+        """
+        from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
+
+        request = ReadRequest.of_options(self.options, streaming=True)
+        if request.table != CHANGES:
+            raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
+        if request.after_revision is not None:
+            raise ValueError("option 'afterRevision' is not for streams, which start with a snapshot")
+        return NamesrvStreamReader(request)
+
+
+def _filters_are_pushed() -> bool:
+    """Whether ``spark.sql.python.filterPushdown.enabled`` is on; seen from which of its programs Spark plans with."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHING in sys.modules or (main is not None and main.name == _PUSHING)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format ``namesrv`` known to a session.
+
+    Raises:
+        WorkerPythonError: The session's workers run a Python that cannot read it; one line that says what to set.
+    """
+    if not is_remote():
+        check_worker_python(spark.sparkContext.pythonExec)
+    spark.dataSource.register(NamesrvDataSource)
+
+
+def pin(
+    endpoints: Sequence[Endpoint],
+    seconds: int = DEFAULT_PIN_SECONDS,
+    connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
+) -> dict[str, str]:
+    """Pins one revision of each name server for several queries.
+
+    ::
+
+        options = pin(parse_endpoints("10.0.0.1:9876"))
+        topics = spark.read.format("namesrv").options(**options).load()
+        brokers = spark.read.format("namesrv").options(**options, table="brokers").load()
+
+    Args:
+        endpoints: Where the name servers listen.
+        seconds: How long each is kept unless it is read from, 1 to 3600.
+        connecting: How to connect to them.
+
+    Returns:
+        Options ``endpoints`` and ``pins``.
+
+    Raises:
+        NamesrvError: A name server cannot be reached, or holds as many snapshots as it may.
+    """
+    from route_pipeline.name_server import pin_snapshot  # noqa: PLC0415
+
+    pins = {str(endpoint): pin_snapshot(endpoint, connecting, seconds).pin_id for endpoint in endpoints}
+    return {
+        "endpoints": ",".join(pins),
+        "pins": ",".join(f"{endpoint}={pin_id}" for endpoint, pin_id in pins.items()),
+    }

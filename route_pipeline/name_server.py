@@ -1,0 +1,462 @@
+"""One name server as a reader asks it: its state, pins, and a snapshot or a span of changes, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
+from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import ConnectionSettings, NamesrvClient
+from route_pipeline.options import Connecting
+
+# Hints about a call that failed: which option of the data source to look at, by what gRPC and OpenSSL say.
+
+_BY_REASON = {
+    "NOT_AUTHENTICATED": "look at the option 'tokenFile' (or 'token'), or 'tlsCertFile' and 'tlsKeyFile'",
+    "NOT_PERMITTED": (
+        "the caller that the option 'tokenFile', 'token' or 'tlsCertFile' stands for may not look routes up"
+    ),
+}
+_OVER_TLS = {
+    "WRONG_VERSION_NUMBER": "no TLS is spoken there: leave the option 'tls' out, or look at the port in 'endpoints'",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that the option 'tlsCaFile' trusts",
+    "BAD_SIGNATURE": "its certificate is not one that the option 'tlsCaFile' trusts",
+    "Hostname Verification Check failed": "its certificate is for another host than the option 'endpoints' names",
+    "Socket closed": (
+        "it may want a certificate of this client that it trusts: look at the options 'tlsCertFile' and 'tlsKeyFile'"
+    ),
+}
+_PLAIN = {
+    "Socket closed": "it may speak TLS: set the option 'tls' to 'true'",
+    "Failed parsing HTTP/2": "something else than a name server listens there: look at the port in option 'endpoints'",
+}
+
+
+def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str | None:
+    """What a user can do about a failed call; None if its text says it all.
+
+    Args:
+        cause: How the call failed.
+        tls: Whether it went over TLS.
+        of_call: What helps with this call only, by reason of the contract.
+    """
+    hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
+    if hint is not None or cause.code is not grpc.StatusCode.UNAVAILABLE:
+        return hint
+    # gRPC has one code for all of these; only its text tells them apart.
+    return next((hint for text, hint in (_OVER_TLS if tls else _PLAIN).items() if text in cause.message), None)
+
+
+# Connections to name servers, and their failures as one line each.
+#
+# Nothing here knows Spark: this runs in a Spark task as well as in any Python program.
+
+_MAX_ERROR_LENGTH = 400
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_RETRY_UNAVAILABLE = {
+    "methodConfig": [
+        {
+            "name": [{"service": "namesrv_api.v1.RouteService"}],
+            # gRPC repeats a call only until the first message has come: rows that are out are never read again.
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.2s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+
+class NamesrvError(Exception):
+    """A name server could not be read. The text is one line and names the endpoint and the cause."""
+
+    def __init__(self, text: str, cause: RichError | None = None) -> None:
+        super().__init__(text)
+        self.reason = cause.reason if cause else ""
+        """The contract's reason, such as SNAPSHOT_GONE; empty if the name server sent none."""
+        self.lost = cause is not None and cause.code in _LOST
+        """True if the name server did not answer at all, and may answer later."""
+
+
+class Connection:
+    """A connection to one name server."""
+
+    def __init__(self, connecting: Connecting, client: NamesrvClient) -> None:
+        self._client = client
+        self._tls = connecting.tls is not None
+        self._total_seconds = connecting.timeouts.total
+
+    def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Message:
+        """The answer of a small call of RouteService.
+
+        Args:
+            name: The call's name.
+            request: What is asked.
+            hints: What the user can do, by reason of the contract.
+
+        Raises:
+            NamesrvError: It failed.
+        """
+        with self._failures(self._client.timeout_seconds, hints or {}):
+            return self._client.call(name, request)
+
+    def stream(
+        self, name: str, request: Message, hints: Mapping[str, str], read: Callable[[bytes], Any] | None = None
+    ) -> Iterator[Any]:
+        """The messages of a streaming call, which has the whole time that there is.
+
+        Args:
+            name: The call's name.
+            request: What is asked.
+            hints: What the user can do, by reason of the contract.
+            read: Makes a message of its bytes; None: as the contract says.
+
+        Raises:
+            NamesrvError: It failed.
+        """
+        with self._failures(self._total_seconds, hints):
+            yield from self._client.stream(name, request, self._total_seconds, read)
+
+    def error(self, problem: str) -> NamesrvError:
+        """An error for something that this name server sent."""
+        return NamesrvError(f"name server {self._client.endpoint} {problem}")
+
+    @contextmanager
+    def _failures(self, seconds: float, hints: Mapping[str, str]) -> Iterator[None]:
+        """Turns a failed call into our error."""
+        try:
+            yield
+        except CallError as error:
+            cause = error.error
+            # Texts of gRPC can have several lines, and the text of a server anything.
+            text = " ".join(str(cause).split())[:_MAX_ERROR_LENGTH]
+            if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                text += f" (it took longer than {seconds:g} s)"
+            if hint := hint_of(cause, tls=self._tls, of_call=hints):
+                text += f"; {hint}"
+            raise NamesrvError(f"name server {error.endpoint}: {text}", cause) from error
+
+
+@contextmanager
+def connect(endpoint: Endpoint, connecting: Connecting) -> Iterator[Connection]:
+    """Connects to a name server at the first call; the connection is closed when the block is left."""
+    timeouts, tls = connecting.timeouts, connecting.tls
+    settings = ConnectionSettings(
+        connect_seconds=timeouts.connect,
+        first_backoff_seconds=0.2,
+        longest_backoff_seconds=2.0,
+        keepalive_seconds=10.0,  # who was stopped or cut off is noticed long before the total time is over
+        service_config=json.dumps(_RETRY_UNAVAILABLE),
+    )
+    credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
+    with NamesrvClient(
+        endpoint, timeouts.call, settings=settings, credentials=credentials, metadata=connecting.metadata
+    ) as client:
+        yield Connection(connecting, client)
+
+
+# Messages of a snapshot as they are read here: their queues left encoded, because there are millions of them.
+
+_OWNER, _FIELD = route_service_pb2.TopicQueues.DESCRIPTOR.name, "queue_datas"
+
+
+def _with_encoded_queues() -> Any:
+    """The class of a snapshot's messages in which a topic's queues are bytes: on the wire both are the same."""
+    pool = descriptor_pool.DescriptorPool()
+
+    def add(file: FileDescriptor) -> None:
+        for dependency in file.dependencies:
+            add(dependency)
+        proto = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(proto)
+        for message in proto.message_type:
+            for field in message.field:
+                if (message.name, field.name) == (_OWNER, _FIELD):
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                    field.ClearField("type_name")
+        pool.Add(proto)
+
+    add(route_service_pb2.DESCRIPTOR)
+    name = route_service_pb2.StreamRouteSnapshotResponse.DESCRIPTOR.full_name
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_encoded_queues()
+"""A message of a snapshot. Its ``queue_datas`` are bytes, for whoever makes rows; all else is as in the contract."""
+
+
+# The reader of one name server's route snapshot, or of one shard of it: whole or not at all.
+
+SnapshotMessage = route_service_pb2.StreamRouteSnapshotResponse
+
+_SNAPSHOT_HINTS = {"SNAPSHOT_GONE": "call load() again, or raise the option pinSeconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOf:
+    """A part of a name server's tables."""
+
+    index: int = 0
+    """From 0; brokers and clusters are in shard 0."""
+    count: int = 1
+    """Number of shards that make the whole."""
+
+    def message(self) -> route_service_pb2.Shard:
+        """The shard as it is asked for."""
+        return route_service_pb2.Shard(index=self.index, count=self.count)
+
+
+WHOLE = ShardOf()
+"""All of a name server's tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which name server, at which point of its history."""
+
+    namesrv: str
+    """Name that the name server gives itself."""
+    epoch: str
+    """Its process lifetime."""
+    revision: int
+    """Revision of its tables."""
+    taken_at_millis: int
+    """When the snapshot was taken, by its clock, milliseconds since the Unix epoch."""
+
+
+class SnapshotStream:
+    """The chunks of one snapshot, checked on their way."""
+
+    def __init__(self, connection: Connection, responses: Iterator[SnapshotMessage]) -> None:
+        self._connection = connection
+        self._responses = responses
+        self.origin = self._read_header()
+
+    def chunks(self) -> Iterator[route_service_pb2.SnapshotChunk]:
+        """Yields the chunks. What came is a whole snapshot only once this has ended without an error.
+
+        Queues in them are encoded: ``snapshot_rows`` reads them.
+
+        Raises:
+            NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
+        """
+        came: Counter[str] = Counter()
+        for response in self._responses:
+            self._check_origin(response)
+            content = response.WhichOneof("content")
+            if content == "snapshot_end":
+                self._check_counts(came, response.snapshot_end)
+                return
+            if content != "chunk":
+                raise self._connection.error(f"sent {content or 'a message of an unknown kind'} within a snapshot")
+            chunk = response.chunk
+            came["cluster_count"] += len(chunk.clusters)
+            came["topic_count"] += len(chunk.topics)
+            came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
+            came["broker_data_count"] += len(chunk.broker_datas)
+            came["live_broker_count"] += len(chunk.live_brokers)
+            yield chunk
+        raise self._connection.error("ended the snapshot before its end marker")
+
+    def error(self, problem: str) -> NamesrvError:
+        """An error for something that the name server sent."""
+        return self._connection.error(problem)
+
+    def _read_header(self) -> Origin:
+        first = next(self._responses, None)
+        if first is None:
+            raise self._connection.error("ended the snapshot before its header")
+        if first.WhichOneof("content") != "snapshot_header" or not first.HasField("header"):
+            raise self._connection.error("sent a snapshot without a header")
+        header = first.header
+        if not header.namesrv_name:
+            raise self._connection.error("does not say its name")
+        return Origin(header.namesrv_name, header.epoch, header.revision, first.snapshot_header.taken_at_millis)
+
+    def _check_origin(self, response: SnapshotMessage) -> None:
+        if not response.HasField("header"):
+            return
+        header, origin = response.header, self.origin
+        if (header.namesrv_name, header.epoch, header.revision) != (origin.namesrv, origin.epoch, origin.revision):
+            raise self._connection.error(
+                f"moved within a snapshot from {origin.namesrv}, epoch {origin.epoch}, revision {origin.revision} "
+                f"to {header.namesrv_name}, epoch {header.epoch}, revision {header.revision}"
+            )
+
+    def _check_counts(self, came: Counter[str], end: route_service_pb2.SnapshotEnd) -> None:
+        for field in route_service_pb2.SnapshotEnd.DESCRIPTOR.fields:
+            said = getattr(end, field.name)
+            if came[field.name] != said:
+                raise self._connection.error(
+                    f"sent a snapshot with {field.name} {came[field.name]}, but its end says {said}"
+                )
+
+
+@contextmanager
+def open_snapshot(
+    endpoint: Endpoint,
+    connecting: Connecting,
+    pin_id: str | None = None,
+    shard: ShardOf = WHOLE,
+    tables: Iterable[route_service_pb2.RouteTable] = (),
+) -> Iterator[SnapshotStream]:
+    """Connects to a name server and starts to read its tables.
+
+    Args:
+        endpoint: Where it listens.
+        connecting: How to connect.
+        pin_id: Which pinned snapshot; None: the tables as they are now.
+        shard: Which part of its topics.
+        tables: Which tables; none: all. Older name servers send all the same.
+
+    Yields:
+        The snapshot, its header read. The connection is closed when the block is left.
+
+    Raises:
+        NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
+    """
+    request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
+    if shard != WHOLE:
+        request.shard.CopyFrom(shard.message())
+    with connect(endpoint, connecting) as connection:
+        responses = connection.stream("StreamRouteSnapshot", request, _SNAPSHOT_HINTS, SnapshotResponse.FromString)
+        yield SnapshotStream(connection, responses)
+
+
+# The reader of changes between two revisions of one name server, or of one shard of them: whole or not at all.
+
+ChangesResponse = route_service_pb2.StreamRouteChangesResponse
+
+_CHANGES_HINTS = {
+    "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
+    "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Changes of one name server that follow one another."""
+
+    epoch: str
+    """Its process lifetime."""
+    after: int
+    """The changes after this revision ..."""
+    up_to: int
+    """... up to and with this one."""
+
+
+def read_changes(
+    endpoint: Endpoint, connecting: Connecting, span: Span, shard: ShardOf = WHOLE
+) -> Iterator[ChangesResponse]:
+    """Yields messages with changes, by ascending revision; they are all only if this ends without an error.
+
+    Raises:
+        NamesrvError: The name server cannot be reached, refuses, sends a revision that was not asked for, or breaks
+            off before it has reached the last one.
+    """
+    request = route_service_pb2.StreamRouteChangesRequest(
+        after=route_service_pb2.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
+    )
+    if shard != WHOLE:
+        request.shard.CopyFrom(shard.message())
+    with connect(endpoint, connecting) as connection:
+        revision = span.after
+        for response in connection.stream("StreamRouteChanges", request, _CHANGES_HINTS):
+            if response.header.epoch != span.epoch or not revision <= response.header.revision <= span.up_to:
+                raise connection.error(
+                    f"was asked for changes of epoch {span.epoch} after {revision} up to {span.up_to}, "
+                    f"but sent epoch {response.header.epoch}, revision {response.header.revision}"
+                )
+            revision = response.header.revision
+            if not response.HasField("changes"):
+                if revision != span.up_to:
+                    raise connection.error(f"ended the changes at revision {revision}, not {span.up_to}")
+                return
+            yield response
+        raise connection.error(f"ended the changes before it reached revision {span.up_to}")
+
+
+# The state of a name server before it is read: where it is in its history, and a pin to read from.
+
+_PIN_HINTS = {"LIMIT_EXCEEDED": "wait until a lease has ended, and pin for less: option pinSeconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvState:
+    """Where a name server is in its history."""
+
+    namesrv: str
+    """Name that it gives itself."""
+    epoch: str
+    """Its process lifetime."""
+    revision: int
+    """Its current revision."""
+    compacted_revision: int
+    """Oldest revision that changes can be read after."""
+    topics: int
+    """Number of its topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A snapshot that a name server holds for us."""
+
+    namesrv: str
+    """Name that the name server gives itself."""
+    epoch: str
+    """Its process lifetime."""
+    revision: int
+    """Revision of the snapshot."""
+    pin_id: str
+    """Identifies the pin to the name server."""
+
+
+def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
+    """Asks a name server where it is.
+
+    Raises:
+        NamesrvError: It cannot be reached, or refuses.
+    """
+    with connect(endpoint, connecting) as connection:
+        status = cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
+        header = status.header
+        if not header.namesrv_name:
+            raise connection.error("does not say its name")
+    return NamesrvState(
+        header.namesrv_name, header.epoch, header.revision, status.compacted_revision, status.topic_count
+    )
+
+
+def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pin:
+    """Has a name server hold its tables as they are now.
+
+    Args:
+        endpoint: Where it listens.
+        connecting: How to connect.
+        seconds: How long the pin is kept unless it is read from.
+
+    Raises:
+        NamesrvError: It cannot be reached, or holds as many snapshots as it may.
+    """
+    with connect(endpoint, connecting) as connection:
+        request = pb.PinRouteSnapshotRequest(lease_seconds=seconds)
+        answer = cast("pb.PinRouteSnapshotResponse", connection.call("PinRouteSnapshot", request, _PIN_HINTS))
+        header = answer.header
+        if not header.namesrv_name:
+            raise connection.error("does not say its name")
+    return Pin(header.namesrv_name, header.epoch, header.revision, answer.pin_id)

@@ -1,0 +1,401 @@
+"""The options of the data source ``namesrv``, checked when Spark asks for the schema, at ``load()``.
+
+Imports neither Arrow nor gRPC: Spark's first Python process, which makes the source, would wait for them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_authorities, read_key_pair, read_token
+from groundwork.endpoints import Endpoint, parse_endpoints
+from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# A filter of rows: the options ``topics`` and ``clusters``, and what Spark pushes down.
+
+TOPIC, CLUSTER, BROKER = "topic", "cluster_name", "broker_name"
+"""Columns that a filter may be on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Rows by topic and cluster. Rows that are of no topic, as a broker's, are chosen by cluster alone."""
+
+    topics: frozenset[str] = frozenset()
+    """Wanted topics by name."""
+    topic_prefixes: tuple[str, ...] = ()
+    """Wanted topics by the beginning of their name. All are wanted if there are neither names nor prefixes."""
+    clusters: frozenset[str] = frozenset()
+    """Wanted clusters; all if there are none."""
+
+    brokers: frozenset[str] = frozenset()
+    """Wanted broker groups; all if there are none."""
+
+    @classmethod
+    def of(cls, topics: tuple[str, ...], clusters: tuple[str, ...]) -> RowFilter:
+        """A filter from names, of which those of topics may end with ``*``."""
+        return cls(
+            frozenset(topic for topic in topics if not topic.endswith("*")),
+            tuple(topic[:-1] for topic in topics if topic.endswith("*")),
+            frozenset(clusters),
+        )
+
+    def wants_topic(self, topic: str) -> bool:
+        """Whether rows of a topic are wanted."""
+        if not self.topics and not self.topic_prefixes:
+            return True
+        return topic in self.topics or topic.startswith(self.topic_prefixes)
+
+    def wants_group(self, cluster_name: str, broker_name: str | None) -> bool:
+        """Whether rows of a broker group of a cluster are wanted; None: of a row that has no group."""
+        if self.clusters and cluster_name not in self.clusters:
+            return False
+        return not self.brokers or broker_name is None or broker_name in self.brokers
+
+    def narrowed(self, column: str, values: Iterable[str]) -> RowFilter:
+        """The filter of rows that have one of some values in a column, too.
+
+        A column that it knows nothing of, or values none of which it wants, leave it as it is: Spark looks at every row
+        again.
+        """
+        if column == TOPIC:
+            topics = frozenset(value for value in values if self.wants_topic(value))
+            return replace(self, topics=topics, topic_prefixes=()) if topics else self
+        known = {CLUSTER: self.clusters, BROKER: self.brokers}.get(column)
+        if known is None:
+            return self
+        wanted = frozenset(value for value in values if not known or value in known)
+        if not wanted:
+            return self
+        return replace(self, clusters=wanted) if column == CLUSTER else replace(self, brokers=wanted)
+
+    def beginning(self, column: str, prefix: str) -> RowFilter:
+        """The filter of rows whose topic begins with a prefix, too, if none was asked for by now."""
+        if column != TOPIC or not prefix or self.topics or self.topic_prefixes:
+            return self
+        return replace(self, topic_prefixes=(prefix,))
+
+
+EVERYTHING = RowFilter()
+"""All rows."""
+
+
+# How to connect to a name server: records that travel to Spark's executors.
+#
+# No gRPC is imported here: to check options must not wait for it.
+
+MIN_PIN_SECONDS = 1
+MAX_PIN_SECONDS = 3600
+"""Longest lease of a pin that a name server gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for a name server, in seconds."""
+
+    connect: float = 5.0
+    """For one attempt to connect; a name server is a network hop away."""
+    total: float = 300.0
+    """For a whole stream, with what the reader does in between; ten million rows take less than a minute."""
+
+    @property
+    def call(self) -> float:
+        """For a small call: a few attempts to connect, and the pauses between them."""
+        return min(self.total, 10 + 4 * self.connect)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How to prove the name server, and oneself to it."""
+
+    ca: bytes | None = None
+    """PEM certificates to trust; None: those of the machine."""
+    certificate: bytes | None = None
+    """PEM certificate chain of this client; None: it has none."""
+    key: bytes | None = field(default=None, repr=False)
+    """PEM private key of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """How to connect to every name server of a read. Travels to Spark's executors, certificates and all."""
+
+    timeouts: Timeouts = Timeouts()
+    tls: Tls | None = None
+    """None: plain text."""
+    token: str | None = field(default=None, repr=False)
+    """Sent as ``authorization: Bearer ...`` with each call; None: nothing is sent."""
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+
+# The options of the data source ``namesrv``, checked when Spark asks for the schema: at ``load()``.
+
+FORMAT = "namesrv"
+"""Name of the data source in Spark."""
+
+MAX_TIMEOUT_SECONDS = 86_400.0
+"""Longest timeout: a day. What takes longer hangs."""
+
+MAX_SHARDS = 1024
+"""Most shards that a name server makes of its tables."""
+
+DEFAULT_SHARDS = 4
+"""Tasks a large name server: few enough for two cores, enough to keep them busy."""
+
+DEFAULT_PIN_SECONDS = 600
+"""Name servers extend a pin while it is read from, so this is how long a plan may wait for its tasks."""
+
+MAX_REVISIONS = 2**62
+"""Largest revision that can be asked for."""
+
+FAIL, RESYNC, CONTINUE = "fail", "resync", "continue"
+
+_OPTIONS = (
+    "endpoints",
+    "table",
+    "topics",
+    "clusters",
+    "columns",
+    "shards",
+    "pins",
+    "pinSeconds",
+    "afterRevision",
+    "onLost",
+    "onCompacted",
+    "maxRevisionsPerTrigger",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "token",
+    "tokenFile",
+    "connectTimeoutSeconds",
+    "timeoutSeconds",
+)
+_SEPARATOR = re.compile(r"[\s,;]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What to read: the options, checked."""
+
+    endpoints: tuple[Endpoint, ...]
+    """Name servers to read from."""
+    table: str
+    """One of :data:`route_pipeline.schemas.TABLES`."""
+    connecting: Connecting
+    """How to connect to them."""
+    wanted: RowFilter
+    """Which rows."""
+    columns: tuple[str, ...]
+    """Which columns, in the table's order; empty: all."""
+    shards: int | None
+    """Tasks a name server; None: by its size."""
+    pin_seconds: int
+    """How long snapshots stay readable unless they are read from."""
+    pins: Mapping[Endpoint, str]
+    """Snapshots that were pinned before, by name server; empty: each plan pins anew."""
+    after_revision: int | None
+    """Table changes: only those after this revision; None: all that are still there."""
+    fail_on_lost: bool
+    """Whether a name server that does not answer fails the read although others answer."""
+    resync_when_compacted: bool
+    """Streams: whether to take a snapshot where changes were missed."""
+    max_revisions: int | None
+    """Streams: most revisions of one name server in one batch; None: no limit."""
+
+    def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The wanted columns of rows."""
+        return rows.select(self.columns) if self.columns else rows
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
+        """Checks the options of a read.
+
+        Args:
+            options: Spark's options. They are asked by ``get`` only: Spark's mapping ignores case, but lists its
+                keys in lower case.
+            streaming: Whether it is a stream, where a lost name server does not stop the others by default.
+
+        Raises:
+            ValueError: An option is unknown or missing, or its value breaks its rule; the message names it.
+        """
+        _check_names(options)
+        endpoints = _endpoints(options)
+        shards = _whole_number(options, "shards", 1, MAX_SHARDS)
+        pin_seconds = _whole_number(options, "pinSeconds", MIN_PIN_SECONDS, MAX_PIN_SECONDS)
+        on_lost = _one_of(options, "onLost", (CONTINUE, FAIL) if streaming else (FAIL, CONTINUE))
+        timeouts = Timeouts(
+            connect=_seconds(options, "connectTimeoutSeconds", Timeouts().connect),
+            total=_seconds(options, "timeoutSeconds", Timeouts().total),
+        )
+        tls = _tls(options)
+        table = _one_of(options, "table", (TOPIC_QUEUES, *(name for name in TABLES if name != TOPIC_QUEUES)))
+        request = cls(
+            endpoints=endpoints,
+            table=table,
+            connecting=Connecting(timeouts, tls, _token(options, tls=tls is not None)),
+            wanted=RowFilter.of(_names(options, "topics"), _names(options, "clusters")),
+            columns=_columns(options, table),
+            shards=shards,
+            pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
+            pins=_pins(options, endpoints),
+            after_revision=_whole_number(options, "afterRevision", 0, MAX_REVISIONS),
+            fail_on_lost=on_lost == FAIL,
+            resync_when_compacted=_one_of(options, "onCompacted", (FAIL, RESYNC)) == RESYNC,
+            max_revisions=_whole_number(options, "maxRevisionsPerTrigger", 1, MAX_REVISIONS),
+        )
+        if request.after_revision is not None and request.table != CHANGES:
+            raise ValueError(f"option 'afterRevision' is for table {CHANGES} only; this is table {request.table}")
+        if request.pins and request.table == CHANGES:
+            raise ValueError(f"option 'pins' is for tables of a snapshot; table {CHANGES} has none")
+        return request
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    known = {option.lower(): option for option in _OPTIONS}
+    for key in sorted(options):
+        if key.lower() in known:
+            continue
+        near = difflib.get_close_matches(key.lower(), known, n=1)
+        hint = f": did you mean {known[near[0]]!r}?" if near else f", which has {', '.join(_OPTIONS)}"
+        raise ValueError(f"option {key!r:.80} is unknown to {FORMAT}{hint}")
+
+
+def _endpoints(options: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    endpoints = options.get("endpoints")
+    if endpoints is None:
+        raise ValueError("option 'endpoints' is missing: write host:port,host:port")
+    try:
+        return parse_endpoints(endpoints)
+    except ValueError as error:
+        raise ValueError(f"option 'endpoints': {error}") from error
+
+
+def _pins(options: Mapping[str, str], endpoints: tuple[Endpoint, ...]) -> dict[Endpoint, str]:
+    """Pins as ``host:port=id,host:port=id``, one for each name server."""
+    pins: dict[Endpoint, str] = {}
+    for element in _names(options, "pins"):
+        address, equals, pin_id = element.partition("=")
+        if not equals or not pin_id:
+            raise ValueError(f"option 'pins' has {element!r}, which is not host:port=id")
+        try:
+            pins[Endpoint.parse(address)] = pin_id
+        except ValueError as error:
+            raise ValueError(f"option 'pins': {error}") from error
+    if pins and set(pins) != set(endpoints):
+        raise ValueError("option 'pins' does not name the same addresses as option 'endpoints'")
+    return pins
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = options.get(name)
+    if text is None:
+        return ()
+    names = tuple(element for element in _SEPARATOR.split(text) if element)
+    if not names:
+        raise ValueError(f"option {name!r} is empty: leave it out for all")
+    return names
+
+
+def _columns(options: Mapping[str, str], table: str) -> tuple[str, ...]:
+    wanted = _names(options, "columns")
+    there = [column.name for column in columns_of(table)]
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
+            raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {table}{hint}")
+    return tuple(name for name in there if name in wanted)
+
+
+def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """A choice; the first is the default."""
+    value = options.get(name, choices[0])
+    if value in choices:
+        return value
+    near = difflib.get_close_matches(value, choices, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"option {name!r} is {value!r}, not one of {', '.join(choices)}{hint}")
+
+
+def _whole_number(options: Mapping[str, str], name: str, lowest: int, highest: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    number = int(text) if re.fullmatch(r"\d{1,19}", text) else -1
+    if not lowest <= number <= highest:
+        raise ValueError(f"option {name!r} is {text!r}, not a whole number from {lowest} to {highest}")
+    return number
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    # A NaN is not within any bounds.
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(
+            f"option {name!r} is {text!r}, not a number of seconds above 0 and up to {MAX_TIMEOUT_SECONDS:g}"
+        )
+    return seconds
+
+
+def _tls(options: Mapping[str, str]) -> Tls | None:
+    """The files are read here, on the driver: executors need not have them."""
+    on = _one_of(options, "tls", ("false", "true")) == "true"
+    ca, certificate, key = (options.get(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
+    if not on:
+        if ca or certificate or key:
+            raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
+        return None
+    if (certificate is None) != (key is None):
+        raise ValueError("options 'tlsCertFile' and 'tlsKeyFile' go together: one of them is missing")
+    with _naming("option 'tlsCaFile'"):
+        authorities = None if ca is None else read_authorities(Path(ca))
+    if certificate is None or key is None:
+        return Tls(authorities)
+    with _naming("options 'tlsCertFile' and 'tlsKeyFile'"):
+        pair = read_key_pair(Path(certificate), Path(key))
+    return Tls(authorities, pair.certificate, pair.key)
+
+
+def _token(options: Mapping[str, str], *, tls: bool) -> str | None:
+    token, path = options.get("token"), options.get("tokenFile")
+    if token is not None and path is not None:
+        raise ValueError("options 'token' and 'tokenFile' are both given: give one of them")
+    if path is not None:
+        with _naming("option 'tokenFile'"):
+            token = read_token(Path(path))
+    if token is not None and not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_LENGTH}}}", token):
+        raise ValueError(f"option 'token' is not 1 to {MAX_TOKEN_LENGTH} visible ASCII characters")
+    if token is not None and not tls:
+        raise ValueError("option 'token' or 'tokenFile' is given, but option 'tls' is not 'true': others could read it")
+    return token
+
+
+@contextmanager
+def _naming(options: str) -> Iterator[None]:
+    """Puts the options before what is wrong with their files."""
+    try:
+        yield
+    except CertificateError as error:
+        raise ValueError(f"{options}: {error}") from error

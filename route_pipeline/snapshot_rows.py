@@ -1,0 +1,291 @@
+"""A snapshot's chunks as Arrow record batches; queues, the one table with millions of rows, column by column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.arrow_schemas import INTEGER, STRING, arrow_schema
+from route_pipeline.name_server import WHOLE, Origin, ShardOf, SnapshotStream, open_snapshot
+from route_pipeline.options import EVERYTHING, Connecting, RowFilter
+from route_pipeline.schemas import (
+    BROKERS,
+    CLUSTERS,
+    ORIGIN_COLUMNS,
+    ROW_COLUMNS,
+    TOPIC_QUEUES,
+)
+
+# Queues of a snapshot, column by column: the one table with millions of rows.
+#
+# Most queues of a snapshot are equal: the same broker, the same numbers. So a snapshot is read with its queues left
+# encoded, each different one is decoded once, and the columns are looked up by number, without Python code for a
+# value.
+
+MAX_DIFFERENT_QUEUES = 16_384
+"""Most decoded queues that are kept: a few MB. Above it, all are forgotten; one chunk has a few thousand at most."""
+
+COLUMNS = tuple(column.name for column in ROW_COLUMNS[TOPIC_QUEUES])
+"""Names of the columns, ``topic`` first."""
+
+
+class QueueColumns(dict[bytes, int]):
+    """Numbers of the different queues by their encoded form; it grows by being asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._queues: list[route_data_pb2.QueueData] = []
+        self._columns: list[pa.Array] = []
+
+    def __missing__(self, encoded: bytes) -> int:
+        self._queues.append(route_data_pb2.QueueData.FromString(encoded))
+        number = self[encoded] = len(self._queues) - 1
+        return number
+
+    def of(self, topics: Iterable[route_service_pb2.TopicQueues], wanted: RowFilter) -> dict[str, pa.Array]:
+        """The columns of the wanted queues of topics, in the order of ``COLUMNS``.
+
+        Raises:
+            ValueError: What came is no queue.
+        """
+        if len(self) > MAX_DIFFERENT_QUEUES:
+            self.clear()
+            self._queues.clear()
+        names: list[str] = []
+        numbers: list[int] = []
+        number = self.__getitem__
+        try:
+            for topic in topics:
+                if wanted.wants_topic(topic.topic):
+                    # Of a message with encoded queues: see SnapshotResponse.
+                    queues = cast("Sequence[bytes]", topic.queue_datas)
+                    numbers += map(number, queues)
+                    names += [topic.topic] * len(queues)
+        except DecodeError as error:
+            raise ValueError(f"a queue of topic {topic.topic!r} that cannot be decoded") from error
+        rows = pa.array(numbers, INTEGER)
+        taken = dict(zip(COLUMNS, (pa.array(names, STRING), *(c.take(rows) for c in self._decoded())), strict=True))
+        if not wanted.clusters and not wanted.brokers:
+            return taken
+        of_rows = (self._queues[number] for number in numbers)
+        mask = pa.array([wanted.wants_group(queue.cluster_name, queue.broker_name) for queue in of_rows], pa.bool_())
+        return {name: column.filter(mask) for name, column in taken.items()}
+
+    def _decoded(self) -> list[pa.Array]:
+        """The columns after ``topic``, of each different queue."""
+        queues = self._queues
+        if not self._columns or len(self._columns[0]) != len(queues):
+            reported = [queue.reported_perm if queue.HasField("reported_perm") else None for queue in queues]
+            self._columns = [
+                pa.array([queue.cluster_name for queue in queues], STRING),
+                pa.array([queue.broker_name for queue in queues], STRING),
+                pa.array([queue.read_queue_nums for queue in queues], INTEGER),
+                pa.array([queue.write_queue_nums for queue in queues], INTEGER),
+                pa.array([queue.perm for queue in queues], INTEGER),
+                pa.array([queue.topic_sys_flag for queue in queues], INTEGER),
+                pa.array(reported, INTEGER),
+                pa.array([static_mapping(queue) for queue in queues], STRING),
+            ]
+        return self._columns
+
+
+def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
+    """A static topic's mapping as JSON, with RocketMQ's names; None for any other topic. Equal ones are equal texts."""
+    if not queue.HasField("mapping"):
+        return None
+    mapping = queue.mapping
+    values = {
+        "currIdMap": dict(zip(map(str, mapping.topic_queue_ids), mapping.broker_queue_ids, strict=False)),
+        "dirty": mapping.dirty,
+        "epoch": mapping.epoch,
+        "scope": mapping.scope,
+        "totalQueues": mapping.total_queue_nums,
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+# The conversion of a snapshot's chunks into Arrow record batches of the pipeline's tables.
+
+MAX_BROKER_ROWS = 8192
+"""Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
+
+_TABLES_OF = {
+    TOPIC_QUEUES: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
+    BROKERS: (
+        route_service_pb2.ROUTE_TABLE_BROKER_GROUPS,
+        route_service_pb2.ROUTE_TABLE_FILTER_SERVERS,
+        route_service_pb2.ROUTE_TABLE_LIVE_BROKERS,
+    ),
+    CLUSTERS: (route_service_pb2.ROUTE_TABLE_CLUSTERS,),
+}
+"""The name server's tables that each of ours is made of."""
+
+_Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of a table."""
+
+    pin_id: str | None = None
+    """Of which pinned snapshot; None: of the tables as they are now."""
+    shard: ShardOf = WHOLE
+    """Of which shard of the topics; for brokers and clusters all of it."""
+    wanted: RowFilter = EVERYTHING
+    """Of which topics and clusters."""
+
+
+def read_table(
+    endpoint: Endpoint,
+    table: str,
+    connecting: Connecting,
+    part: Part = Part(),
+) -> Iterator[pa.RecordBatch]:
+    """Reads one table of one name server, or a shard of it; all rows are of one revision.
+
+    Args:
+        endpoint: Where the name server listens.
+        table: topic_queues, brokers or clusters.
+        connecting: How to connect.
+        part: Which rows of it.
+
+    Yields:
+        Batches of exactly ``arrow_schema(table)``, each about as large as the chunk it came from. They are the
+        whole table only if the iteration ends without an error.
+
+    Raises:
+        NamesrvError: The snapshot could not be read whole.
+    """
+    brokers, queues = BrokerRows(), QueueColumns()
+    with open_snapshot(endpoint, connecting, part.pin_id, part.shard, _TABLES_OF[table]) as snapshot:
+        batches = _Batches(table, snapshot.origin)
+        for chunk in snapshot.chunks():
+            if table == TOPIC_QUEUES and chunk.topics:
+                yield batches.of_arrays(list(queue_columns(snapshot, queues, chunk, part.wanted).values()))
+            elif table == CLUSTERS and chunk.clusters:
+                yield batches.of_rows(
+                    row
+                    for row in _cluster_rows(chunk)
+                    if part.wanted.wants_group(row["cluster_name"], row["broker_name"])
+                )
+            elif table == BROKERS:
+                brokers.add(chunk)
+    rows = [row for row in brokers.rows() if part.wanted.wants_group(row["cluster_name"], row["broker_name"])]
+    for start in range(0, len(rows), MAX_BROKER_ROWS):
+        yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
+
+
+def queue_columns(
+    snapshot: SnapshotStream, queues: QueueColumns, chunk: route_service_pb2.SnapshotChunk, wanted: RowFilter
+) -> dict[str, pa.Array]:
+    """The columns of topic_queues of a chunk.
+
+    Raises:
+        NamesrvError: A queue cannot be decoded.
+    """
+    try:
+        return queues.of(chunk.topics, wanted)
+    except ValueError as error:
+        raise snapshot.error(f"sent {error}") from error
+
+
+class BrokerRows:
+    """Joins what a snapshot tells of brokers in three of its tables, which may come in any chunks.
+
+    A broker has a row if it is in the addresses of its group, in the table of live brokers, or both: one that is
+    known from a snapshot file only is not live.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], route_data_pb2.BrokerData] = {}
+        self._live: dict[tuple[str, str, int, str], route_data_pb2.BrokerLiveInfo] = {}
+        self._filter_servers: dict[tuple[str, str], list[str]] = {}
+        self._keys: set[tuple[str, str, int, str]] = set()
+
+    def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
+        """Takes up a chunk."""
+        # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
+        for group in chunk.broker_datas:
+            copied_group = self._groups[group.cluster_name, group.broker_name] = type(group)()
+            copied_group.CopyFrom(group)
+            for broker in group.broker_addrs:
+                self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
+        for live in chunk.live_brokers:
+            key = (live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)
+            copied_live = self._live[key] = type(live)()
+            copied_live.CopyFrom(live)
+            self._keys.add(key)
+        for servers in chunk.filter_servers:
+            self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
+
+    def rows(self) -> list[_Row]:
+        """The rows, ordered by cluster, group, broker id and address."""
+        return [self._row(*key) for key in sorted(self._keys)]
+
+    def _row(self, cluster_name: str, broker_name: str, broker_id: int, broker_addr: str) -> _Row:
+        group = self._groups.get((cluster_name, broker_name), route_data_pb2.BrokerData())
+        live = self._live.get((cluster_name, broker_name, broker_id, broker_addr))
+        return {
+            "cluster_name": cluster_name,
+            "broker_name": broker_name,
+            "broker_id": broker_id,
+            "broker_addr": broker_addr,
+            "zone_name": group.zone_name if group.HasField("zone_name") else None,
+            "enable_acting_master": group.enable_acting_master if group.HasField("enable_acting_master") else None,
+            "unconfirmed": broker_id in group.unconfirmed_broker_ids,
+            "live": live is not None,
+            "filter_servers": self._filter_servers.get((cluster_name, broker_addr), []),
+            **(_live_broker_columns(live) if live is not None else {}),
+        }
+
+
+class _Batches:
+    """Makes batches of one table's schema, all of one origin."""
+
+    def __init__(self, table: str, origin: Origin) -> None:
+        self._schema = arrow_schema(table)
+        self._fields = list(self._schema)[len(ORIGIN_COLUMNS) :]
+        values = (origin.namesrv, origin.epoch, origin.revision, origin.taken_at_millis * 1000)
+        self._origin = [pa.scalar(value, field.type) for value, field in zip(values, self._schema, strict=False)]
+
+    def of_rows(self, rows: Iterable[_Row]) -> pa.RecordBatch:
+        listed = list(rows)
+        return self.of_arrays([pa.array([row.get(field.name) for row in listed], field.type) for field in self._fields])
+
+    def of_arrays(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        origin = [pa.repeat(value, len(arrays[0])) for value in self._origin]
+        return pa.RecordBatch.from_arrays(origin + arrays, schema=self._schema)
+
+
+def _cluster_rows(chunk: route_service_pb2.SnapshotChunk) -> list[_Row]:
+    return [
+        {"cluster_name": cluster.cluster_name, "broker_name": broker_name}
+        for cluster in chunk.clusters
+        for broker_name in cluster.broker_names
+    ]
+
+
+def _live_broker_columns(live: route_data_pb2.BrokerLiveInfo) -> _Row:
+    return live_columns(live) | {"last_update": live.last_update_timestamp_millis * 1000}
+
+
+def live_columns(live: route_data_pb2.BrokerLiveInfo) -> dict[str, Any]:
+    """What every table with live brokers has of one."""
+    columns: _Row = {
+        "ha_server_addr": live.ha_server_addr if live.HasField("ha_server_addr") else None,
+        "generation": live.generation,
+        "has_channel": live.has_channel,
+    }
+    if live.HasField("data_version"):
+        version = live.data_version
+        columns["data_version_timestamp_millis"] = version.timestamp_millis
+        columns["data_version_counter"] = version.counter
+        columns["data_version_state_version"] = version.state_version
+    return columns
