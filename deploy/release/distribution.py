@@ -48,7 +48,7 @@ GENERATED_IN_WHEEL = (
     "namesrv_api/py.typed",
     "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
 )
-NOT_IN_WHEEL = ("tests/", "demo/", "bench/", "docs/")
+NOT_IN_WHEEL = ("tests/", "examples/", "bench/", "docs/")
 NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
 CLIENT_CHECK = """
 import sys, grpc

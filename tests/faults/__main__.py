@@ -52,7 +52,7 @@ def main() -> int:
     if options.hosts and ENTERED not in os.environ:
         brokers = [broker.name for broker in (*BROKERS, *ROCKETMQ)]
         with Hosts([*SERVERS, *brokers, *CLIENTS, *REPLICAS, PIPELINE]) as hosts:
-            return hosts.run_inside([sys.executable, "-m", "tools.faults", *sys.argv[1:]])
+            return hosts.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     names = options.faults or sorted(KINDS.keys() - left_out(options))

@@ -45,7 +45,7 @@ class Mutant:
 
 
 def _runs(*faults: str) -> tuple[str, ...]:
-    return ("-m", "tools.faults", "--rounds", "4", "--runs", "2", "--faults", *faults)
+    return ("-m", "tests.faults", "--rounds", "4", "--runs", "2", "--faults", *faults)
 
 
 def _test(words: str, module: str = "single_faults") -> tuple[str, ...]:

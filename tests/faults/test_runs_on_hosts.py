@@ -18,7 +18,7 @@ FAULTS = ("cut", "cut-one-way", "cut-off-agent", "lossy")
 def test_every_invariant_holds_when_packets_between_hosts_are_lost(tmp_path: Path) -> None:
     if problem := why_not():
         pytest.skip(problem)
-    command = [sys.executable, "-m", "tools.faults", "--hosts", "--rounds", "4", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.faults", "--hosts", "--rounds", "4", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*command, "--faults", *FAULTS], cwd=ROOT, capture_output=True, text=True, check=False, timeout=280
     )
