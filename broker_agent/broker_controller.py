@@ -62,10 +62,8 @@ class BrokerController:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
         Args:
-            settings: Settings of the agent.
             topic_configs: The broker's topics.
             namesrv_list: The name servers.
-            probe: Watches the broker.
             timing: Clocks and randomness; the real ones by default.
             schedule: When periodic registrations are due; as the settings say by default.
             interceptors: Called around each call to a name server (RocketMQ: RPCHook).

@@ -96,7 +96,6 @@ class BrokerOuterAPI:
 
         Args:
             target: The name server.
-            broker: What to unregister.
             timeout_seconds: Time for it, once the call in flight has ended.
         """
         with self._lock:
@@ -126,7 +125,6 @@ class BrokerOuterAPI:
         A name server whose last call has not ended yet is left out, unless this is to follow it.
 
         Args:
-            registration: What to register.
             force: Send the whole table without asking first whether it changed.
             timeout_seconds: When to return at the latest, and when the last call ends.
             after_others: Follow a call that is in flight, instead of leaving its name server out.
@@ -193,9 +191,7 @@ class BrokerOuterAPI:
         removes the broker as well.
 
         Args:
-            broker: The broker.
             reason: Why it leaves.
-            timeout_seconds: Time for it.
             wait: Whether to return only when it is done, or its time is over.
         """
         with self._lock:
@@ -307,9 +303,6 @@ class NamesrvTargets:
 
         Args:
             outer_api: What calls them.
-            make: Makes a target.
-            identity: The broker, to be unregistered.
-            unregister_seconds: Time for that.
             forget: Told of each name server that has gone.
         """
         self._outer_api = outer_api
@@ -324,7 +317,6 @@ class NamesrvTargets:
         """Makes exactly these the name servers to call from now on. Does not wait for any of them.
 
         Args:
-            endpoints: All of them.
             open_now: Open a channel to each new one, which registers the broker with it.
         """
         with self._lock:
@@ -391,7 +383,6 @@ class RegistrationResults:
         Args:
             is_slave: Whether the broker is a slave now.
             ha_master_address: Where a slave replicates from, whatever the answers say; None to use the answers.
-            update_order_topics: Told which topics are ordered.
         """
         self._is_slave = is_slave
         self._ha_master_address = ha_master_address

@@ -57,7 +57,6 @@ def broker_probe_of(
         kind: ``tcp`` connects to the broker's address, ``pid`` asks for its process, ``none`` takes it for alive.
         broker_addr: Where the broker listens.
         broker_pid: For ``pid``: the number of the process, or the path of a file that holds it and is read each time.
-        timing: Clock.
         rhythm: How often to look, and how many failures are the broker's death.
         wait: How to wait between two looks.
 
@@ -119,7 +118,6 @@ class BrokerProbe:
 
         Args:
             check: One look; None to take the broker for alive whatever happens.
-            timing: Clock.
             rhythm: How often to look, and how many failures are the broker's death.
             wait: How to wait between two looks.
         """

@@ -107,7 +107,6 @@ class NamesrvChannel:
             holder: What the agent calls itself.
             listener: Who is told.
             reopening: When to open again.
-            timing: Clock.
             changed: Guards the channel's id and is notified when it changes.
         """
         self._stub = stub

@@ -63,7 +63,6 @@ class CallThreads:
         self._pool.shutdown(wait=False)
 
     def _free_one(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
             loop.call_soon_threadsafe(self._free.release)
 
@@ -137,7 +136,6 @@ class AgentServer:
             setting: Name of the setting that says where, for errors.
             tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
-            observers: Watch the calls.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.

@@ -49,7 +49,6 @@ class TargetState:
 
         Args:
             changed: Guards this, together with the channel's id.
-            timing: Clock.
         """
         self._changed = changed
         self._timing = timing
@@ -274,9 +273,7 @@ class TargetRecord:
         """The name server accepted a registration.
 
         Args:
-            kind: What it was.
             parts: Messages that it travelled in.
-            topics: Topics in all of them.
             generation: The name server's number for it.
             channel_is_open: False if its channel has ended since: then the name server has removed the broker again.
         """
@@ -442,7 +439,6 @@ class NamesrvTarget:
         The first registration opens the channel. If none is open, waits for at most the connect timeout.
 
         Args:
-            registration: What to register.
             deadline: By the injected clock.
 
         Raises:
@@ -457,7 +453,6 @@ class NamesrvTarget:
 
         Args:
             registration: What the name server holds then.
-            message: The increment.
             deadline: By the injected clock.
 
         Raises:
@@ -497,7 +492,6 @@ class NamesrvTarget:
         """The address that holds the broker's id at this name server; None if none does.
 
         Args:
-            broker: The broker.
             deadline: By the injected clock.
 
         Raises:
@@ -515,8 +509,6 @@ class NamesrvTarget:
         """Removes the registration that this target made last, and no later one.
 
         Args:
-            broker: The broker.
-            reason: Why.
             deadline: By the injected clock.
 
         Raises:
@@ -740,7 +732,6 @@ class CallRetries:
         """Calls until it succeeds, cannot succeed, or the next attempt would begin after the deadline.
 
         Args:
-            call: One attempt.
             deadline: By the injected clock.
 
         Raises:
@@ -788,7 +779,6 @@ class RegistrationSync:
 
         Args:
             target: The name server.
-            registration: What it is to hold.
             deadline: By the injected clock.
             force: Send the whole table without asking first.
 
@@ -911,7 +901,6 @@ class TargetLane:
         """Runs the work in the pool unless something runs already.
 
         Args:
-            work: What to do.
             ended: Called when it has ended and the lane is free again.
 
         Returns:
@@ -926,7 +915,6 @@ class TargetLane:
         """Runs the work in the pool, right after the work that runs already. It replaces work that waits for the same.
 
         Args:
-            work: What to do.
             ended: Called when it has ended, or other work has taken its place, or the lane was closed first.
 
         Returns:

@@ -196,7 +196,6 @@ class ListFile:
         """Creates it.
 
         Args:
-            path: The file.
             names: The list when it was last read.
         """
         self._path = path
@@ -256,7 +255,6 @@ class AddressServer:
         Args:
             url: Where to ask.
             names: The list in force until there is an answer.
-            timing: Randomness.
             wait: How to wait between two questions.
 
         Raises:
@@ -405,7 +403,6 @@ class ResolvedName:
             on_change: Called after each change of the addresses, in this name's thread.
             timing: Clock and randomness.
             resolve: How to look a name up.
-            wait: How to wait.
         """
         self._name = name
         self._on_change = on_change

@@ -75,7 +75,6 @@ class BrokerState:
 
     @property
     def is_slave(self) -> bool:
-        """Whether the broker is a slave."""
         return self.broker_id != 0
 
     def identity(self) -> route_data_pb2.BrokerIdentity:
@@ -230,8 +229,6 @@ class CurrentBroker:
         """Creates it.
 
         Args:
-            state: The broker at first.
-            topic_configs: Its topics.
             timing: Wall clock.
         """
         self._topic_configs = topic_configs

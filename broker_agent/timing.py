@@ -117,12 +117,7 @@ class ChangeThread:
     """Calls once for many changes, in a thread of its own."""
 
     def __init__(self, register: Callable[[], None], timing: Timing) -> None:
-        """Creates it; nothing is called before ``start``.
-
-        Args:
-            register: What to call.
-            timing: Clock.
-        """
+        """Creates it; nothing is called before ``start``."""
         self._register = register
         self._timing = timing
         self._coalescing = Debounce()
@@ -188,7 +183,6 @@ class PeriodicThread:
         """Creates it; nothing runs before ``start``.
 
         Args:
-            name: Of the thread.
             work: Does the work once and returns the seconds until it is due again.
             first_delay: Seconds before the first time.
             wait: How to wait; tests put virtual time here.

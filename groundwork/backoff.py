@@ -29,7 +29,6 @@ class Backoff(wait_exponential):
 
         Args:
             first: Step after the first failure.
-            longest: Longest step.
             jitter: Least and greatest share of its step that a pause may take.
             rng: Where the jitter comes from.
             factor: How much longer each step is than the one before.

@@ -47,8 +47,6 @@ def observed(
     Args:
         handle: Answers the call; it ends an unsuccessful one with ``context.abort``.
         observers: Those who may want to watch.
-        method: The call.
-        streams: Whether it answers with a stream.
         code_of: The code that the handler ended a call with because of an error.
     """
     for observer in observers:
@@ -155,7 +153,6 @@ class MethodMetrics:
         return self._clock()
 
     def ended(self, code: grpc.StatusCode, started: float) -> None:
-        """A call ended."""
         child = self._ended.get(code)
         if child is None:
             child = self._ended[code] = self._duration(code)
@@ -182,12 +179,10 @@ class ClientCallMetrics:
         """Targets that are not forgotten: the last call to one that left may end later."""
 
     def began(self, method: str, target: str) -> None:
-        """A call began."""
         if target in self._targets:
             self._started.labels(method, target).inc()
 
     def ended(self, method: str, target: str, code: grpc.StatusCode, seconds: float) -> None:
-        """A call ended."""
         for duration in self._durations if target in self._targets else ():
             duration.labels(method, target, code.name).observe(seconds)
 

@@ -25,7 +25,6 @@ class Endpoint(NamedTuple):
         """Parses ``host:port`` or ``[ipv6]:port``.
 
         Args:
-            text: The address.
             allow_port_zero: Whether port 0, "any free port", is allowed, as for a listener.
 
         Raises:

@@ -14,7 +14,6 @@ def make_observable(loop: asyncio.AbstractEventLoop, *, debug: bool) -> None:
     """Has stack dumps show the tasks of a loop.
 
     Args:
-        loop: The event loop, running or not.
         debug: Whether to turn on asyncio's debug mode. It logs slow callbacks (not in uvloop), remembers where tasks
             were made, and raises when a loop is used from another thread than its own.
     """

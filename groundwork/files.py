@@ -89,7 +89,6 @@ def replace_durably(file: Path, content: bytes, *, copy: Path | None = None) -> 
 
     Args:
         file: The file; its folder exists.
-        content: What it is to hold.
         copy: Where the old content is kept, in the same folder; the new file gets the permissions of the old one then.
 
     Raises:

@@ -21,7 +21,6 @@ class FloodLog:
         """Has told nothing yet.
 
         Args:
-            event: The event.
             seconds: Time for which a line stands.
             monotonic: The clock, in seconds.
             burst: Lines that may come at once, as long as in the time of all of them no more came.

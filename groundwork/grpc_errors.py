@@ -56,9 +56,9 @@ DETAILS_KEY = "grpc-status-details-bin"
 class FailedCall(Protocol):
     """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
 
-    def code(self) -> grpc.StatusCode: ...  # noqa: D102
-    def details(self) -> str | None: ...  # noqa: D102
-    def trailing_metadata(self) -> Iterable[Any] | None: ...  # noqa: D102
+    def code(self) -> grpc.StatusCode: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Iterable[Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)

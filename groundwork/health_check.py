@@ -15,7 +15,6 @@ def check_health(
     """Asks ``grpc.health.v1`` once.
 
     Args:
-        endpoint: The server.
         service: Full name of a service; empty for the whole server.
         timeout_seconds: How long to wait for the answer.
         security: What to show and what to check; None: no TLS.

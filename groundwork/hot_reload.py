@@ -37,7 +37,6 @@ class HotReloaded(Generic[ValueT]):
         """Makes the value for the first time.
 
         Args:
-            paths: The files.
             load: Makes the value; raises ValueError if the files cannot be used.
             on_reloaded: Called with each value but the first.
             on_kept: Called with why a change could not be used.

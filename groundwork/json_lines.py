@@ -90,7 +90,6 @@ def is_json_wanted(services: Mapping[str, str], arguments: Sequence[str], enviro
     Args:
         services: Commands that have a log, each with what its variables begin with.
         arguments: Those of the command line, without the program.
-        environment: The variables.
     """
     prefix = next((services[word] for word in arguments if word in services), None)
     if prefix is None:

@@ -33,7 +33,6 @@ class ListenerFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Those that there are."""
         return tuple(path for path in (self.certificate, self.key, self.client_authorities) if path is not None)
 
 

@@ -27,7 +27,6 @@ class LoopThread:
 
     @property
     def has_started(self) -> bool:
-        """Whether it has, or had, its thread."""
         return self._thread.ident is not None
 
     @property
@@ -36,7 +35,6 @@ class LoopThread:
         return self._loop.is_closed()
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:

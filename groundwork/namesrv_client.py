@@ -232,7 +232,6 @@ class NamesrvClient:
         """Connects at the first call.
 
         Args:
-            endpoint: The server.
             timeout_seconds: Time for one call with one answer.
             security: What to show and what to check, from files that are read again; None: no TLS.
             settings: How the connection behaves.
@@ -268,7 +267,6 @@ class NamesrvClient:
 
         Args:
             name: The call's name.
-            request: What is asked.
             timeout_seconds: Time for the whole stream; None: it goes on for as long as it is read.
             read: Makes an answer of its bytes; None: as the contract says.
         """

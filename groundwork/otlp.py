@@ -58,9 +58,6 @@ class Telemetry:
 
         Args:
             service: Name of the program, unless a variable says it.
-            version: Its version.
-            signals: What to export.
-            registry: The metrics.
             traces_follow_callers: Whether, without OTEL_TRACES_SAMPLER, only calls whose callers trace them have spans.
 
         Raises:

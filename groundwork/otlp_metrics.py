@@ -45,8 +45,6 @@ def metrics_data(
     """Metrics as a collector takes them; one that hands them to Prometheus gives them the names they have there.
 
     Args:
-        families: The metrics.
-        resource: Whose they are.
         scope: What measured them.
         begun_nanos: Since when counters count, nanoseconds since the Unix epoch.
         now_nanos: When they were read.

@@ -135,7 +135,6 @@ class Permits:
         return None
 
     def of_token(self, token: str) -> Principal | None:
-        """The principal of a token."""
         return self.by_token.get(token_key(hashlib.sha256(token.encode()).digest()))
 
 
@@ -298,7 +297,6 @@ def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None)
     """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
 
     Args:
-        path: The file.
         on_reloaded: Called, in the thread that reads, when others than before are in force.
 
     Raises:

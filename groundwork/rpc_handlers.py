@@ -59,7 +59,6 @@ class OpenGate:
         """Nothing to do."""
 
     def checked(self, entered: None, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - see Gate
-        """The request as it is."""
         return request
 
     def leave(self, entered: None) -> None:
@@ -324,7 +323,6 @@ class CallHandlers:
             gate_of: Who is let in, for each call of the contract.
             memory: Bounds the requests under way; None: no bound.
             large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
-            observers: Watch the calls.
         """
         self._failures = failures
         self._slow_reader_seconds = slow_reader_seconds
@@ -337,7 +335,6 @@ class CallHandlers:
         """Adds a service to a server of any engine.
 
         Args:
-            server: The server.
             service: The service from the wire contract.
             parts: What answers its calls, as ``composition`` says.
 
@@ -350,7 +347,6 @@ class CallHandlers:
         """Adds those calls of a service that a part answers; there are no others then.
 
         Args:
-            server: The server.
             service: The service from the wire contract.
             part: What answers some of its calls.
         """
@@ -507,7 +503,6 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
 
 
 async def _large(answering: _Answering, request: bytes) -> Message:
-    """A large request as a message."""
     if answering.large_requests is None:
         return answering.message.FromString(request)
     return await answering.large_requests.parsed(answering.message, request)

@@ -79,8 +79,6 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
     """Adds a command whose flags are the fields of a settings class, and ``--config`` and ``--print-config``.
 
     Args:
-        app: The program.
-        name: The command's name.
         settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
         run: What the command does; its docstring is the help text. It gets the settings.
     """

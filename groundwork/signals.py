@@ -50,8 +50,6 @@ def open_telemetry(
 
     Args:
         service: What the program is called, unless OTEL_SERVICE_NAME says it.
-        environ: The variables.
-        registry: The metrics.
         traces_follow_callers: Without OTEL_TRACES_SAMPLER, only calls whose callers trace them have spans: for a
             server of many short calls. Otherwise all have, as the standard says.
 

@@ -103,7 +103,6 @@ def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
     """The kind of a topic.
 
     Args:
-        topic: Its name.
         named_after: Names of clusters and brokers, which have topics of their own name.
     """
     if topic.startswith("%RETRY%"):

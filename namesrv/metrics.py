@@ -247,8 +247,8 @@ class EngineMetrics(Collector):
 class Readiness(Protocol):
     """Says what is wrong; None if nothing is."""
 
-    def alive(self) -> str | None: ...  # noqa: D102
-    def ready(self) -> str | None: ...  # noqa: D102
+    def alive(self) -> str | None: ...
+    def ready(self) -> str | None: ...
 
 
 class Observability(Exports):
@@ -264,10 +264,8 @@ class Observability(Exports):
         """Takes the listener's port; answers and sends once started.
 
         Args:
-            settings: Whether and where.
             metrics_of: Adds what is told of the server, if anybody wants to know.
             server: Carries the calls, and may answer some of them by itself.
-            engine: The engine that the server is of.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -297,11 +295,11 @@ class CopySource(Protocol):
     """Where the gauges come from. They are read from the scrape's thread: single values only."""
 
     @property
-    def manager(self) -> ReplicaManager | None: ...  # noqa: D102
+    def manager(self) -> ReplicaManager | None: ...
 
-    def status(self) -> route_service_pb2.ReplicaStatus: ...  # noqa: D102
+    def status(self) -> route_service_pb2.ReplicaStatus: ...
 
-    def problem(self) -> str | None: ...  # noqa: D102
+    def problem(self) -> str | None: ...
 
 
 class ReplicaMetrics(Collector):

@@ -152,7 +152,6 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
     """The settings with some of them replaced, checked by the rules that hold for flags.
 
     Args:
-        settings: The others.
         texts: New values as text by key.
 
     Raises:

@@ -61,7 +61,6 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
     Args:
         rows: Values by name. Programs get all of them, with their types.
         columns: Names of the values that people see, in this order.
-        form: How.
         title: A line above a table.
     """
     if form is Format.JSON:

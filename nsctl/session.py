@@ -146,7 +146,6 @@ def add_command(
 
     Args:
         app: The program, or a part of it.
-        name: The command's name.
         run: What it does; its docstring is the help text, its other parameters are the command's own.
         acts: Whether it changes something; only what does not can be repeated with ``--watch``.
         agents: ``Agent`` or ``Agents`` if that is whom it asks, named by its first argument; else name servers.

@@ -70,7 +70,6 @@ def tls_problem(endpoint: Endpoint, files: ClientFiles | None, timeout_seconds: 
     """Why a server that did not answer a call could not be talked to, if that is because of TLS; else None.
 
     Args:
-        endpoint: The server.
         files: What it was called with; None: in plain text.
         timeout_seconds: Time for one handshake.
     """

@@ -26,7 +26,6 @@ _TYPES = {
 
 
 def arrow_field(column: schemas.Column) -> pa.Field:
-    """A column for Arrow."""
     return pa.field(column.name, _TYPES[column.type], nullable=column.nullable)
 
 

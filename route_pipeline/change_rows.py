@@ -79,10 +79,7 @@ def change_rows(
 
     Args:
         source: Where the name server listens, and its name.
-        connecting: How to connect.
-        span: Which changes.
         shard: Which part of them.
-        wanted: Which rows.
 
     Raises:
         NamesrvError: They could not be read whole.
@@ -136,7 +133,6 @@ def _batch(common: _Row, rows: list[_Row]) -> pa.RecordBatch:
 
 
 def _queue_batch(common: _Row, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of topic_queues from their columns."""
     key = pc.binary_join_element_wise(columns["topic"], columns["cluster_name"], columns["broker_name"], "/")
     own = {**columns, "key": key}
     same = common | {"table_name": "topic_queues"}

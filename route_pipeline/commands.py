@@ -99,7 +99,6 @@ def repeat(
     """Works until it is interrupted, or fails with something else.
 
     Args:
-        work: What to do.
         seconds: Time from the start of one work to the start of the next; at once, if it took longer.
         failures: Errors that may pass by themselves: the work is then tried again, with growing pauses.
         on_failure: Told of each of these, in a line.
@@ -418,7 +417,6 @@ def _spark(master: str | None, conf: Mapping[str, str] = QUICK_START) -> Iterato
 
 @contextmanager
 def _history(log_url: str, master: str | None) -> Iterator[tuple[RouteLog, DataFrame, DataFrame]]:
-    """The log, its rows, and the history of it."""
     with _failures():
         log = _open(log_url)
         with _spark(master) as spark:

@@ -113,7 +113,6 @@ def make_shim(java: Path, home: Path) -> None:
 
     Args:
         java: Path of the ``java`` executable to start.
-        home: Folder to make the home in.
 
     Raises:
         OSError: The folder cannot be written to.

@@ -105,8 +105,6 @@ class Connection:
         """The answer of a small call of RouteService.
 
         Args:
-            name: The call's name.
-            request: What is asked.
             hints: What the user can do, by reason of the contract.
 
         Raises:
@@ -122,7 +120,6 @@ class Connection:
 
         Args:
             name: The call's name.
-            request: What is asked.
             hints: What the user can do, by reason of the contract.
             read: Makes a message of its bytes; None: as the contract says.
 
@@ -319,7 +316,6 @@ def open_snapshot(
 
     Args:
         endpoint: Where it listens.
-        connecting: How to connect.
         pin_id: Which pinned snapshot; None: the tables as they are now.
         shard: Which part of its topics.
         tables: Which tables; none: all. Older name servers send all the same.
@@ -447,7 +443,6 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pi
 
     Args:
         endpoint: Where it listens.
-        connecting: How to connect.
         seconds: How long the pin is kept unless it is read from.
 
     Raises:

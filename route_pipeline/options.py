@@ -51,7 +51,6 @@ class RowFilter:
         )
 
     def wants_topic(self, topic: str) -> bool:
-        """Whether rows of a topic are wanted."""
         if not self.topics and not self.topic_prefixes:
             return True
         return topic in self.topics or topic.startswith(self.topic_prefixes)

@@ -52,8 +52,6 @@ def route_at(versions: DataFrame, topic: str, at: datetime) -> list[RouteAt]:
     """A topic's route at a time, as each name server had it by its own clock.
 
     Args:
-        versions: The history.
-        topic: Name of the topic.
         at: The time, with its time zone.
     """
     there = as_of(versions, at)
@@ -79,12 +77,7 @@ def route_at(versions: DataFrame, topic: str, at: datetime) -> list[RouteAt]:
 
 
 def events_of(versions: DataFrame, topic: str) -> list[Event]:
-    """What happened to a topic, and to the groups that ever had queues of it and their brokers, oldest first.
-
-    Args:
-        versions: The history.
-        topic: Name of the topic.
-    """
+    """What happened to a topic, and to the groups that ever had queues of it and their brokers, oldest first."""
     queues = versions.where((F.col("table_name") == "topic_queues") & (F.col("topic") == topic))
     holders = queues.select("namesrv", "cluster_name", "broker_name").distinct()
     groups = versions.where(F.col("table_name").isin("broker_groups", "brokers"))
@@ -137,8 +130,6 @@ def divergence(changes: DataFrame, versions: DataFrame, by: str = WALL_TIME) -> 
     A name server is compared from its first snapshot on. One that was lost keeps what was last known of it.
 
     Args:
-        changes: The log.
-        versions: Its history.
         by: ``wall`` or ``ingest``.
 
     Returns:
@@ -293,7 +284,6 @@ def last_day(changes: DataFrame, versions: DataFrame, disagreements: DataFrame) 
 
     Args:
         changes: The log, with at least one ingest.
-        versions: Its history.
         disagreements: Those between name servers, by the time of the ingest.
     """
     until: int = changes.agg(F.max(F.unix_micros("ingested_at")).alias("until")).collect()[0]["until"]

@@ -55,7 +55,6 @@ def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
     """Computes the numbers of the report.
 
     Args:
-        changes: The log.
         versions: Its history; it is read many times, so it should be cached.
     """
     queues = versions.where(F.col("table_name") == "topic_queues")

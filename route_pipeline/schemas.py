@@ -158,7 +158,6 @@ def spark_ddl(table: str, names: Collection[str] = ()) -> str:
     """The schema of a table for Spark, with the comments.
 
     Args:
-        table: Name of the table.
         names: Which columns; none: all.
 
     Raises:

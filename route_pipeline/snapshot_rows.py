@@ -153,8 +153,6 @@ def read_table(
     Args:
         endpoint: Where the name server listens.
         table: topic_queues, brokers or clusters.
-        connecting: How to connect.
-        part: Which rows of it.
 
     Yields:
         Batches of exactly ``arrow_schema(table)``, each about as large as the chunk it came from. They are the

@@ -26,7 +26,6 @@ def print_report(comparison: Comparison, console: Console) -> None:
     """Prints what is known of each name server, and where they differ.
 
     Args:
-        comparison: What to print.
         console: Where to. It must not interpret markup: names of topics and name servers are others' text.
     """
     console.print(_summary_table(comparison))

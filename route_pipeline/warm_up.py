@@ -43,7 +43,6 @@ class WarmUpSource(DataSource):
         return spark_ddl(TOPIC_QUEUES)
 
     def reader(self, schema: StructType) -> WarmUpReader:  # noqa: ARG002
-        """A reader of it."""
         return WarmUpReader()
 
 

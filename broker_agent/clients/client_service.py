@@ -323,7 +323,6 @@ class ClientServicer:
         """Serves the managers.
 
         Args:
-            managers: The state.
             identity: The broker that the agent is beside, as it is now.
         """
         self._managers = managers

@@ -90,7 +90,6 @@ class ClientManageProcessor:
             channel_id: The client's channel; None if it holds none.
             remote_addr: Address that it calls from.
             now: Monotonic seconds.
-            data: The heartbeat.
 
         Returns:
             The consumer groups that it changed.
@@ -171,7 +170,6 @@ class ClientHousekeepingService:
 
         Args:
             clock: Monotonic seconds.
-            tables: What is scanned.
             wait: How to wait between two scans.
         """
         self._clock = clock

@@ -67,7 +67,6 @@ class GroupMembers:
         return self._groups.get(group, _NOBODY)
 
     def groups_of(self, channel: ClientChannel) -> tuple[str, ...]:
-        """The groups that a channel is in."""
         return tuple(self._groups_of.get(channel, ()))
 
     def put(self, group: str, info: ClientChannelInfo) -> None:
@@ -168,7 +167,6 @@ class ProducerManager:
         Args:
             clock: Monotonic seconds.
             lock: Reentrant; guards the table, and may be shared with other tables.
-            rules: Whether producers are taken.
             listeners: Who is told when producers leave.
         """
         self._clock = clock

@@ -95,7 +95,6 @@ class ClientServer:
             options: How connections are watched.
             tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
-            observers: Watch the calls.
             asyncio_debug: Whether the event loop is in asyncio's debug mode.
 
         Raises:

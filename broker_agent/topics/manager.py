@@ -59,8 +59,6 @@ class TopicConfigManager:
         """Use ``own`` or ``follow``.
 
         Args:
-            table: The table at the start.
-            timing: Clocks.
             file: Where changes are made durable; None if there are none.
             followed: Who watches a file of another's, or None.
             built_in: The broker's own topics, which no call changes.
@@ -187,7 +185,6 @@ class TopicConfigManager:
         """Makes a topic or changes one; if nothing is different, nothing happens (RocketMQ 5).
 
         Args:
-            name: Name of the topic.
             make: Makes the topic of what it was before, or of None; may raise CallRefused.
             validate_only: Only say what would be.
 

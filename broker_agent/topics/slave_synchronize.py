@@ -98,7 +98,6 @@ class SlaveSynchronize:
         Args:
             manager: Keeps the slave's topics.
             master: Where the master's agent is now; None if none is known, or the broker is no slave.
-            connect: Makes a connection to it.
             timing: Clock and randomness; the real ones by default.
             wait: How to wait; tests put virtual time here.
         """

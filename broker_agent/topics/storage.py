@@ -181,7 +181,6 @@ class FollowedFile(Generic[ContentT]):
         Args:
             path: The file, or a link to it.
             decode: Reads its content; raises BrokenTopics.
-            timing: Clocks.
             awaited: Whether it is no fault that there is none yet.
         """
         self._path = path
@@ -331,7 +330,6 @@ class FollowedTopics:
         Args:
             path: The topics.json, or a link to it.
             on_bad_topic: What to do with a file that has topics that break a rule.
-            timing: Clocks.
             wait: How to wait; tests put virtual time here.
         """
         self._path = path

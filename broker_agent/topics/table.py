@@ -127,7 +127,6 @@ class TopicConfigTable:
         return replace(self, data_version=version, topics=tuple(merged.values()))
 
     def without(self, name: str, version: DataVersion) -> TopicConfigTable:
-        """The table without that topic."""
         return replace(
             self, data_version=version, topics=tuple(topic for topic in self.topics if topic.topic_name != name)
         )

@@ -43,7 +43,6 @@ def merged_topic(field: str, message: pb.TopicConfig, before: TopicConfig | None
 
     Args:
         field: Path of the message in the request.
-        message: The topic as it shall be.
         before: The topic as it is; None makes a new one with RocketMQ's defaults.
 
     Raises:
@@ -101,7 +100,6 @@ def version_message(version: DataVersion) -> route_data_pb2.DataVersion:
 
 
 def version_of(message: route_data_pb2.DataVersion) -> DataVersion:
-    """The version in a message."""
     return DataVersion(
         timestamp_millis=message.timestamp_millis,
         counter=message.counter,
@@ -157,10 +155,8 @@ def altered_attributes(
 
     Args:
         current: Its attributes before; None if it has no such field.
-        to_set: Attributes to set, with their values.
         to_delete: Attributes to take away; the topic must have them.
         create: Whether the topic is new: then any attribute can be set and none taken away.
-        known: What attributes there are.
 
     Raises:
         InvalidField: An attribute is not known, may not change, cannot have this value, is not there to be taken away,
@@ -219,7 +215,6 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
         """Creates it.
 
         Args:
-            manager: Keeps the topics.
             is_slave: Whether the broker is a slave now: then only the master changes its topics.
         """
         self._manager = manager

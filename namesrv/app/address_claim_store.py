@@ -30,7 +30,6 @@ class AddressClaimStore:
 
         Args:
             claims: Those in force; empty.
-            file: The file to write.
             seconds: How long a claim lasts.
 
         Raises:

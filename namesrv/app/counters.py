@@ -79,7 +79,6 @@ class RegistrationCounter:
         """Topics that were passed over because they break a rule, where one odd topic must not refuse the others."""
 
     def count(self, kind: Kind, result: Result) -> None:
-        """Counts one."""
         self.counts[kind, result] += 1
 
     def counting(self, kind: Kind) -> Outcome:

@@ -90,9 +90,7 @@ class SnapshotWrites:
         """Starts nothing yet.
 
         Args:
-            manager: What is written.
             warm_up: Knows when the name server is warm.
-            file: The file to write.
             monotonic: The clock, seconds.
         """
         self._manager = manager

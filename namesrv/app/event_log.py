@@ -88,7 +88,6 @@ def log_topics_skipped(registration: Registration, skipped: int, problems: Seque
     """Topics of a registration that break a rule were passed over, and the others taken.
 
     Args:
-        registration: The registration.
         skipped: How many these are.
         problems: What is wrong with the first of them.
     """

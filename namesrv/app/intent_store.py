@@ -138,7 +138,6 @@ class IntentStore:
         return (yield from self._manager.publish_intents(after, Cause("preview"), validate_only=True))
 
     def _changed(self, change: IntentChange) -> IntentTable:
-        """The table that a change makes of the one in force."""
         if self._manager.frozen:
             raise ShuttingDown
         before = self._manager.intents

@@ -102,7 +102,6 @@ class KvConfigStore:
         return before
 
     def _prepare(self, change: KvChange) -> KvConfigTable:
-        """The table to write."""
         if self._manager.frozen:
             raise ShuttingDown
         before = self._manager.kv_config

@@ -133,7 +133,6 @@ class WatchStreams:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.
 
         Args:
-            subscription: Which topics.
             after_revision: Begin with what changed after it; None: begin with the current routes.
             peer: Who reads.
             writer: Sends what others are sent, too, without the caller's task, while that is idle.

@@ -111,8 +111,6 @@ def route_changes(
     """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
 
     Args:
-        rows: The rows.
-        applied_at_millis: When the change was applied.
         part: Which rows to take.
         normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
     """
@@ -251,7 +249,6 @@ def follow_messages(
     sent, so a slow reader keeps none in memory.
 
     Args:
-        log: Where the changes are.
         reader: What has been sent; moves on.
         identity: Name and epoch that headers carry.
         part: Which rows to send.

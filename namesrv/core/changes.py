@@ -252,5 +252,4 @@ class ChangeLog:
         return self._changes[revision + 1 - first]
 
     def newest_first(self) -> list[Change]:
-        """All that is kept, newest first."""
         return list(reversed(self._changes))

@@ -254,7 +254,6 @@ class MassLossGuard:
             self._tally.drop(key)
 
     def removed(self, brokers: list[LostBroker]) -> None:
-        """These were lost and removed."""
         for lost in brokers:
             key = lost.live.key
             self._removed[key] = lost

@@ -131,7 +131,6 @@ class QueueData:
 
     @property
     def reported(self) -> ReportedQueues:
-        """All of it as it was reported."""
         return self.numbers if self.mapping is None else (*self.numbers, self.mapping)
 
     def fragment_under(self, rule: WriteRule) -> bytes:
@@ -365,7 +364,6 @@ class IntentTable:
 
     @classmethod
     def of(cls, intents: Iterable[Intent]) -> IntentTable:
-        """A table of these."""
         return cls({intent.key: intent for intent in intents})
 
     def with_intent(self, intent: Intent) -> IntentTable:
@@ -376,7 +374,6 @@ class IntentTable:
         return IntentTable(intents)
 
     def without(self, keys: Iterable[IntentKey]) -> IntentTable:
-        """A table without these."""
         intents = dict(self.intents)
         for key in keys:
             intents.pop(key, None)

@@ -122,7 +122,6 @@ class OperatorChanges(RouteState):
 
 
 def _differences(before: IntentTable, after: IntentTable) -> Sliced[tuple[IntentPut | IntentLifted, ...]]:
-    """What a change of the intents lifts, and then what it puts."""
     rows: list[IntentPut | IntentLifted] = []
     for count, (key, intent) in enumerate(before.intents.items(), 1):
         if key not in after.intents:

@@ -92,7 +92,6 @@ class Pins:
         """Holds the current revision and returns the pin's id.
 
         Args:
-            revision: The current revision.
             take_snapshot: Takes a snapshot of it; called only if no pin has one already.
             lease_seconds: How long the pin is kept unless it is read.
             owner: Whose shares it takes.

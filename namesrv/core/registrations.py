@@ -63,7 +63,6 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         that it names is compared, and the others stay.
 
         Args:
-            registration: What the broker registers.
             cause: What the change log says.
             owner: Who registers, by the permits; empty where there are none. The guard judges owner by owner.
 

@@ -50,7 +50,6 @@ class BrokerRemovals(RouteState):
 
         Args:
             broker: The group that the broker must be in.
-            broker_addr: Its address.
             reason: Why it leaves.
             generation: If given, the broker goes only if this is its current registration.
             cause: What the change log says.

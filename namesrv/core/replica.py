@@ -63,9 +63,7 @@ class ReplicaManager(RouteInfoManager):
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
 
         Args:
-            snapshot: The tables.
             more: The rows beyond the tables, which came before them.
-            revision: Their revision.
 
         Raises:
             OutOfStep: It cannot be taken over.

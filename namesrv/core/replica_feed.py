@@ -41,7 +41,6 @@ class ReplicaFeed:
         """Starts with a copy that has nothing.
 
         Args:
-            manager: What is copied.
             is_warm: Whether the name server is warm: what is not there does not exist.
             monotonic: The clock, in seconds.
         """

@@ -82,7 +82,6 @@ class TopicView(Mapping[str, TopicQueues]):
         return itertools.chain((row for row in settled if row[0] not in unmerged), later)
 
     def names(self) -> Sliced[list[str]]:
-        """All names, in slices."""
         names: list[str] = []
         given_way_at = 0
         for shard in self._shards:
@@ -364,10 +363,7 @@ def route_fragments(
 
     Args:
         tables: Where the groups are.
-        topic: The topic.
-        queues: Its queues, as reported.
         zone_name: Leaves groups of other zones out where their master is live (RocketMQ: ZoneRouteRPCHook).
-        order_topic_conf: Its ordered-topic configuration, if the route is to have it.
     """
     brokers, find = tables.broker_addr_table, tables.queue_datas.by_fragment
     groups = [brokers[find[queue].broker] for queue in queues]

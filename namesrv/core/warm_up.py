@@ -22,7 +22,6 @@ class WarmUp:
 
         Args:
             manager: Knows which brokers of the snapshot file are still unconfirmed.
-            clock: The one that the manager has.
             warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
                 file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
                 file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.

@@ -77,7 +77,6 @@ class AffectedTopics:
         self._gone_before = {}
 
     def of(self, change: Change) -> Iterator[AffectedTopic]:
-        """The topics that a change affects."""
         gone = _gone(change)
         of_group = self._manager.tables.topics_by_broker
         for row in change.rows:
@@ -240,7 +239,6 @@ class WatchedNames(Generic[WatcherT]):
         return name in self._parts[hash(name) & _MASK]
 
     def add(self, name: str, watcher: WatcherT) -> None:
-        """Adds a watcher of a name."""
         part = self._parts[hash(name) & _MASK]
         watchers = part.get(name)
         if watchers is None:
@@ -261,7 +259,6 @@ class WatchedNames(Generic[WatcherT]):
             self._count -= 1
 
     def watchers(self, name: str) -> tuple[WatcherT, ...]:
-        """All watchers of a name."""
         return tuple(self._parts[hash(name) & _MASK].get(name, ()))
 
     def names(self) -> Iterator[str]:
@@ -373,7 +370,6 @@ class SubscriptionIndex(Generic[WatcherT]):
         return self._by_topic.watchers(topic)
 
     def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
-        """All watchers of this prefix."""
         return tuple(self._by_prefix.get(prefix, ()))
 
 

@@ -24,8 +24,6 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
     """A server without services and ports.
 
     Args:
-        engine: The engine that was chosen.
-        settings: Its bounds.
         tls: The listener's certificates; None: no TLS.
     """
     if engine == "native":

@@ -97,7 +97,6 @@ def _values(name: str, raw: bytes) -> Iterable[str | bytes]:
 
 
 def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, bytes]]:
-    """Metadata as fields."""
     return [(name, _field(value)) for name, value in metadata]
 
 
@@ -495,8 +494,6 @@ class KnownCalls:
         """A call was answered well; when it comes again, it comes by a number.
 
         Args:
-            call: The call.
-            again: Answers it.
             has_room: Whether nobody would be refused one more of its kind.
         """
         if (before := call.call.known) is not None:
@@ -577,7 +574,6 @@ class NativeServer(grpc.aio.Server):
         """Nothing: whoever calls this adds each method, too."""
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        """Adds the methods of a service."""
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
 
     def add_insecure_port(self, address: str) -> int:
@@ -839,7 +835,6 @@ def _overloaded() -> tuple[str, bytes]:
 
 
 def _tell(call: Call, kind: int, what: Any) -> None:
-    """Tells a call what has become of it."""
     if kind == WRITABLE:
         call.writable()
     elif kind == CANCELLED:
@@ -849,7 +844,6 @@ def _tell(call: Call, kind: int, what: Any) -> None:
 
 
 def _handled(call: Call) -> Coroutine[Any, Any, Any]:
-    """What answers a call."""
     handler, request = call.handler, call.request()
     if handler.response_streaming:
         answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream

@@ -532,7 +532,6 @@ class IntentChanges:
         return Intent(kind, key, cause.caller, self._intents.wall_millis(), cause.comment, ends_at_millis)
 
     def _group(self, request: _AboutGroup) -> BrokerKey:
-        """The group that a request is about."""
         cluster_name = _cluster_name(request)
         field_rules.check_name("broker_name", request.broker_name)
         groups = self._manager.groups_named(request.broker_name, cluster_name)

@@ -29,7 +29,6 @@ def handlers_of_server(
 
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-        observers: Watch the calls.
         shares: What callers have under way; None: nobody else hands it out.
         doorkeeper: Knows who may make which call; None: everybody.
         large_requests: Parses large requests; None: one in a turn of the event loop.

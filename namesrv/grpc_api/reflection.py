@@ -26,7 +26,6 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str]) -> None:
     """Adds reflection to a server.
 
     Args:
-        server: The server, of any engine.
         services: Full names of its other services. Their descriptors are in the default pool.
     """
     names = [*services, *SERVICE_NAMES]

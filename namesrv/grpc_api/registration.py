@@ -56,7 +56,6 @@ def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMa
     Args:
         where: Path of the mapping in the request.
         topic: Whose it is, for errors.
-        message: The mapping.
 
     Raises:
         InvalidField: A part breaks its rule.
@@ -398,7 +397,6 @@ class RegistrationParts:
 
         Args:
             registration: What the part says of all but its topics.
-            request: The part.
             known_topics: Names that have been checked before.
             sharer: Whose share of what is staged the first part takes, and those after it.
 

@@ -26,7 +26,6 @@ _WORDS: dict[type[errors.CallRefused], str] = {
 
 
 def refusal(request: Request, error: errors.CallRefused) -> bytes:
-    """The answer to a request that was refused."""
     code = _CODES.get(type(error), ResponseCode.SYSTEM_ERROR)
     if isinstance(error, errors.ShuttingDown) and request.version > GO_AWAY_VERSION:
         return answer(request, ResponseCode.GO_AWAY, remark="please go away")

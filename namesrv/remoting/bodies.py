@@ -463,7 +463,6 @@ class _Reading:
 
 
 def _read_text(text: str, known_topics: Container[str], held: TableMark | None) -> Sliced[RegistrationBody]:
-    """Reads a body that is JSON."""
     plain = _plain_table(text)
     if plain is not None:
         reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
@@ -540,7 +539,6 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
 
 
 def _digest(text: str, at: int, size: int) -> Sliced[bytes]:
-    """The digest of a part of a text."""
     digest = hashlib.sha256()
     for start in range(at, at + size, BYTES_SLICE):
         if start > at:

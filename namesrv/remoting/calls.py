@@ -137,7 +137,6 @@ class ListCalls:
 
 
 def _topic_list(names: _Names, broker_addr: str | None) -> Sliced[bytes]:
-    """A TopicList as JSON."""
     topics = yield from names("", _ALL)
     parts: list[str] = []
     for start in range(0, len(topics), LIST_SLICE):

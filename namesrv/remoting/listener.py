@@ -59,7 +59,6 @@ class RemotingListener:
         """Takes the port; connections are taken once it runs.
 
         Args:
-            listen: Where.
             calls: What answers requests, to begin with.
             counter: Counts connections and requests.
             tls: What is shown over TLS; None where that is disabled.
@@ -123,7 +122,6 @@ class RemotingListener:
     # Of connections
 
     def opened(self, connection: Connection) -> None:
-        """A connection is there."""
         self._connections.add(connection)
         self._counter.connections = len(self._connections)
 

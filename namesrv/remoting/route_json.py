@@ -78,7 +78,6 @@ class RouteJson:
         """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.
 
         Args:
-            topic: The topic.
             zone_name: Leaves groups of other zones out where their master is live.
             bare_keys: Numbers as keys have no quotes, as clients before 4.9.4 want them.
         """
@@ -226,7 +225,6 @@ class RouteJson:
         return (self._pieces[bare_keys].get(fragment) or self._piece(fragment, bare_keys=bare_keys)).json
 
     def _piece(self, fragment: bytes, *, bare_keys: bool) -> _Piece:
-        """Makes a piece, and keeps it."""
         pieces = self._pieces[bare_keys]
         if len(pieces) >= self._max_pieces:
             pieces.clear()

@@ -234,7 +234,6 @@ class ReplicaServer:
             await self._shut_down()
 
     async def _start(self) -> None:
-        """Starts to listen."""
         await self._grpc.start()
         settings = self._settings
         _log.info(

@@ -65,7 +65,6 @@ def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | 
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Args:
-        server: The server, of any engine.
         settings: Where to listen.
         tls: What the listener shows; None: no TLS.
 
@@ -113,11 +112,9 @@ def add_services(
     """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
 
     Args:
-        server: The server, of any engine.
         settings: How long readers of streams may take nothing.
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
         health_servicer: Knows which of them serve.
-        observers: Watch the calls.
         doorkeeper: Knows who may make which call; None: everybody.
         shares: What callers have under way.
         large_requests: Parses large requests; None: one in a turn of the event loop.

@@ -34,7 +34,6 @@ class CallsOfCopy:
         """Has a method for each call.
 
         Args:
-            methods: The calls.
             behaviours: What answers them now, by their names; may raise CallRefused.
         """
         for method in methods:
@@ -58,7 +57,6 @@ class StatusOfCopy:
 
         Args:
             name: What this process calls itself.
-            started_at_millis: When it was started.
             stall_detector: Knows how long the event loop has been held up.
             behaviours: What answers the calls of RouteService now, by their names; None if there is no copy.
             replica: Whom it follows, and how far behind it is.

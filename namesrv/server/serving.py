@@ -19,7 +19,6 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
     """Serves until the event is set.
 
     Args:
-        settings: How to serve.
         stop: When to end.
 
     Raises:

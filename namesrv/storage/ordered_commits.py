@@ -58,7 +58,6 @@ class OrderedCommits:
 
         Args:
             save: Makes the content durable, or raises OSError that names the file and leaves what was there.
-            content: What to write.
 
         Raises:
             NotDurable: The disk did not take it.

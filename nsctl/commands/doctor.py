@@ -157,7 +157,6 @@ def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float)
 
     Args:
         where: The name server.
-        lives: All its brokers.
         now: The time by the clock of the name server, as the times of its brokers; seconds since the Unix epoch.
     """
     groups: dict[tuple[str, str], list[route_data_pb2.BrokerLiveInfo]] = {}

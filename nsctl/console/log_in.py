@@ -88,7 +88,6 @@ class User(NamedTuple):
 
 
 def role_of(name: RoleName) -> Role:
-    """The role of a name."""
     return Role[name.upper()]
 
 
@@ -293,7 +292,6 @@ class Guesses:
             self._names.count(name)
 
     def right(self, address: str, name: str | None) -> None:
-        """The log-in was right."""
         network = network_of(address)
         self._addresses.forget(network)
         if name is not None:

@@ -144,7 +144,6 @@ class Observer:
         """Knows nothing yet.
 
         Args:
-            server: The name server.
             tell: Called after every observation that differs from the one before.
             timing: Clock, pauses and chance.
         """

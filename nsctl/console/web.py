@@ -72,7 +72,6 @@ class Page:
         return web.json_response(await asyncio.to_thread(clusters, rows, wanted, unfolded, folded))
 
     async def brokers(self, request: web.Request) -> web.Response:
-        """A page of the brokers."""
         wanted, start = _wanted(request), query_number(request, "start") or 0
         return web.json_response(await asyncio.to_thread(page, (await self._sight()).rows, wanted, start))
 

@@ -36,8 +36,6 @@ class NewFile:
         """Makes nothing yet.
 
         Args:
-            store: Where to.
-            table: Table of the rows.
             date: Day of the rows, empty for none.
             made_by: Kind of the commit that will add it.
         """

@@ -36,7 +36,6 @@ class DeltaMirror:
 
         Args:
             spark: A session with :func:`route_pipeline.log.sinks.session_settings`.
-            log: The log.
 
         Raises:
             SinkError: Spark has no Delta Lake, or the table cannot be read.

@@ -19,7 +19,6 @@ def export(log: RouteLog, target: str | PathLike[str]) -> int:
     """Copies the files of the log to ``TARGET/date=DATE/``, Hive's layout.
 
     Args:
-        log: The log, as it is at this moment.
         target: Path or URL of a place without files.
 
     Returns:

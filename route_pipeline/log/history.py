@@ -65,7 +65,6 @@ def as_of(versions: DataFrame, at: datetime) -> DataFrame:
     """The versions that were there at a time, by the clock of each name server.
 
     Args:
-        versions: The history.
         at: The time, with its time zone.
     """
     moment = F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)))

@@ -198,7 +198,6 @@ class Ingester:
             options: More options of the data source.
             on_batch: Told the summaries of each batch.
             new_run: Whether to forget how far was read, and so to begin with a snapshot.
-            now: The clock.
 
         Raises:
             IngestError: An option is wrong, or Spark's driver is behind Spark Connect.
@@ -254,7 +253,6 @@ class Ingester:
             self._batch, self._position = found.batch + 1, dict(found.position)
 
     def _append(self, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
-        """Appends one batch."""
         at = self._now()
         self._writer.log.store.make_folder(folder_of(f"{at.astimezone(UTC):%Y-%m-%d}"))
         staged = self._stage(Stager(self._request, self._writer.log.store, at), reader, end)

@@ -26,9 +26,7 @@ def drop_old(spark: SparkSession, log: RouteLog, today: date, keep_days: int) ->
     """Puts the rows that outlasted the old days in place of these days.
 
     Args:
-        spark: A session.
         log: The log. Others may read it and append to it meanwhile.
-        today: Today, UTC.
         keep_days: How many days before today keep every change.
 
     Returns:

@@ -86,9 +86,7 @@ def write_files(rows: DataFrame, store: Store, table: str, date: str, made_by: s
     """Writes rows, in as many files as Spark has parts of them.
 
     Args:
-        rows: What to write.
         store: Where to; the folder of the day is there.
-        table: Table of the rows.
         date: Day of the rows, empty for none.
         made_by: Kind of the commit that will add the files.
 

@@ -115,7 +115,6 @@ class LocalStore:
             disk.remove(self.root / path)
 
     def make_folder(self, path: str) -> None:
-        """Makes a folder."""
         with _errors(self.root / path, "written"):
             (self.root / path).mkdir(parents=True, exist_ok=True)
 

@@ -84,7 +84,6 @@ class RemoteStore:
 
     @property
     def url(self) -> str:
-        """The URL."""
         return f"{self.scheme}://{self.root}"
 
     def uri(self, path: str) -> str:

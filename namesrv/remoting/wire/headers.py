@@ -90,9 +90,6 @@ def answer(
     """The frame of an answer.
 
     Args:
-        request: What is answered.
-        code: A ResponseCode.
-        body: The body.
         fields: Fields of the header; None: it has none.
         remark: What people are told.
     """

@@ -55,7 +55,6 @@ async def act(fleet: Fleet, action: Action, viewer: str) -> list[dict[str, Any]]
 
     Args:
         fleet: The name servers.
-        action: What.
         viewer: Who asked, for the journal: name servers see the console alone.
     """
     call, request = _request(action, f"{action.why} (console, asked by {viewer})".strip())

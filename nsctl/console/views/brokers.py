@@ -139,10 +139,7 @@ def clusters(rows: Sequence[Json], wanted: Wanted, unfolded: frozenset[str], fol
     """The clusters with their first brokers, as an overview shows them.
 
     Args:
-        rows: All brokers.
-        wanted: Which of them.
         unfolded: Clusters that somebody opened.
-        folded: Clusters that somebody folded.
     """
     matching: dict[str, list[Json]] = {}
     for row in wanted.of(rows):
@@ -222,7 +219,6 @@ class BrokerPages:
         """What there is to say of a group, but for its brokers.
 
         Args:
-            group: Which.
             contains: Only topics whose name has this in it, in whatever case.
             start: How many of them to leave out.
         """

@@ -118,9 +118,6 @@ def overview(seen: Sequence[Observation], rows: Sequence[Json], settled: Settled
 
     Args:
         seen: What is known of each name server.
-        rows: The brokers that are there.
-        settled: What is not the same everywhere.
-        now_millis: The time.
     """
     stale, shown = answering(seen)
     found = settled.of(seen, now_millis)

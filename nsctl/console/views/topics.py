@@ -56,7 +56,6 @@ def kind_of_topic(topic: str, named_after: Collection[str], *, ordered: bool) ->
     """Ordered, if somebody set the order of its queues, or what its name says.
 
     Args:
-        topic: Its name.
         named_after: Clusters and brokers, which have topics of their own name.
         ordered: Whether somebody did.
     """

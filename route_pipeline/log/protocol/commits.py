@@ -119,8 +119,6 @@ def decode(name: str, number: int, content: bytes) -> dict[str, Any]:
 
     Args:
         name: What to call it in an error.
-        number: The number that it has by its name.
-        content: What it holds.
 
     Raises:
         LogError: It is cut or changed, or of a version that this program does not know.

@@ -157,7 +157,6 @@ class RouteLog:
 
         Args:
             found: What the log holds; it is brought up to date if something looks wrong.
-            tables: Whose files.
 
         Raises:
             LogError: A file is missing, or was cut or changed.

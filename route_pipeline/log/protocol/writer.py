@@ -61,7 +61,6 @@ class LogWriter:
         """Reads what the log holds.
 
         Args:
-            log: What to write to.
             clock: Monotonic seconds.
 
         Raises:
