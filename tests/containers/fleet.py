@@ -64,7 +64,7 @@ class Fleet:
             mount = f"--volume={self.container(role)}-data:/var/lib/namesrv"
             command = ["localhost/namesrv", "serve", f"--name={role}", "--allow-insecure", *ENGINES[role]]
         else:
-            mount = f"--volume={REPOSITORY}/demo/topics.json:/etc/broker-agent/topics.json:ro"
+            mount = f"--volume={REPOSITORY}/examples/demo/topics.json:/etc/broker-agent/topics.json:ro"
             command = ["localhost/broker-agent", "serve", *self._registration(list(AGENTS).index(role))]
         last_byte = {**NAMESRVS, **AGENTS}[role]
         self.engine.podman(

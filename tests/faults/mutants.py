@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.faults.invariants import CHECKS
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("broker_agent", "demo", "gen", "groundwork", "namesrv", "route_client", "tests")
+COPIED = ("broker_agent", "examples", "gen", "groundwork", "namesrv", "route_client", "tests")
 LONGEST_SECONDS = 900.0
 SHOWN_CHARACTERS = 200
 INVARIANTS = [check.__name__.removeprefix("check_").replace("_", " ") for check in CHECKS]

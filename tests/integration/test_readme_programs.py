@@ -93,7 +93,7 @@ def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None
 
 def run_quickstart(script: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs the commands in a folder that has the demo's topics; no process outlives it."""
-    (folder / "demo").symlink_to(ROOT / "demo")
+    (folder / "examples").symlink_to(ROOT / "examples")
     environment = os.environ | {
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "COLUMNS": "118",

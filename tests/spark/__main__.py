@@ -55,8 +55,7 @@ def main(arguments: list[str]) -> int:
         shutil.copytree(
             REPOSITORY / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__", "node_modules")
         )
-        for shared in ("demo", "support"):
-            shutil.copytree(REPOSITORY / shared, away / shared, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(REPOSITORY / "examples", away / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "pyproject.toml", away)
         jars = delta_jars()
         variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"} | ({} if jars is None else {"DELTA_JARS": jars})

@@ -28,7 +28,7 @@ from groundwork.grpc_errors import RichError
 from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
-TOPICS = Path(__file__).parents[3] / "demo" / "topics.json"
+TOPICS = Path(__file__).parents[3] / "examples" / "demo" / "topics.json"
 START_SECONDS = 30.0
 """How long a process may take to say that it is ready, on a busy machine."""
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
