@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 GENERATED := $(VENV)/.generated
-# Where this project's other lock files come from; see `lock`.
+# How lock files are made; see `lock`. Without its extras a pinned package is refused once a newer version exists.
 UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-emit-index-url --no-emit-package namesrv
+	--no-header --no-emit-index-url --no-emit-package namesrv --no-strip-extras
 # Not spark-connect: where pandas is installed, each worker of Spark loads it, which takes half a second. Not hdfs: tests
 # need its client only where there is a cluster.
 LOCKED_EXTRAS = program namesrv broker-agent route-pipeline s3 gcs azure otel nsctl console native java
