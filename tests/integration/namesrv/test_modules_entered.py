@@ -17,9 +17,9 @@ from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.registrations import identity, registration
 
-OF_A_REGISTRATION = 53
+OF_A_REGISTRATION = 33
 """Most modules between a registration of 300 topics and the message of a watch. Lower it, do not raise it."""
-OF_A_LOOKUP = 18
+OF_A_LOOKUP = 13
 """Most modules that a lookup enters whose answer is not cached."""
 TOPICS = 300
 ROUNDS = 3
