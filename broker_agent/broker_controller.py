@@ -371,6 +371,10 @@ class BrokerController:
         self._outer_api.resume()
         self._register_changes()
 
+    def reload_files(self) -> None:
+        """Reads the listeners' certificates and the permits again if a reload was requested."""
+        self._security.look()
+
     def _sweep(self) -> float:
         self._security.look()
         swept = self._calls.sweep()

@@ -23,6 +23,7 @@ from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
+from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
 from groundwork.json_lines import take_stderr
 from groundwork.logs import configure_logs
@@ -34,8 +35,8 @@ from groundwork.stack_dumps import dump_stacks_on_signal
 # The signals that end the agent.
 
 
-class StopSignals:
-    """Waits for SIGTERM or SIGINT; one that comes before the wait ends it at once.
+class Signals:
+    """Waits for SIGTERM, SIGINT and SIGHUP; one that comes before the wait ends it at once.
 
     The interpreter writes each signal to a socket, so none is lost in the moment before the wait. Only a Python handler
     could wake a lock or an event, and it cannot run while the main thread waits.
@@ -48,10 +49,11 @@ class StopSignals:
         signal.set_wakeup_fd(self._interpreter.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: None)
+        reload_on_hangup()
 
-    def wait(self) -> None:
-        """Returns when a signal has come."""
-        self._signals.recv(1)
+    def wait(self) -> int:
+        """Returns the number of the next signal."""
+        return self._signals.recv(1)[0]
 
 
 # The command line: ``broker-agent serve`` and ``broker-agent healthcheck``.
@@ -90,9 +92,10 @@ def serve(settings: AgentSettings) -> None:
         controller = _controller(settings)
     except (StartError, CallRefused) as error:
         exit_with(_PROGRAM, str(error))
-    signals = StopSignals()
+    signals = Signals()
     controller.start()
-    signals.wait()
+    while signals.wait() == signal.SIGHUP:
+        controller.reload_files()
     controller.stop()
 
 

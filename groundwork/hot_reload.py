@@ -18,6 +18,17 @@ ValueT = TypeVar("ValueT")
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
+class _Requests:
+    """How often this process was asked to read all files again."""
+
+    count = 0
+
+
+def request_reload() -> None:
+    """Makes each value load its files at its next look, also if they look unchanged. Signal handlers may call it."""
+    _Requests.count += 1
+
+
 class HotReloaded(Generic[ValueT]):
     """A value read from files.
 
@@ -50,6 +61,7 @@ class HotReloaded(Generic[ValueT]):
         self._on_reloaded = on_reloaded
         self._on_kept = on_kept
         self._monotonic = monotonic
+        self._requests_seen = _Requests.count
         self._loaded = self._seen = self._stamp()
         self._value = (1, load())
         self._checked_at = monotonic()
@@ -67,7 +79,8 @@ class HotReloaded(Generic[ValueT]):
 
     def refreshed(self) -> tuple[int, ValueT]:
         """Generation and value, after a look at the files if it is time for one. Costs microseconds otherwise."""
-        if self._monotonic() - self._checked_at >= CHECK_SECONDS and self._checking.acquire(blocking=False):
+        is_due = self._monotonic() - self._checked_at >= CHECK_SECONDS or self._requests_seen != _Requests.count
+        if is_due and self._checking.acquire(blocking=False):
             try:
                 self._checked_at = self._monotonic()
                 self._look()
@@ -76,20 +89,26 @@ class HotReloaded(Generic[ValueT]):
         return self._value
 
     def _look(self) -> None:
-        stamp = self._stamp()
-        if stamp == self._loaded:
+        stamp, requests = self._stamp(), _Requests.count
+        if requests != self._requests_seen:
+            self._requests_seen = requests
+            self._reload(stamp)
+        elif stamp == self._loaded:
             self._seen = stamp
         elif stamp != self._seen:
             self._seen = stamp  # may be in the middle of a change
         else:
-            self._loaded = stamp
-            try:
-                value = self._load()
-            except ValueError as error:
-                self._on_kept(error)
-            else:
-                self._value = (self._value[0] + 1, value)
-                self._on_reloaded(value)
+            self._reload(stamp)
+
+    def _reload(self, stamp: _Stamp) -> None:
+        self._loaded = self._seen = stamp
+        try:
+            value = self._load()
+        except ValueError as error:
+            self._on_kept(error)
+        else:
+            self._value = (self._value[0] + 1, value)
+            self._on_reloaded(value)
 
     def _stamp(self) -> _Stamp:
         return tuple(_stamp_of(path) for path in self._paths)

@@ -15,6 +15,7 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
 from groundwork.event_loops import make_observable
+from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
 from groundwork.json_lines import take_stderr
 from groundwork.logs import configure_logs
@@ -51,6 +52,7 @@ def serve(settings: NamesrvSettings) -> None:
     if settings.log_format == "json":
         take_stderr()
     configure_logs(settings.log_format, settings.log_level)
+    reload_on_hangup()
     tune_garbage_collection()
     try:
         run_in_loop(serve_until_signal(), asyncio_debug=settings.asyncio_debug)

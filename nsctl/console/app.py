@@ -21,6 +21,7 @@ from groundwork.certificates import CertificateError, Validity, read_key_pair
 from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.grpcio_server import check_bindable
+from groundwork.hangup import reload_on_hangup
 from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.json_lines import LogFormat, take_stderr
 from groundwork.logs import LogLevel, configure_logs
@@ -284,6 +285,7 @@ def console(settings: ConsoleSettings) -> None:
     if settings.log_format == "json":
         take_stderr()
     configure_logs(settings.log_format, settings.log_level)
+    reload_on_hangup()
     try:
         check_bindable(settings.listen_endpoint)
         security = settings.client_security()

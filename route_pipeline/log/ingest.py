@@ -211,16 +211,25 @@ class Ingester:
         self._spark = spark
         self._on_batch = on_batch
         self._now = now
-        try:
-            self._request = ReadRequest.of_options(_options(endpoints, options), streaming=True)
-        except ValueError as error:
-            raise IngestError(str(error)) from error
+        self._options = _options(endpoints, options)
+        self.reload()
         self._writer = LogWriter(log)
         found = self._writer.state
         if new_run or found.position is None:
             self._run, self._batch, self._position = _new_run(now()), 0, INITIAL
         else:
             self._run, self._batch, self._position = found.run, found.batch + 1, dict(found.position)
+
+    def reload(self) -> None:
+        """Reads the certificates and the token again, for the batches from now on.
+
+        Raises:
+            IngestError: A file or an option is wrong; the files that were read before stay in use.
+        """
+        try:
+            self._request = ReadRequest.of_options(self._options, streaming=True)
+        except ValueError as error:
+            raise IngestError(str(error)) from error
 
     def once(self) -> IngestResult:
         """Appends all that there is now. After an error, another call goes on where it was.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded, request_reload
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -101,3 +101,24 @@ def test_a_file_put_in_the_place_of_another_is_seen_though_it_is_as_old_and_as_l
 def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never"):
         HotReloaded([tmp_path], lambda: (_ for _ in ()).throw(ValueError("never")))
+
+
+def test_a_requested_reload_loads_unchanged_files_at_the_next_look(follower: Follower) -> None:
+    request_reload()
+    assert follower.reloaded.refreshed() == (2, 1)
+    assert follower.told == [1]
+    assert follower.look() == (2, 1)
+    assert follower.loads == 2
+
+
+def test_a_requested_reload_takes_a_change_without_waiting_for_a_second_look(follower: Follower) -> None:
+    follower.path.write_text("22")
+    request_reload()
+    assert follower.reloaded.refreshed() == (2, 22)
+
+
+def test_a_requested_reload_of_a_broken_file_keeps_the_value_and_reports_it(follower: Follower) -> None:
+    follower.path.unlink()
+    request_reload()
+    assert follower.reloaded.refreshed() == (1, 1)
+    assert follower.told == ["No such file or directory"]

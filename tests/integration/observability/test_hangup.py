@@ -1,0 +1,79 @@
+"""SIGHUP makes a program read its certificates and other watched files again. The program continues."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs.console_process import ConsoleProcess
+from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, Process, eventually
+from tests.support.registrations import register
+from tests.support.secured.certificates import Authority
+
+
+def hang_up(process: Process) -> None:
+    """Sends SIGHUP and waits until the program has logged the request."""
+    seen = len(process.events("reload_requested"))
+    process.signal(signal.SIGHUP)
+    eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
+
+
+def test_a_name_server_reloads_its_certificate_and_its_permits(tmp_path: Path, engine: str) -> None:
+    certificate, key = Authority(tmp_path).sign_server()
+    permits = tmp_path / "permits.toml"
+    permits.write_text('[principals.reader]\ncertificates = ["reader"]\nlook_up = true\n')
+    flags = ("--tls-cert", str(certificate), "--tls-key", str(key), "--permits-file", str(permits))
+    with NamesrvProcess(*flags, engine=engine) as namesrv:
+        hang_up(namesrv)
+        eventually(lambda: namesrv.events("tls_reloaded") and namesrv.events("permits_reloaded"))
+        assert namesrv.terminate() == 0
+
+
+def test_an_agent_reloads_its_certificate_and_still_stops_on_sigterm(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).sign_server()
+    with (
+        NamesrvProcess() as namesrv,
+        BrokerAgentProcess(str(namesrv.endpoint), "--tls-cert", str(certificate), "--tls-key", str(key)) as agent,
+    ):
+        agent.wait_for("agent_started")
+        hang_up(agent)
+        eventually(lambda: agent.events("tls_reloaded"))
+        hang_up(agent)
+        assert agent.terminate() == 0
+
+
+def test_a_console_reloads_its_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign_server()
+    flags = ("--listen-tls-cert", str(certificate), "--listen-tls-key", str(key))
+    with (
+        NamesrvProcess() as namesrv,
+        ConsoleProcess(str(namesrv.endpoint), *flags, authority=authority.path) as console,
+    ):
+        hang_up(console)
+        eventually(lambda: console.events("tls_reloaded"))
+        assert console.request("/")[0] == 200
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_following_pipeline_reads_its_files_again_and_appends_further_batches(tmp_path: Path) -> None:
+    with NamesrvProcess() as namesrv, namesrv.connect() as client:
+        register(client, "orders")
+        command = [str(BIN / "route-pipeline"), "follow", "--namesrv", str(namesrv.endpoint), "--every", "1"]
+        with Process([*command, "--out", str(tmp_path / "log"), "--log-format", "json"]) as pipeline:
+
+            def said(words: str, times: int = 1) -> None:
+                eventually(
+                    lambda: [line for line in pipeline.events("progress") if words in line["text"]],
+                    lambda found: len(found) >= times,
+                    within_seconds=120,
+                )
+
+            said("snapshot")
+            pipeline.signal(signal.SIGHUP)
+            said("read again")
+            register(client, "orders", "payments", counter=2)
+            said("changes,")
