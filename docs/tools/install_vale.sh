@@ -5,7 +5,7 @@
 # The package `vale` of PyPI downloads a binary from elsewhere at its first run. Keep the version: v3.12.0 is not in the Go
 # proxy, and versions from v3.21.0 on declare another module path.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 version=3.15.2
 folder=$PWD/build/vale-$version
 if [ -x "$folder/vale" ]; then

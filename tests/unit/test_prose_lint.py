@@ -171,8 +171,9 @@ def test_a_missing_vale_fails_in_ci_and_is_printed_elsewhere(
 
 
 def test_a_missing_compiler_of_vale_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    script = shutil.copy(lint_prose.ROOT / "docs/tools/install_vale.sh", tmp_path / "tools")
+    folder = tmp_path / "docs" / "tools"
+    folder.mkdir(parents=True)
+    script = shutil.copy(lint_prose.ROOT / "docs/tools/install_vale.sh", folder)
     for name in ("sh", "dirname", "grep"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(
