@@ -72,7 +72,7 @@ protos: $(GENERATED)  ## Install the project in place and generate the gRPC code
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m examples.demo.run
 
-demo-rocketmq: install  ## RocketMQ 5 as it is while its name server is exchanged for this one (needs Java 11 or later, and Maven)
+demo-rocketmq: install  ## Replace the name server of a real RocketMQ 5 broker and its clients (needs Java 11 or later, and Maven)
 	$(BIN)/python -m examples.demo.rocketmq
 
 test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
@@ -88,7 +88,7 @@ test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz
 
 test-all: test test-rest  ## Run all tests but those of the containers
 
-unit: setup  ## Run the tests of parts by themselves, but the properties, which take as long again
+unit: setup  ## Run the unit tests, without the properties, which take as long again
 	@# Three, as these wait little, and each worker imports everything first.
 	$(BIN)/pytest tests/unit -m "not slow and not hypothesis" -n 3
 
