@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def stored(section: str, command: str, figures: Iterable[tuple[Figure, str]]) -> list[Stored]:
-    """Adds commit, machine and date of now to figures, each of which comes with its engine."""
+    """Adds the current commit, machine and date to figures. Each figure comes with its engine."""
     facts = machine()
     packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
     place = f"{facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}, {packages}"
@@ -53,7 +53,7 @@ def read(file: Path = FILE) -> list[Stored]:
 
 
 def merge(file: Path, measured: Sequence[Stored]) -> None:
-    """Writes figures in place of those that the file has of the same sections."""
+    """Replaces the figures of the measured sections in the file."""
     sections = {one.section for one in measured}
     kept = [one for one in read(file) if one.section not in sections]
     rows = ",\n".join(json.dumps(one._asdict()) for one in sorted([*kept, *measured], key=lambda one: one.section))
