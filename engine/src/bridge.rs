@@ -16,7 +16,6 @@ use rustix::io;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::notices::Notice;
 use crate::peer::Peer;
 
 /// Number of a call: which thread has it, and which of its calls it is.
@@ -56,6 +55,19 @@ pub struct CallInfo {
     pub known: Option<u64>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
+}
+
+/// Something that an operator should read.
+#[derive(Debug)]
+pub struct Notice {
+    /// Its kind, which is the event in the log.
+    pub kind: &'static str,
+    /// Whom it is about, as gRPC writes addresses; empty: nobody.
+    pub peer: String,
+    /// What is wrong, and what to do.
+    pub text: String,
+    /// How many of this kind were not told since the last.
+    pub not_told: u64,
 }
 
 /// Something that Python is told.

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::accept::tls::server_config;
+use crate::accept::{self, Listener, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
-use crate::door::tls::server_config;
-use crate::door::{self, Listener, listener_of};
 use crate::grpc::status::{Code, Status};
 use crate::limits::Limits;
-use crate::room;
 use crate::shared::{Method, Shared, Stage};
+use crate::worker_thread;
 
 /// Most events that are handed over in one turn of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
@@ -110,15 +110,15 @@ impl Engine {
     ///
     /// The system has no more threads.
     pub fn start(&self) -> std::io::Result<()> {
-        let mut rooms = Vec::new();
+        let mut workers = Vec::new();
         let mut threads = locked(&self.threads);
         let left = Arc::new(Leaving(Arc::clone(&self.shared)));
         for number in 0..self.shared.threads {
             let (sender, receiver) = unbounded_channel(); // bounded by the connections that there may be
-            rooms.push(sender);
+            workers.push(sender);
             let (shared, left) = (Arc::clone(&self.shared), Arc::clone(&left));
             let run = move || {
-                room::run(shared, number, receiver);
+                worker_thread::run(shared, number, receiver);
                 drop(left);
             };
             threads.push(std::thread::Builder::new().name(format!("engine-{number}")).spawn(run)?);
@@ -126,10 +126,10 @@ impl Engine {
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         let shared = Arc::clone(&self.shared);
         let run = move || {
-            door::run(shared, listeners, rooms);
+            accept::run(shared, listeners, workers);
             drop(left);
         };
-        threads.push(std::thread::Builder::new().name("engine-door".into()).spawn(run)?);
+        threads.push(std::thread::Builder::new().name("engine-accept".into()).spawn(run)?);
         Ok(())
     }
 

@@ -6,11 +6,12 @@
 
 pub mod cache;
 
+mod accept;
 mod bridge;
 mod call;
 mod classes;
 mod connection;
-mod door;
+mod connections;
 mod engine;
 mod grpc;
 mod known;
@@ -20,13 +21,14 @@ mod panics;
 mod peer;
 #[cfg(feature = "python")]
 mod python;
-mod room;
 mod shared;
+mod wire;
+mod worker;
+mod worker_thread;
 
-pub use bridge::{CallId, CallInfo, Command, Event};
+pub use bridge::{CallId, CallInfo, Command, Event, Notice};
 pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
 pub use limits::Limits;
-pub use notices::Notice;
 pub use panics::tell_panics_in_lines;
 pub use peer::Peer;
 pub use shared::Method;

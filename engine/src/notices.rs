@@ -6,26 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::bridge::{Bridge, Event};
+use crate::bridge::{Bridge, Event, Notice};
 
 /// Between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Lines about peers that may come at once: each of a few is named.
 const BURST: u32 = 20;
-
-/// Something that an operator should read.
-#[derive(Debug)]
-pub struct Notice {
-    /// Its kind, which is the event in the log.
-    pub kind: &'static str,
-    /// Whom it is about, as gRPC writes addresses; empty: nobody.
-    pub peer: String,
-    /// What is wrong, and what to do.
-    pub text: String,
-    /// How many of this kind were not told since the last.
-    pub not_told: u64,
-}
 
 /// When the next line of one kind may be told.
 #[derive(Debug)]

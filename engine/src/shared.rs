@@ -8,17 +8,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::accept::places::Places;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
-use crate::door::mistakes::Mistake;
-use crate::door::places::Places;
 use crate::grpc::message::Assembling;
 use crate::grpc::status::{CODES, Status};
 use crate::known::Known;
 use crate::limits::Limits;
 use crate::notices::Notices;
-use crate::peer::Peer;
 
 /// One method that is served.
 #[derive(Debug, Clone)]
@@ -121,15 +119,15 @@ pub(crate) struct Shared {
     pub(crate) threads: usize,
     pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
     stage: AtomicU8,
-    /// Tells the door of it; other threads have inboxes.
+    /// Wakes the accepting thread; workers have inboxes.
     pub(crate) next_stage: Notify,
 }
 
 /// A place among the calls that Python has. Given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pending(Arc<Shared>);
+pub(crate) struct CallPlace(Arc<Shared>);
 
-impl Drop for Pending {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         self.0.pending.fetch_sub(1, Ordering::Relaxed);
     }
@@ -180,9 +178,9 @@ impl Shared {
     }
 
     /// A place for another call; None if there is none.
-    pub(crate) fn begin_call(self: &Arc<Self>) -> Option<Pending> {
+    pub(crate) fn take_call_place(self: &Arc<Self>) -> Option<CallPlace> {
         let before = self.pending.fetch_add(1, Ordering::Relaxed);
-        let place = Pending(Arc::clone(self)); // gives the place back where there is none
+        let place = CallPlace(Arc::clone(self)); // gives the place back where there is none
         (before < self.limits.max_pending).then_some(place)
     }
 
@@ -203,12 +201,6 @@ impl Shared {
             }
         }
         (counts, self.hits.iter().map(|hits| hits.nanos.load(Ordering::Relaxed)).collect())
-    }
-
-    /// Counts a connection that ends because its client makes a mistake, and tells of it.
-    pub(crate) fn turn_away(&self, peer: &Peer, mistake: &Mistake) {
-        self.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
-        self.notices.tell_of_peer(mistake.kind, &peer.address, &mistake.text);
     }
 
     pub(crate) fn tell(&self, event: Event) {

@@ -29,8 +29,8 @@ const MAX_KEY: usize = 16 << 10;
 /// Most tags of one answer.
 const MAX_TAGS: usize = 8_192;
 
-/// Of the bytes, the part for answers that say that something is not there, which a flood of made-up names makes: an eighth.
-const ABSENT_PART: usize = 8;
+/// One byte in this many is for answers that something does not exist: a flood of invented names fills no more.
+const NEGATIVE_SHARE_DIVISOR: usize = 8;
 
 /// What is answered.
 #[derive(Debug, Clone)]
@@ -104,8 +104,8 @@ impl Cache {
                 header: Bytes::new(),
                 generation: 0,
                 touched: vec![0; SLOTS].into_boxed_slice(),
-                found: Share::new(bytes - bytes / ABSENT_PART),
-                absent: Share::new(bytes / ABSENT_PART),
+                found: Share::new(bytes - bytes / NEGATIVE_SHARE_DIVISOR),
+                absent: Share::new(bytes / NEGATIVE_SHARE_DIVISOR),
             }),
         }
     }

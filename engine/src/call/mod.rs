@@ -3,10 +3,11 @@
 //! A call whose answer is in the cache ends in the poll that read it. Any other gets a task, which is what Python's
 //! commands, its deadline, and its client's going reach.
 
-pub(crate) mod parked;
+pub(crate) mod open;
+pub(crate) mod pending_known;
 pub(crate) mod request;
 pub(crate) mod responder;
-pub(crate) mod script;
+pub(crate) mod task;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,36 +21,26 @@ use std::time::Instant as Clock;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{HeaderMap, Request, StatusCode};
+use http::{Request, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{CallInfo, Event};
 use crate::cache::key_into;
-use crate::call::parked::Lot;
-use crate::call::request::{Head, Refusal, head_of};
+use crate::call::open::OpenCall;
+use crate::call::pending_known::PendingKnownCall;
+use crate::call::request::{Refusal, give_window_back, head_of};
 use crate::call::responder::Responder;
+use crate::call::task::CallTask;
+use crate::connections::ConnectionHandle;
 use crate::grpc::inflate::{Encoding, unpacked};
 use crate::grpc::message::{Assembler, Message};
 use crate::grpc::payload::Payload;
 use crate::grpc::status::{Code, Status};
 use crate::peer::Peer;
-use crate::room::{Handle, Room};
-use crate::shared::Shared;
+use crate::worker::Worker;
 
 /// Most of a request that is not gRPC that is read before it is answered.
 const MAX_FOREIGN_BODY: usize = 64 << 10;
-
-/// A call that has begun.
-pub(crate) struct Begun {
-    pub(crate) room: Rc<Room>,
-    pub(crate) handle: Rc<Handle>,
-    pub(crate) peer: Arc<Peer>,
-    pub(crate) head: Head,
-    pub(crate) headers: HeaderMap,
-    pub(crate) responder: Responder,
-    pub(crate) deadline: Option<Instant>,
-    credentials: Option<Bytes>,
-}
 
 /// Times the hits of one turn together: two looks at the clock, however many there are.
 #[derive(Default)]
@@ -68,20 +59,20 @@ impl HitClock {
     }
 
     /// The turn is over: its time is shared by its hits.
-    pub(crate) fn stop(self, room: &Room) {
+    pub(crate) fn stop(self, worker: &Worker) {
         let Some(begun) = self.begun else { return };
         let all: u32 = self.by_method.values().sum();
         let took = begun.elapsed();
         for (method, hits) in self.by_method {
-            room.shared.hits[usize::from(method)].took(took * hits / all);
+            worker.shared.hits[usize::from(method)].took(took * hits / all);
         }
     }
 }
 
 /// Begins a call, and ends it at once if that needs nothing more than what is there.
 pub(crate) fn begin(
-    room: &Rc<Room>,
-    handle: &Rc<Handle>,
+    worker: &Rc<Worker>,
+    connection: &Rc<ConnectionHandle>,
     peer: &Arc<Peer>,
     request: Request<RecvStream>,
     respond: SendResponse<Payload>,
@@ -89,20 +80,20 @@ pub(crate) fn begin(
     cx: &mut Context<'_>,
 ) {
     let (parts, mut body) = request.into_parts();
-    let mut responder = Responder::new(respond, &handle.waiting);
-    let head = match head_of(&parts, &room.shared) {
+    let mut responder = Responder::new(respond, &connection.waiting);
+    let head = match head_of(&parts, &worker.shared) {
         Ok(head) => head,
         Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // whoever has gone needs no answer
         Err(Refusal::Http(status)) => {
-            return drop(tokio::task::spawn_local(turn_away(Rc::clone(room), responder, body, status)));
+            return drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status)));
         }
     };
-    let shared = &room.shared;
+    let shared = &worker.shared;
     let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let credentials = shared.classes.credentials(&parts.headers, peer.certificate.as_ref());
-    let mut call = Begun {
-        room: Rc::clone(room),
-        handle: Rc::clone(handle),
+    let mut call = OpenCall {
+        worker: Rc::clone(worker),
+        connection: Rc::clone(connection),
         peer: Arc::clone(peer),
         head,
         headers: parts.headers,
@@ -135,11 +126,7 @@ pub(crate) fn begin(
     tokio::task::spawn_local(call.receive(first, body));
 }
 
-impl Begun {
-    fn shared(&self) -> &Arc<Shared> {
-        &self.room.shared
-    }
-
+impl OpenCall {
     /// Answers from the cache, if the answer is there and the caller may have it. Whether it did.
     fn answer_from_cache(&mut self, message: &Bytes, hits: Option<&mut HitClock>) -> bool {
         let shared = Arc::clone(self.shared());
@@ -148,7 +135,7 @@ impl Begun {
         }
         let Some(class) = shared.classes.class_of(self.credentials.as_ref()) else { return false };
         let found = {
-            let mut key = self.room.key.borrow_mut();
+            let mut key = self.worker.key.borrow_mut();
             key_into(&mut key, class, self.head.method, message);
             shared.cache.find(&key)
         };
@@ -165,14 +152,14 @@ impl Begun {
     /// Hands the call to Python, and a task to the call.
     fn ask(mut self, message: Option<Bytes>, body: Option<RecvStream>) {
         let shared = Arc::clone(self.shared());
-        let Some(place) = shared.begin_call() else {
+        let Some(place) = shared.take_call_place() else {
             shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
             return drop(self.responder.refuse(&shared.overloaded));
         };
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         let known = message.as_ref().and_then(|message| self.known(message));
         let info = Arc::new(CallInfo {
-            id: self.room.call_id(),
+            id: self.worker.call_id(),
             method: self.head.method,
             request: message,
             headers: std::mem::take(&mut self.headers),
@@ -184,11 +171,11 @@ impl Begun {
             delivered: AtomicBool::new(false),
         });
         shared.tell(Event::Call(Arc::clone(&info)));
-        let (room, body) = (Rc::clone(&self.room), body.map(|body| (body, self.assembler())));
-        if info.known.is_some() && Lot::has_room_for(&self.handle) {
-            room.park(self, info, place);
+        if info.known.is_some() && PendingKnownCall::has_room(&self.connection) {
+            PendingKnownCall::wait(self, info, place);
         } else {
-            room.hold(self, info, place, body);
+            let body = body.map(|body| (body, self.assembler()));
+            CallTask::spawn(self, info, place, body);
         }
     }
 
@@ -197,13 +184,13 @@ impl Begun {
         if self.head.sampled {
             return None;
         }
-        let mut key = self.room.key.borrow_mut();
+        let mut key = self.worker.key.borrow_mut();
         self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message)
     }
 
     async fn unpacked(&self, message: Message) -> Result<Bytes, Status> {
         let (shared, encoding) = (self.shared(), Encoding::of(&self.headers)?);
-        unpacked(message, encoding, shared.limits.max_message, &shared.assembling, &self.room.unpacking).await
+        unpacked(message, encoding, shared.limits.max_message, &shared.assembling, &self.worker.unpacking).await
     }
 
     fn assembler(&self) -> Assembler {
@@ -246,9 +233,9 @@ impl Begun {
 }
 
 /// Answers a request that is not gRPC, once it has come to its end: what is wrong with that end is HTTP/2's to say first.
-async fn turn_away(room: Rc<Room>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
+async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
     let mut read = 0;
-    let ended = timeout(room.shared.limits.body_timeout, async {
+    let ended = timeout(worker.shared.limits.body_timeout, async {
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {
             read += bytes.len();
             if read > MAX_FOREIGN_BODY {
@@ -286,10 +273,4 @@ async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvSt
         Some(message) if assembler.is_empty() => Ok(message),
         _ => Err(Status::new(Code::Internal, "the request holds no whole message")),
     }
-}
-
-/// Lets the client send as much again.
-pub(crate) fn give_window_back(body: &mut RecvStream, bytes: usize) {
-    // Fails only if more is given back than was taken.
-    let _ = body.flow_control().release_capacity(bytes);
 }

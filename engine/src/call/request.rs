@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2::RecvStream;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, StatusCode, request::Parts};
 
@@ -105,6 +106,12 @@ fn is_sampled(value: &[u8]) -> bool {
         .and_then(|flags| std::str::from_utf8(flags).ok())
         .and_then(|flags| u8::from_str_radix(flags, 16).ok())
         .is_some_and(|flags| flags & 1 == 1)
+}
+
+/// Lets the client send as much again.
+pub(crate) fn give_window_back(body: &mut RecvStream, bytes: usize) {
+    // Fails only if more is given back than was taken.
+    let _ = body.flow_control().release_capacity(bytes);
 }
 
 #[cfg(test)]

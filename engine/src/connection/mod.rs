@@ -7,7 +7,6 @@ pub(crate) mod heavy;
 pub(crate) mod keepalive;
 pub(crate) mod pace;
 pub(crate) mod scan;
-pub(crate) mod wire;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,17 +21,18 @@ use h2::{Ping, PingPong, Reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use crate::accept::Accepted;
+use crate::accept::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
 use crate::call;
 use crate::connection::gathered::Gathered;
 use crate::connection::keepalive::{Keepalive, Next};
-use crate::connection::pace::{PREFACE, Paced, Signs};
-use crate::connection::wire::Wire;
-use crate::door::Arrived;
-use crate::door::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeting};
+use crate::connection::pace::{Paced, Signs};
+use crate::connections::ConnectionHandle;
 use crate::grpc::payload::{Counted, Payload};
 use crate::peer::Peer;
-use crate::room::{Handle, Room};
 use crate::shared::Stage;
+use crate::wire::{PREFACE, Wire};
+use crate::worker::Worker;
 
 /// Calls that are begun, or answered, before it is somebody else's turn.
 const CALLS_PER_TURN: usize = 64;
@@ -61,23 +61,23 @@ const HTTP_1_ANSWER: &[u8] =
 const PLAIN_ANSWER: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
-    let Arrived { wire, peer, place: _place, carrier } = arrived;
+pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
+    let Accepted { wire, peer, place: _place, carrier } = arrived;
     let Ok(mut wire) = wire.attach() else { return };
-    let patience = room.shared.limits.handshake_timeout;
+    let patience = worker.shared.limits.handshake_timeout;
     let mut came = Vec::with_capacity(PREFACE.len());
     let greeting = read_greeting(&mut wire, &mut came);
     let read = timeout(if carrier.may_carry() { patience } else { FAREWELL }, greeting).await;
     if !carrier.may_carry() || came != PREFACE {
-        return turn_away(&room, wire, &peer, came, read.is_ok(), carrier).await;
+        return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
-    let Ok(turn) = room.newcomers.acquire().await else { return };
-    let signs = Signs::new(&room.heavy_turns);
-    let wire = Gathered::new(wire, &room.spare);
+    let Ok(turn) = worker.newcomers.acquire().await else { return };
+    let signs = Signs::new(&worker.heavy_turns);
+    let wire = Gathered::new(wire, &worker.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&signs));
-    let Ok(Ok(http2)) = timeout(patience, builder(&room).handshake(paced)).await else { return };
-    let handle = room.enter();
-    let mut connection = Connection::new(http2, wire, Rc::clone(&room), Rc::clone(&handle), Arc::new(peer), signs);
+    let Ok(Ok(http2)) = timeout(patience, builder(&worker).handshake(paced)).await else { return };
+    let handle = worker.connections.add();
+    let mut connection = Connection::new(http2, wire, Rc::clone(&worker), Rc::clone(&handle), Arc::new(peer), signs);
     let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
     tokio::task::yield_now().await; // the calls that it brought have their turn, too
     drop(turn);
@@ -86,15 +86,15 @@ pub(crate) async fn serve(room: Rc<Room>, arrived: Arrived) {
     }
     connection.signs.heavy.borrow_mut().leave_queue(); // it may wait for long before it is dropped
     // Thousands that end at once have so much to give back that others would wait for all of them.
-    let turn = room.leavers.acquire().await;
+    let turn = worker.leavers.acquire().await;
     drop(connection);
-    room.leave(&handle);
+    worker.remove_connection(&handle);
     tokio::task::yield_now().await;
     drop(turn);
 }
 
-fn builder(room: &Room) -> Builder {
-    let limits = &room.shared.limits;
+fn builder(worker: &Worker) -> Builder {
+    let limits = &worker.shared.limits;
     let mut builder = h2::server::Builder::new();
     builder
         .initial_window_size(STREAM_WINDOW)
@@ -118,13 +118,13 @@ async fn read_greeting(wire: &mut Wire, came: &mut Vec<u8>) {
 }
 
 /// Ends a connection that speaks something else, and says what it should.
-async fn turn_away(room: &Room, mut wire: Wire, peer: &Peer, mut came: Vec<u8>, went: bool, carrier: Carrier) {
+async fn turn_away(worker: &Worker, mut wire: Wire, peer: &Peer, mut came: Vec<u8>, went: bool, carrier: Carrier) {
     if !PREFACE.starts_with(&came) && came.len() < TELLING {
         let mut more = (&mut wire).take((TELLING - came.len()) as u64);
         let _ = timeout(FAREWELL, more.read_to_end(&mut came)).await; // else that little must do
     }
     if let Some(mistake) = of_greeting(&came, went, carrier) {
-        room.shared.turn_away(peer, &mistake);
+        mistake.refuse(peer, &worker.shared);
     }
     let answer = match came.first() {
         Some(&byte) if begins_tls(byte) => PLAIN_ANSWER,
@@ -148,8 +148,8 @@ struct Connection {
     wire: Gathered<Wire>,
     /// What has been written and has not left.
     unsent: Counted,
-    room: Rc<Room>,
-    handle: Rc<Handle>,
+    worker: Rc<Worker>,
+    handle: Rc<ConnectionHandle>,
     peer: Arc<Peer>,
     signs: Rc<Signs>,
     keepalive: Keepalive,
@@ -164,12 +164,12 @@ impl Connection {
     fn new(
         mut http2: h2::server::Connection<Transport, Payload>,
         wire: Gathered<Wire>,
-        room: Rc<Room>,
-        handle: Rc<Handle>,
+        worker: Rc<Worker>,
+        handle: Rc<ConnectionHandle>,
         peer: Arc<Peer>,
         signs: Rc<Signs>,
     ) -> Self {
-        let limits = &room.shared.limits;
+        let limits = &worker.shared.limits;
         let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
         let keepalive_timer = Box::pin(sleep(limits.keepalive));
         let pings = http2.ping_pong();
@@ -179,7 +179,7 @@ impl Connection {
             http2,
             wire,
             unsent,
-            room,
+            worker,
             handle,
             peer,
             signs,
@@ -194,7 +194,7 @@ impl Connection {
 
     /// Looks whether the connection should go. Returns whether it must end now.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> bool {
-        let shared = &self.room.shared;
+        let shared = &self.worker.shared;
         let stage = shared.stage();
         if stage == Stage::Leaving {
             return true;
@@ -248,7 +248,7 @@ impl Connection {
             self.age = None;
             return true;
         }
-        age.as_mut().reset(Instant::now() + self.room.shared.limits.max_connection_age);
+        age.as_mut().reset(Instant::now() + self.worker.shared.limits.max_connection_age);
         let _ = age.as_mut().poll(cx); // the next time that it asks
         false
     }
@@ -280,17 +280,17 @@ impl Connection {
         for _ in 0..CALLS_PER_TURN {
             match self.http2.poll_accept(cx) {
                 Poll::Pending => {
-                    hits.stop(&self.room);
+                    hits.stop(&self.worker);
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.signs.call_has(request.headers().len());
-                    call::begin(&self.room, &self.handle, &self.peer, request, respond, &mut hits, cx);
+                    call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
             }
         }
-        hits.stop(&self.room);
+        hits.stop(&self.worker);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -311,7 +311,7 @@ impl Future for Connection {
         let left = this.wire.poll_end_turn(cx);
         this.unsent.set(this.wire.unsent());
         this.signs.heavy.borrow_mut().end();
-        this.room.check_waiting();
+        this.worker.connections.check_waiting();
         if let Poll::Ready(Err(_)) = left {
             return Poll::Ready(());
         }

@@ -20,9 +20,7 @@ use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
 use crate::connection::heavy::{HeavyTurn, HeavyTurns};
 use crate::connection::scan::FrameScan;
-
-/// What every connection of HTTP/2 begins with.
-pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use crate::wire::PREFACE;
 
 /// Fields that a call may have for nothing.
 const PLAIN_FIELDS: usize = 64;

@@ -17,11 +17,10 @@ use tokio::time::Instant;
 
 use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
-use crate::bridge::{CallId, Command, Event};
+use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
-use crate::notices::Notice;
 use crate::shared::Method;
 
 /// The engine, as the event loop has it.

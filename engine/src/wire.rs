@@ -8,7 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// A socket. It is made on the thread of the door and goes on to another one, whose runtime it must then belong to.
+/// What every connection of HTTP/2 begins with.
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A socket. The accepting thread makes it and hands it to a worker's runtime.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),

@@ -1,4 +1,4 @@
-//! The thread at the door: accepts connections, bounds them, and talks TLS with them before they are handed on.
+//! The thread at the acceptor: accepts connections, bounds them, and talks TLS with them before they are handed on.
 //!
 //! A handshake costs as much as a hundred lookups, so that a flood of them must not take the time of those who are in. Here it
 //! takes a thread of its own, and the scheduler shares the processor between the two.
@@ -26,13 +26,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::connection::wire::{MovingWire, Socket, Wire};
-use crate::door::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
-use crate::door::places::{NoPlace, Place};
-use crate::door::rates::Rates;
-use crate::door::tls::ALPN;
+use crate::accept::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
+use crate::accept::places::{NoPlace, Place};
+use crate::accept::rates::Rates;
+use crate::accept::tls::ALPN;
 use crate::peer::{Owner, Peer, site_of};
 use crate::shared::{Shared, Stage};
+use crate::wire::{MovingWire, Socket, Wire};
 
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ pub(crate) enum Listener {
 
 /// A connection that came in.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct Accepted {
     pub(crate) wire: MovingWire,
     pub(crate) peer: Peer,
     pub(crate) place: Place,
@@ -77,20 +77,20 @@ enum Open {
     Unix(UnixListener),
 }
 
-/// What the door needs, once for all listeners.
-struct Door {
+/// What the acceptor needs, once for all listeners.
+struct Acceptor {
     shared: Arc<Shared>,
-    rooms: Vec<UnboundedSender<Arrived>>,
+    workers: Vec<UnboundedSender<Accepted>>,
     next: RefCell<usize>,
     rates: RefCell<Rates>,
     handshakes: RefCell<usize>,
 }
 
 /// Accepts until the engine drains.
-pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, rooms: Vec<UnboundedSender<Arrived>>) {
+pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, workers: Vec<UnboundedSender<Accepted>>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate));
-    let door = Rc::new(Door { shared, rooms, next: RefCell::new(0), rates, handshakes: RefCell::new(0) });
+    let acceptor = Rc::new(Acceptor { shared, workers, next: RefCell::new(0), rates, handshakes: RefCell::new(0) });
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         for listener in listeners {
@@ -99,17 +99,17 @@ pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, rooms: Vec<Unbo
                 Listener::Unix(unix) => UnixListener::from_std(unix).map(Open::Unix),
             };
             match opened {
-                Ok(opened) => drop(tokio::task::spawn_local(Rc::clone(&door).accept(opened))),
-                Err(error) => door.shared.notices.tell("listener_failed", "", &error.to_string()),
+                Ok(opened) => drop(tokio::task::spawn_local(Rc::clone(&acceptor).accept(opened))),
+                Err(error) => acceptor.shared.notices.tell("listener_failed", "", &error.to_string()),
             }
         }
-        while door.shared.stage() < Stage::Draining {
-            door.shared.next_stage.notified().await;
+        while acceptor.shared.stage() < Stage::Draining {
+            acceptor.shared.next_stage.notified().await;
         }
     });
 }
 
-impl Door {
+impl Acceptor {
     async fn accept(self: Rc<Self>, listener: Open) {
         loop {
             let accepted = match &listener {
@@ -164,9 +164,9 @@ impl Door {
         match shaken {
             Err(_) => {
                 let text = "the client does not get on with its handshake of TLS";
-                self.shared.turn_away(&peer, &Mistake::new("handshake_timed_out", text));
+                Mistake::new("handshake_timed_out", text).refuse(&peer, &self.shared);
             }
-            Ok(Err(error)) => self.shared.turn_away(&peer, &of_handshake(&error)),
+            Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
             Ok(Ok(Shaken::Nothing)) => {}
             Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing),
             Ok(Ok(Shaken::Tls(stream))) => {
@@ -183,9 +183,9 @@ impl Door {
     fn hand_on(&self, wire: Wire, peer: Peer, place: Place, carrier: Carrier) {
         let Ok(wire) = wire.detach() else { return };
         let mut next = self.next.borrow_mut();
-        *next = (*next + 1) % self.rooms.len();
+        *next = (*next + 1) % self.workers.len();
         // A thread that has ended takes nobody; the connection closes.
-        let _ = self.rooms[*next].send(Arrived { wire, peer, place, carrier });
+        let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier });
     }
 
     fn no_place(&self, peer: &Peer, none: &NoPlace) {
@@ -241,40 +241,40 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-    fn door(limits: Limits) -> (Rc<Door>, UnboundedReceiver<Arrived>) {
+    fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
         let overloaded = Status::new(Code::ResourceExhausted, "");
         let rates = RefCell::new(Rates::new(limits.max_connection_rate));
         let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1));
-        let (sender, room) = unbounded_channel();
+        let (sender, accepted) = unbounded_channel();
         let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
-        (Rc::new(Door { shared, rooms: vec![sender], next, rates, handshakes }), room)
+        (Rc::new(Acceptor { shared, workers: vec![sender], next, rates, handshakes }), accepted)
     }
 
     #[tokio::test]
     async fn beyond_the_connections_of_an_address_one_more_is_closed_counted_and_told() {
         let limits = Limits { max_connections: 10, max_site_connections: 2, kept_connections: 0, ..Limits::default() };
-        let (door, mut room) = door(limits);
+        let (acceptor, mut accepted) = acceptor(limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let mut clients = Vec::new();
         for from in ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "127.0.0.1:1"] {
             clients.push(TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects"));
             let (stream, _) = listener.accept().await.expect("accepts");
-            door.let_in(Socket::Tcp(stream), Some(from.parse().expect("an address")));
+            acceptor.let_in(Socket::Tcp(stream), Some(from.parse().expect("an address")));
         }
         let mut there = Vec::new();
-        while let Ok(arrived) = room.try_recv() {
+        while let Ok(arrived) = accepted.try_recv() {
             there.push(arrived);
         }
         let peers: Vec<_> = there.iter().map(|arrived| arrived.peer.address.as_str()).collect();
         assert_eq!(peers, ["ipv4:10.0.0.1:1", "ipv4:10.0.0.1:2", "ipv4:10.0.0.2:1", "ipv4:127.0.0.1:1"]);
-        assert_eq!(door.shared.counts.refused_of_address.load(Ordering::Relaxed), 1);
-        assert_eq!(door.shared.counts.refused_connections.load(Ordering::Relaxed), 1);
+        assert_eq!(acceptor.shared.counts.refused_of_address.load(Ordering::Relaxed), 1);
+        assert_eq!(acceptor.shared.counts.refused_connections.load(Ordering::Relaxed), 1);
         assert_eq!(clients[2].read_u8().await.expect_err("closed").kind(), io::ErrorKind::UnexpectedEof);
-        let told = door.shared.bridge.take(9);
+        let told = acceptor.shared.bridge.take(9);
         let [Event::Notice(notice)] = &told[..] else { panic!("{told:?}") };
         assert_eq!((notice.kind, notice.peer.as_str()), ("too_many_connections_of_address", "ipv4:10.0.0.1:3"));
         drop(there);
-        assert_eq!(door.shared.places.taken(), 0);
+        assert_eq!(acceptor.shared.places.taken(), 0);
     }
 }

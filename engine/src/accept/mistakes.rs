@@ -3,10 +3,13 @@
 //! The kinds are the events in the log of the name server; `docs/operating.md` lists them.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
-use crate::connection::pace::PREFACE;
+use crate::peer::Peer;
+use crate::shared::Shared;
+use crate::wire::PREFACE;
 
 /// The first byte of TLS.
 const TLS_HANDSHAKE: u8 = 22;
@@ -28,6 +31,12 @@ pub(crate) struct Mistake {
 impl Mistake {
     pub(crate) fn new(kind: &'static str, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
+    }
+
+    /// Counts a connection that ends because its client makes this mistake, and logs it.
+    pub(crate) fn refuse(&self, peer: &Peer, shared: &Shared) {
+        shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
+        shared.notices.tell_of_peer(self.kind, &peer.address, &self.text);
     }
 }
 

@@ -1,23 +1,57 @@
 //! The task of a call that Python has: does what Python says, until the call ends in one way or another.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::RecvStream;
 use http::HeaderMap;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::bridge::{CallInfo, Command, Event};
+use crate::call::open::OpenCall;
+use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
-use crate::call::{Begun, give_window_back};
 use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
-use crate::room::Mailbox;
-use crate::shared::Pending;
+use crate::shared::CallPlace;
+use crate::worker::Recipient;
+
+/// The commands for one call, until its task takes them.
+#[derive(Debug, Default)]
+struct Mailbox {
+    commands: RefCell<VecDeque<Command>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Recipient for Mailbox {
+    fn receive(self: Rc<Self>, command: Command) {
+        self.commands.borrow_mut().push_back(command);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Mailbox {
+    /// The next command that is wanted now. Others wait.
+    fn poll_next(&self, cx: &mut Context<'_>, wanted: impl Fn(&Command) -> bool) -> Poll<Command> {
+        let mut commands = self.commands.borrow_mut();
+        if let Some(at) = commands.iter().position(wanted) {
+            if let Some(command) = commands.remove(at) {
+                return Poll::Ready(command);
+            }
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
 
 /// The reading side of a request that streams.
 struct Reading {
@@ -36,11 +70,11 @@ struct Ending {
 }
 
 /// A call that Python has.
-pub(crate) struct Held {
-    call: Begun,
+pub(crate) struct CallTask {
+    call: OpenCall,
     info: Arc<CallInfo>,
     mailbox: Rc<Mailbox>,
-    _place: Pending,
+    _place: CallPlace,
     reading: Option<Reading>,
     deadline: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
@@ -59,17 +93,31 @@ enum Step {
     Lost,
 }
 
-impl Held {
-    pub(crate) fn new(
-        call: Begun,
+impl CallTask {
+    /// Starts the task. Returns what takes the call's commands.
+    pub(crate) fn spawn(
+        call: OpenCall,
+        info: Arc<CallInfo>,
+        place: CallPlace,
+        body: Option<(RecvStream, Assembler)>,
+    ) -> Rc<dyn Recipient> {
+        let mailbox = Rc::new(Mailbox::default());
+        let recipient: Rc<dyn Recipient> = Rc::clone(&mailbox) as Rc<dyn Recipient>;
+        call.worker.add_call(info.id, Rc::clone(&recipient));
+        spawn_local(run(Self::new(call, info, mailbox, place, body)));
+        recipient
+    }
+
+    fn new(
+        call: OpenCall,
         info: Arc<CallInfo>,
         mailbox: Rc<Mailbox>,
-        place: Pending,
+        place: CallPlace,
         body: Option<(RecvStream, Assembler)>,
     ) -> Self {
-        let holds_connection = call.head.of(&call.room.shared).holds_connection;
+        let holds_connection = call.head.of(&call.worker.shared).holds_connection;
         if holds_connection {
-            call.handle.holding.set(call.handle.holding.get() + 1);
+            call.connection.holding.set(call.connection.holding.get() + 1);
         }
         Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
@@ -86,7 +134,7 @@ impl Held {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if self.call.responder.poll_gone(cx).is_ready() {
-            self.call.handle.cancelled();
+            self.call.connection.count_cancel();
             return Poll::Ready(Step::Lost);
         }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
@@ -97,7 +145,7 @@ impl Held {
         if self.call.responder.is_sending() {
             match self.call.responder.poll_sent(cx) {
                 Poll::Ready(Ok(())) => {
-                    self.call.room.shared.tell(Event::Writable(self.info.id));
+                    self.call.worker.shared.tell(Event::Writable(self.info.id));
                     return Poll::Ready(Step::Again);
                 }
                 Poll::Ready(Err(Gone)) => return Poll::Ready(Step::Lost),
@@ -136,7 +184,7 @@ impl Held {
             }
             Command::Write(message) => {
                 responder.start(message)?;
-                self.call.room.check_waiting();
+                self.call.worker.connections.check_waiting();
             }
             Command::Begin(metadata) => responder.begin_with(metadata)?,
             Command::Finish { trailers, cut } => {
@@ -144,7 +192,7 @@ impl Held {
                     let _ = responder.end(trailers); // whoever has gone needs no status
                     return Ok(Step::Ended);
                 }
-                let linger = Box::pin(sleep(self.call.room.shared.limits.linger));
+                let linger = Box::pin(sleep(self.call.worker.shared.limits.linger));
                 self.ending = Some(Ending { trailers, linger });
             }
             Command::Read => {
@@ -168,7 +216,7 @@ impl Held {
                 Ok(Some(message)) => {
                     reading.wanted = false;
                     reading.patience = None;
-                    self.call.room.shared.tell(Event::Message(self.info.id, Some(message.bytes)));
+                    self.call.worker.shared.tell(Event::Message(self.info.id, Some(message.bytes)));
                     return Poll::Ready(Step::Again);
                 }
                 Err(status) => return Poll::Ready(self.refuse(&status)),
@@ -185,7 +233,7 @@ impl Held {
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Step::Lost),
                 Poll::Ready(None) if reading.assembler.is_empty() => {
                     reading.wanted = false;
-                    self.call.room.shared.tell(Event::Message(self.info.id, None));
+                    self.call.worker.shared.tell(Event::Message(self.info.id, None));
                     return Poll::Ready(Step::Again);
                 }
                 Poll::Ready(None) => {
@@ -196,7 +244,7 @@ impl Held {
         if reading.assembler.is_empty() {
             return Poll::Pending;
         }
-        let body_timeout = self.call.room.shared.limits.body_timeout;
+        let body_timeout = self.call.worker.shared.limits.body_timeout;
         let patience = reading.patience.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + body_timeout)));
         if patience.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.refuse(&Status::new(Code::DeadlineExceeded, "Deadline Exceeded")));
@@ -210,28 +258,28 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for CallTask {
     /// Whatever ended the task, the thread's own end included: the call is forgotten, and Python knows.
     fn drop(&mut self) {
-        let room = &self.call.room;
-        room.forget(self.info.id);
+        let worker = &self.call.worker;
+        worker.remove_call(self.info.id);
         if self.holds_connection {
-            self.call.handle.holding.set(self.call.handle.holding.get() - 1);
+            self.call.connection.holding.set(self.call.connection.holding.get() - 1);
         }
         if !self.told {
-            room.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
-            room.shared.bridge.tell_cancelled(&self.info);
+            worker.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
+            worker.shared.bridge.tell_cancelled(&self.info);
         }
     }
 }
 
 /// Does what Python says, until the call has ended.
-pub(crate) async fn perform(mut held: Held) {
+async fn run(mut task: CallTask) {
     loop {
-        match std::future::poll_fn(|cx| held.poll_step(cx)).await {
+        match std::future::poll_fn(|cx| task.poll_step(cx)).await {
             Step::Again => {}
             Step::Ended => {
-                held.told = true;
+                task.told = true;
                 return;
             }
             Step::Lost => return,

@@ -1,0 +1,123 @@
+//! The open connections of a worker: what each holds, and how it is woken.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use crate::grpc::payload::Waiting;
+use crate::shared::Shared;
+
+/// One open connection, as its calls and its worker see it.
+#[derive(Debug)]
+pub(crate) struct ConnectionHandle {
+    number: u64,
+    /// Bytes that wait for its reader.
+    pub(crate) waiting: Rc<Waiting>,
+    /// Whether it must close because it holds most of what waits for readers.
+    pub(crate) must_close: Cell<bool>,
+    /// Calls that Python had and the client cancelled, since the last keepalive.
+    pub(crate) cancels: Cell<u32>,
+    /// Open calls that exempt the connection from its maximum age.
+    pub(crate) holding: Cell<usize>,
+    /// Known calls that wait for Python.
+    pub(crate) pending_known: Cell<u32>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl ConnectionHandle {
+    /// Counts a call that Python had and that the client cancelled.
+    pub(crate) fn count_cancel(&self) {
+        self.cancels.set(self.cancels.get() + 1);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut held = self.waker.borrow_mut();
+        if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
+            *held = Some(waker.clone());
+        }
+    }
+}
+
+/// All open connections of a worker.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    shared: Arc<Shared>,
+    handles: RefCell<HashMap<u64, Rc<ConnectionHandle>>>,
+    next_number: Cell<u64>,
+    /// Bytes that wait for readers, of all connections.
+    waiting: Rc<Cell<usize>>,
+}
+
+impl Connections {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            handles: RefCell::default(),
+            next_number: Cell::new(0),
+            waiting: Rc::default(),
+        }
+    }
+
+    /// Adds a connection.
+    pub(crate) fn add(&self) -> Rc<ConnectionHandle> {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        let handle = Rc::new(ConnectionHandle {
+            number,
+            waiting: Waiting::of(&self.waiting),
+            must_close: Cell::new(false),
+            cancels: Cell::new(0),
+            holding: Cell::new(0),
+            pending_known: Cell::new(0),
+            waker: RefCell::new(None),
+        });
+        self.handles.borrow_mut().insert(number, Rc::clone(&handle));
+        handle
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn remove(&self, handle: &ConnectionHandle) {
+        self.handles.borrow_mut().remove(&handle.number);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.borrow().is_empty()
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for handle in self.handles.borrow().values() {
+            handle.wake();
+        }
+    }
+
+    /// Closes the connections that hold most of what waits for readers, until the rest is within the bound.
+    pub(crate) fn check_waiting(&self) {
+        let most = self.shared.limits.max_waiting / self.shared.threads;
+        let mut waiting = self.waiting.get();
+        self.shared.counts.waiting.store(waiting * self.shared.threads, Ordering::Relaxed);
+        if waiting <= most {
+            return;
+        }
+        let handles = self.handles.borrow();
+        let mut by_waiting: Vec<&Rc<ConnectionHandle>> = handles.values().collect();
+        by_waiting.sort_unstable_by_key(|handle| handle.waiting.bytes.get());
+        while waiting > most {
+            let Some(worst) = by_waiting.pop() else { return };
+            waiting -= worst.waiting.bytes.get().min(waiting);
+            if !worst.must_close.replace(true) {
+                self.shared.counts.closed_for_waiting.fetch_add(1, Ordering::Relaxed);
+                worst.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A worker: the state of one engine thread. Its connections and their calls stay with it, so nothing here is locked.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::bridge::{CallId, Command, Inbox, call_id};
+use crate::connection::gathered::Spare;
+use crate::connection::heavy::HeavyTurns;
+use crate::connections::{ConnectionHandle, Connections};
+use crate::shared::{Shared, Stage};
+
+/// New connections that have their first turn at once. Further ones wait for so many others at most.
+const NEWCOMERS: usize = 4;
+
+/// Connections that are freed at once.
+const LEAVERS: usize = 4;
+
+/// A call that Python's commands reach.
+pub(crate) trait Recipient {
+    /// Takes a command.
+    fn receive(self: Rc<Self>, command: Command);
+}
+
+/// The state of one engine thread.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) connections: Connections,
+    number: usize,
+    next_call: Cell<u64>,
+    recipients: RefCell<HashMap<CallId, Rc<dyn Recipient>>>,
+    /// Admits the message that is decompressed.
+    pub(crate) unpacking: Semaphore,
+    /// Admits connections to their first turn.
+    pub(crate) newcomers: Semaphore,
+    /// Admits connections to be freed.
+    pub(crate) leavers: Semaphore,
+    /// Admits turns that read much.
+    pub(crate) heavy_turns: HeavyTurns,
+    /// Buffer in which cache keys are built.
+    pub(crate) key: RefCell<Vec<u8>>,
+    /// Buffer in which the connection that has its turn gathers its writes.
+    pub(crate) spare: Spare,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Rc<Self> {
+        Rc::new(Self {
+            inbox: shared.bridge.inbox(number),
+            connections: Connections::new(&shared),
+            shared,
+            number,
+            next_call: Cell::new(0),
+            recipients: RefCell::default(),
+            unpacking: Semaphore::new(1),
+            newcomers: Semaphore::new(NEWCOMERS),
+            leavers: Semaphore::new(LEAVERS),
+            heavy_turns: HeavyTurns::default(),
+            key: RefCell::default(),
+            spare: Spare::default(),
+        })
+    }
+
+    /// The id of a new call.
+    pub(crate) fn call_id(&self) -> CallId {
+        let number = self.next_call.get();
+        self.next_call.set(number + 1);
+        call_id(self.number, number)
+    }
+
+    /// Has the commands for a call reach it.
+    pub(crate) fn add_call(&self, id: CallId, recipient: Rc<dyn Recipient>) {
+        self.recipients.borrow_mut().insert(id, recipient);
+    }
+
+    /// Forgets a call that has ended.
+    pub(crate) fn remove_call(&self, id: CallId) {
+        let removed = self.recipients.borrow_mut().remove(&id);
+        drop(removed); // outside of the borrow: what it holds may come back here
+    }
+
+    /// Forgets all calls: each may hold this worker.
+    pub(crate) fn remove_all_calls(&self) {
+        let removed = self.recipients.take();
+        drop(removed);
+    }
+
+    /// Gives each call its commands. Drops those of calls that have ended.
+    pub(crate) fn deliver_commands(&self) {
+        for (id, command) in self.inbox.take() {
+            let recipient = self.recipients.borrow().get(&id).map(Rc::clone);
+            if let Some(recipient) = recipient {
+                recipient.receive(command);
+            }
+        }
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn remove_connection(&self, handle: &ConnectionHandle) {
+        self.connections.remove(handle);
+        if self.shared.stage() > Stage::Serving {
+            self.inbox.notify.notify_one();
+        }
+    }
+}

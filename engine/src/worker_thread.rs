@@ -1,0 +1,41 @@
+//! The loop of an engine thread: new connections, Python's commands, and the stages of the engine's end.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::accept::Accepted;
+use crate::connection;
+use crate::shared::{Shared, Stage};
+use crate::worker::Worker;
+
+/// Serves connections until the engine has ended.
+pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceiver<Accepted>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    LocalSet::new().block_on(&runtime, serve(Worker::new(shared, number), accepted));
+}
+
+async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
+    let mut stage = Stage::Serving;
+    let mut accepting = true;
+    loop {
+        tokio::select! {
+            () = worker.inbox.notify.notified() => worker.deliver_commands(),
+            next = accepted.recv(), if accepting => match next {
+                Some(next) => drop(spawn_local(connection::serve(Rc::clone(&worker), next))),
+                None => accepting = false,
+            },
+        }
+        let now = worker.shared.stage();
+        if now != stage {
+            stage = now;
+            worker.connections.wake_all();
+        }
+        if stage == Stage::Leaving || (stage > Stage::Serving && !accepting && worker.connections.is_empty()) {
+            worker.remove_all_calls();
+            return;
+        }
+    }
+}
