@@ -14,6 +14,7 @@ use crate::accept::tls::server_config;
 use crate::accept::{self, Listener, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
+use crate::clock::Clock;
 use crate::grpc::status::{Code, Status};
 use crate::limits::Limits;
 use crate::shared::{Method, Shared, Stage};
@@ -22,7 +23,7 @@ use crate::worker_thread;
 /// Most events that are handed over in one turn of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
 
-/// How the engine is to be.
+/// The configuration of an engine.
 #[derive(Debug)]
 pub struct Setup {
     /// Its bounds.
@@ -35,6 +36,8 @@ pub struct Setup {
     pub permits: bool,
     /// What a call is told for which there is no room now.
     pub overloaded: Overloaded,
+    /// The clock of everything that is counted per time.
+    pub clock: Clock,
 }
 
 /// `RESOURCE_EXHAUSTED` in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
@@ -74,7 +77,7 @@ impl Engine {
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
         let (overloaded, permits) = (setup.overloaded.into(), setup.permits);
-        let shared = Shared::new(setup.limits, setup.methods, cache, permits, bridge, overloaded, threads);
+        let shared = Shared::new(setup.limits, setup.methods, cache, permits, bridge, overloaded, threads, setup.clock);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),

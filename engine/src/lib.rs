@@ -10,6 +10,7 @@ mod accept;
 mod bridge;
 mod call;
 mod classes;
+mod clock;
 mod connection;
 mod connections;
 mod engine;
@@ -27,6 +28,7 @@ mod worker;
 mod worker_thread;
 
 pub use bridge::{CallId, CallInfo, Command, Event, Notice};
+pub use clock::Clock;
 pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
 pub use limits::Limits;
 pub use panics::tell_panics_in_lines;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::bridge::{Bridge, Event, Notice};
+use crate::clock::Clock;
 
 /// Between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -37,12 +38,13 @@ impl Pace {
 #[derive(Debug)]
 pub(crate) struct Notices {
     bridge: Arc<Bridge>,
+    clock: Clock,
     paces: Mutex<HashMap<&'static str, Pace>>,
 }
 
 impl Notices {
-    pub(crate) fn new(bridge: Arc<Bridge>) -> Self {
-        Self { bridge, paces: Mutex::default() }
+    pub(crate) fn new(bridge: Arc<Bridge>, clock: Clock) -> Self {
+        Self { bridge, clock, paces: Mutex::default() }
     }
 
     /// Tells of something that concerns all, once in a while however often it happens.
@@ -56,7 +58,7 @@ impl Notices {
     }
 
     fn tell_at_pace(&self, kind: &'static str, peer: &str, text: &str, burst: u32) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = paces.entry(kind).or_insert(Pace { next: now, not_told: 0 }).admit(now, burst);
         drop(paces);

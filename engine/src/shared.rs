@@ -12,6 +12,7 @@ use crate::accept::places::Places;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
+use crate::clock::Clock;
 use crate::grpc::message::Assembling;
 use crate::grpc::status::{CODES, Status};
 use crate::known::Known;
@@ -115,6 +116,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) places: Arc<Places>,
     pub(crate) notices: Notices,
+    pub(crate) clock: Clock,
     pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
     pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
@@ -134,6 +136,7 @@ impl Drop for CallPlace {
 }
 
 impl Shared {
+    #[allow(clippy::too_many_arguments)] // each is made elsewhere
     pub(crate) fn new(
         limits: Limits,
         methods: Vec<Method>,
@@ -142,6 +145,7 @@ impl Shared {
         bridge: Arc<Bridge>,
         overloaded: Status,
         threads: usize,
+        clock: Clock,
     ) -> Self {
         let by_path = (0..).zip(&methods).map(|(number, method)| (method.path.clone(), number)).collect();
         Self {
@@ -151,7 +155,8 @@ impl Shared {
             cache,
             classes: Classes::new(permits),
             known: Known::new(permits),
-            notices: Notices::new(Arc::clone(&bridge)),
+            notices: Notices::new(Arc::clone(&bridge), clock.clone()),
+            clock,
             bridge,
             assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
             overloaded,

@@ -11,6 +11,7 @@ use crate::bridge::{CallId, Command, Inbox, call_id};
 use crate::connection::gathered::Spare;
 use crate::connection::heavy::HeavyTurns;
 use crate::connections::{ConnectionHandle, Connections};
+use crate::grpc::inflate::Unpacking;
 use crate::shared::{Shared, Stage};
 
 /// New connections that have their first turn at once. Further ones wait for so many others at most.
@@ -33,8 +34,8 @@ pub(crate) struct Worker {
     number: usize,
     next_call: Cell<u64>,
     recipients: RefCell<HashMap<CallId, Rc<dyn Recipient>>>,
-    /// Admits the message that is decompressed.
-    pub(crate) unpacking: Semaphore,
+    /// The bounds under which messages are decompressed.
+    pub(crate) unpacking: Unpacking,
     /// Admits connections to their first turn.
     pub(crate) newcomers: Semaphore,
     /// Admits connections to be freed.
@@ -52,16 +53,20 @@ impl Worker {
         Rc::new(Self {
             inbox: shared.bridge.inbox(number),
             connections: Connections::new(&shared),
-            shared,
             number,
             next_call: Cell::new(0),
             recipients: RefCell::default(),
-            unpacking: Semaphore::new(1),
+            unpacking: Unpacking {
+                max_message: shared.limits.max_message,
+                account: Arc::clone(&shared.assembling),
+                turn: Rc::new(Semaphore::new(1)),
+            },
             newcomers: Semaphore::new(NEWCOMERS),
             leavers: Semaphore::new(LEAVERS),
             heavy_turns: HeavyTurns::default(),
             key: RefCell::default(),
             spare: Spare::default(),
+            shared,
         })
     }
 

@@ -89,7 +89,7 @@ struct Acceptor {
 /// Accepts until the engine drains.
 pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, workers: Vec<UnboundedSender<Accepted>>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate));
+    let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, shared.clock.now()));
     let acceptor = Rc::new(Acceptor { shared, workers, next: RefCell::new(0), rates, handshakes: RefCell::new(0) });
     let local = LocalSet::new();
     local.block_on(&runtime, async {
@@ -132,7 +132,8 @@ impl Acceptor {
             Ok(place) => place,
             Err(none) => return self.no_place(&peer, &none),
         };
-        if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()))) {
+        let now = self.shared.clock.now();
+        if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()), now)) {
             let rate = self.shared.limits.max_connection_rate;
             self.refuse(
                 "connections_too_fast",
@@ -235,6 +236,7 @@ mod tests {
     use super::*;
     use crate::bridge::{Bridge, Event};
     use crate::cache::Cache;
+    use crate::clock::Clock;
     use crate::grpc::status::{Code, Status};
     use crate::limits::Limits;
     use tokio::io::AsyncReadExt;
@@ -244,8 +246,8 @@ mod tests {
     fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
         let overloaded = Status::new(Code::ResourceExhausted, "");
-        let rates = RefCell::new(Rates::new(limits.max_connection_rate));
-        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1));
+        let rates = RefCell::new(Rates::new(limits.max_connection_rate, Clock::default().now()));
+        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1, Clock::default()));
         let (sender, accepted) = unbounded_channel();
         let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
         (Rc::new(Acceptor { shared, workers: vec![sender], next, rates, handshakes }), accepted)

@@ -1,56 +1,86 @@
 //! How fast one address may open connections.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Addresses that are kept apart; those that share a place share its rate.
+/// Addresses that are counted separately. Those that share a place share its rate.
 const PLACES: usize = 1 << 14;
 
-/// A burst is what this many seconds allow: a fleet behind one address may come back at once.
-const BURST_SECONDS: u32 = 10;
+/// A burst is as many connections as this time allows: a fleet behind one address may return at once.
+const BURST: Duration = Duration::from_secs(10);
 
-/// Places of addresses under a secret hash, each with what it has left.
+/// The rates of all addresses, which find their places by a secret hash.
+///
+/// Each connection takes up one interval of its place's time. A place may be taken up for `BURST` ahead of now. The times
+/// are whole nanoseconds since the start, which 64 bits hold for 584 years.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    a_second: u32,
+    /// Nanoseconds that one connection takes up.
+    interval: u64,
     secret: RandomState,
-    begun: Instant,
-    /// What is left at which time, seconds after the begin. A place that was never used has everything.
-    left: Box<[(f32, f32)]>,
+    started: Instant,
+    /// Until when each place is taken up.
+    taken_until: Box<[u64]>,
 }
 
 impl Rates {
-    pub(crate) fn new(a_second: u32) -> Self {
-        Self { a_second, secret: RandomState::new(), begun: Instant::now(), left: vec![(f32::NAN, 0.0); PLACES].into() }
+    pub(crate) fn new(a_second: u32, now: Instant) -> Self {
+        Self {
+            interval: nanos(Duration::from_secs(1)) / u64::from(a_second.max(1)),
+            secret: RandomState::new(),
+            started: now,
+            taken_until: vec![0; PLACES].into(),
+        }
     }
 
-    /// Whether another connection from a site may come now.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // a rate needs no more digits
-    pub(crate) fn admit(&mut self, site: u64) -> bool {
-        let now = self.begun.elapsed().as_secs_f64();
-        let most = (self.a_second * BURST_SECONDS) as f32;
-        let place = &mut self.left[(self.secret.hash_one(site) as usize) % PLACES];
-        let left =
-            if place.0.is_nan() { most } else { place.0 + (now - f64::from(place.1)) as f32 * self.a_second as f32 };
-        let left = left.min(most);
-        let admitted = left >= 1.0;
-        *place = (if admitted { left - 1.0 } else { left }, now as f32);
+    /// Whether another connection from a site may be accepted now.
+    pub(crate) fn admit(&mut self, site: u64, now: Instant) -> bool {
+        let now = nanos(now.saturating_duration_since(self.started));
+        let place = usize::try_from(self.secret.hash_one(site) % PLACES as u64).unwrap_or_default();
+        let taken_until = &mut self.taken_until[place];
+        let next = now.max(*taken_until) + self.interval;
+        let admitted = next - now <= nanos(BURST);
+        if admitted {
+            *taken_until = next;
+        }
         admitted
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_of_ten_seconds_may_come_and_then_the_rate() {
-        let mut rates = Rates::new(5);
-        assert_eq!((0..80).filter(|_| rates.admit(1)).count(), 50);
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!((0..80).filter(|_| rates.admit(1)).count(), 10);
-        assert!(rates.admit(2), "another address has its own");
+    fn admitted(rates: &mut Rates, site: u64, now: Instant) -> usize {
+        (0..80).filter(|_| rates.admit(site, now)).count()
+    }
+
+    #[test]
+    fn a_burst_of_ten_seconds_is_admitted_and_then_the_rate() {
+        let now = Instant::now();
+        let mut rates = Rates::new(5, now);
+        assert_eq!(admitted(&mut rates, 1, now), 50);
+        assert_eq!(admitted(&mut rates, 1, now + Duration::from_secs(2)), 10);
+        assert!(rates.admit(2, now + Duration::from_secs(2)), "another address has a rate of its own");
+    }
+
+    #[test]
+    fn the_rate_is_the_same_after_years_of_uptime() {
+        let started = Instant::now();
+        for days in [7, 30, 3_650] {
+            let mut rates = Rates::new(5, started);
+            let mut now = started + Duration::from_secs(86_400 * days);
+            assert_eq!(admitted(&mut rates, 1, now), 50, "after {days} days");
+            for _ in 0..1_000 {
+                now += Duration::from_millis(200);
+                assert_eq!(admitted(&mut rates, 1, now), 1, "after {days} days");
+            }
+        }
     }
 }

@@ -9,7 +9,6 @@ pub(crate) mod request;
 pub(crate) mod responder;
 pub(crate) mod task;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,7 +20,7 @@ use std::time::Instant as Clock;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bridge::{CallInfo, Event};
@@ -32,8 +31,8 @@ use crate::call::request::{Refusal, give_window_back, head_of};
 use crate::call::responder::Responder;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
-use crate::grpc::inflate::{Encoding, unpacked};
-use crate::grpc::message::{Assembler, Message};
+use crate::grpc::inflate::Encoding;
+use crate::grpc::message::Assembler;
 use crate::grpc::payload::Payload;
 use crate::grpc::status::{Code, Status};
 use crate::peer::Peer;
@@ -83,7 +82,7 @@ pub(crate) fn begin(
     let mut responder = Responder::new(respond, &connection.waiting);
     let head = match head_of(&parts, &worker.shared) {
         Ok(head) => head,
-        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // whoever has gone needs no answer
+        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client is gone
         Err(Refusal::Http(status)) => {
             return drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status)));
         }
@@ -188,34 +187,23 @@ impl OpenCall {
         self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message)
     }
 
-    async fn unpacked(&self, message: Message) -> Result<Bytes, Status> {
-        let (shared, encoding) = (self.shared(), Encoding::of(&self.headers)?);
-        unpacked(message, encoding, shared.limits.max_message, &shared.assembling, &self.worker.unpacking).await
-    }
-
     fn assembler(&self) -> Assembler {
         Assembler::new(self.shared().limits.max_message, &self.shared().assembling)
     }
 
     /// Waits for the rest of a request that is one message, then answers.
     async fn receive(mut self, first: Bytes, mut body: RecvStream) {
-        let mut assembler = self.assembler();
+        let assembler = self.assembler();
         let patience = Instant::now() + self.shared().limits.body_timeout;
         let until = self.deadline.map_or(patience, |deadline| deadline.min(patience));
         let message = {
-            let responder = RefCell::new(&mut self.responder);
-            let gone = poll_fn(|cx| responder.borrow_mut().poll_gone(cx));
+            let Self { worker, headers, responder, .. } = &mut self;
             tokio::select! {
                 biased;
-                message = only_message(&mut assembler, first, &mut body) => Some(message),
-                () = gone => None,
+                message = only_message(worker, headers, assembler, first, &mut body) => Some(message),
+                () = poll_fn(|cx| responder.poll_gone(cx)) => None,
                 () = sleep_until(until) => Some(Err(Status::new(Code::DeadlineExceeded, "Deadline Exceeded"))),
             }
-        };
-        drop(assembler);
-        let message = match message {
-            Some(Ok(message)) if message.compressed => Some(self.unpacked(message).await),
-            other => other.map(|message| message.map(|message| message.bytes)),
         };
         match message {
             None => {}
@@ -226,7 +214,7 @@ impl OpenCall {
                 }
             }
             Some(Err(status)) => {
-                let _ = self.responder.refuse(&status); // whoever has gone needs no answer
+                let _ = self.responder.refuse(&status); // fails only if the client is gone
             }
         }
     }
@@ -246,12 +234,18 @@ async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvS
         poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
     });
     if let Ok(Ok(())) = ended.await {
-        let _ = responder.refuse_http(status); // whoever has gone needs no answer
+        let _ = responder.refuse_http(status); // fails only if the client is gone
     }
 }
 
-/// Reads a body that is one message.
-async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvStream) -> Result<Message, Status> {
+/// Reads a body that is one message, and decompresses it.
+async fn only_message(
+    worker: &Worker,
+    headers: &HeaderMap,
+    mut assembler: Assembler,
+    first: Bytes,
+    body: &mut RecvStream,
+) -> Result<Bytes, Status> {
     let mut message = None;
     let mut chunk = Some(first);
     while let Some(bytes) = chunk {
@@ -269,8 +263,12 @@ async fn only_message(assembler: &mut Assembler, first: Bytes, body: &mut RecvSt
             Some(Err(_)) => return Err(Status::new(Code::Unavailable, "the connection went")),
         };
     }
-    match message {
-        Some(message) if assembler.is_empty() => Ok(message),
-        _ => Err(Status::new(Code::Internal, "the request holds no whole message")),
+    let Some(message) = message.filter(|_| assembler.is_empty()) else {
+        return Err(Status::new(Code::Internal, "the request holds no whole message"));
+    };
+    if !message.compressed {
+        return Ok(message.bytes);
     }
+    drop(assembler);
+    worker.unpacking.clone().unpack(message.bytes, Encoding::of(headers)?).await
 }

@@ -12,12 +12,13 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http::HeaderMap;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Sleep, sleep, sleep_until};
 
 use crate::bridge::{CallInfo, Command, Event};
 use crate::call::open::OpenCall;
 use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
+use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
 use crate::shared::CallPlace;
@@ -53,12 +54,17 @@ impl Mailbox {
     }
 }
 
+/// A future that stays on its worker.
+type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
 /// The reading side of a request that streams.
 struct Reading {
     body: RecvStream,
     assembler: Assembler,
     /// Python waits for a message.
     wanted: bool,
+    /// Decompresses the message that Python waits for.
+    unpacking: Option<LocalFuture<Result<Bytes, Status>>>,
     /// When the message that has begun must be whole.
     patience: Option<Pin<Box<Sleep>>>,
 }
@@ -121,7 +127,13 @@ impl CallTask {
         }
         Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
-            reading: body.map(|(body, assembler)| Reading { body, assembler, wanted: false, patience: None }),
+            reading: body.map(|(body, assembler)| Reading {
+                body,
+                assembler,
+                wanted: false,
+                unpacking: None,
+                patience: None,
+            }),
             call,
             info,
             mailbox,
@@ -139,7 +151,7 @@ impl CallTask {
         }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
             let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
-            let _ = self.call.responder.refuse(&status); // whoever has gone needs no answer
+            let _ = self.call.responder.refuse(&status); // fails only if the client is gone
             return Poll::Ready(Step::Lost);
         }
         if self.call.responder.is_sending() {
@@ -155,7 +167,7 @@ impl CallTask {
         if let Some(ending) = &mut self.ending {
             if !self.call.responder.is_sending() || ending.linger.as_mut().poll(cx).is_ready() {
                 let trailers = std::mem::take(&mut ending.trailers);
-                let _ = self.call.responder.end(trailers); // whoever has gone needs no status
+                let _ = self.call.responder.end(trailers); // fails only if the client is gone
                 return Poll::Ready(Step::Ended);
             }
         }
@@ -189,7 +201,7 @@ impl CallTask {
             Command::Begin(metadata) => responder.begin_with(metadata)?,
             Command::Finish { trailers, cut } => {
                 if cut || !responder.is_sending() {
-                    let _ = responder.end(trailers); // whoever has gone needs no status
+                    let _ = responder.end(trailers); // fails only if the client is gone
                     return Ok(Step::Ended);
                 }
                 let linger = Box::pin(sleep(self.call.worker.shared.limits.linger));
@@ -206,19 +218,25 @@ impl CallTask {
 
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let Some(reading) = self.reading.as_mut().filter(|reading| reading.wanted) else { return Poll::Pending };
+        if let Some(unpacking) = &mut reading.unpacking {
+            return match unpacking.as_mut().poll(cx) {
+                Poll::Ready(Ok(message)) => Poll::Ready(self.pass_on(message)),
+                Poll::Ready(Err(status)) => Poll::Ready(self.refuse(&status)),
+                Poll::Pending => self.poll_patience(cx),
+            };
+        }
         loop {
             match reading.assembler.next() {
                 Ok(None) => {}
-                Ok(Some(message)) if message.compressed => {
-                    let text = "the messages of a stream may not be compressed here; send them as they are";
-                    return Poll::Ready(self.refuse(&Status::new(Code::Unimplemented, text)));
-                }
-                Ok(Some(message)) => {
-                    reading.wanted = false;
-                    reading.patience = None;
-                    self.call.worker.shared.tell(Event::Message(self.info.id, Some(message.bytes)));
-                    return Poll::Ready(Step::Again);
-                }
+                Ok(Some(message)) if message.compressed => match Encoding::of(&self.info.headers) {
+                    Ok(encoding) => {
+                        let unpacking = self.call.worker.unpacking.clone();
+                        reading.unpacking = Some(Box::pin(unpacking.unpack(message.bytes, encoding)));
+                        return Poll::Ready(Step::Again);
+                    }
+                    Err(status) => return Poll::Ready(self.refuse(&status)),
+                },
+                Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes)),
                 Err(status) => return Poll::Ready(self.refuse(&status)),
             }
             match reading.body.poll_data(cx) {
@@ -244,16 +262,33 @@ impl CallTask {
         if reading.assembler.is_empty() {
             return Poll::Pending;
         }
+        self.poll_patience(cx)
+    }
+
+    /// Ends the call if the message that has begun takes too long.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let Some(reading) = &mut self.reading else { return Poll::Pending };
         let body_timeout = self.call.worker.shared.limits.body_timeout;
-        let patience = reading.patience.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + body_timeout)));
+        let patience = reading.patience.get_or_insert_with(|| Box::pin(sleep(body_timeout)));
         if patience.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.refuse(&Status::new(Code::DeadlineExceeded, "Deadline Exceeded")));
         }
         Poll::Pending
     }
 
+    /// Gives Python the message that it waits for.
+    fn pass_on(&mut self, message: Bytes) -> Step {
+        if let Some(reading) = &mut self.reading {
+            reading.wanted = false;
+            reading.patience = None;
+            reading.unpacking = None;
+        }
+        self.call.worker.shared.tell(Event::Message(self.info.id, Some(message)));
+        Step::Again
+    }
+
     fn refuse(&mut self, status: &Status) -> Step {
-        let _ = self.call.responder.refuse(status); // whoever has gone needs no status
+        let _ = self.call.responder.refuse(status); // fails only if the client is gone
         Step::Lost
     }
 }

@@ -54,11 +54,26 @@ impl Budget {
 
     /// Calls have come.
     pub(crate) fn called(&mut self, calls: u32) {
-        self.calls += calls;
+        self.calls = self.calls.saturating_add(calls); // a client may send no frame of control for years
     }
 
     /// Bytes have been written.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_years_without_a_frame_of_control_are_counted_without_overflow() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+        budget.called(u32::MAX);
+        budget.called(2);
+        budget.spend(2 * BURST, now);
+        assert!(budget.debt().is_none(), "the calls earned more than that");
     }
 }

@@ -1,18 +1,29 @@
-//! Messages that were compressed, unpacked a piece at a time and no further than they may be.
+//! Compressed messages, decompressed in steps that are bounded in what they read and in what they write.
+//!
+//! Between two steps the worker serves others, and the call's deadline and its client's reset apply.
 
-use std::io::{Cursor, Read};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use flate2::{Decompress, FlushDecompress, Status as Progress};
 use http::HeaderMap;
 use tokio::sync::Semaphore;
 
-use crate::grpc::message::{Assembling, Message, too_large};
+use crate::grpc::message::{Assembling, too_large};
 use crate::grpc::status::{Code, Status};
 
-/// What is unpacked before it is somebody else's turn, bytes.
-const PIECE: usize = 32 << 10;
+/// Compressed bytes that a step reads at most: blocks without content write nothing, and cost time all the same.
+const MAX_READ: usize = 4 << 10;
+
+/// Bytes that a step writes at most.
+const MAX_WRITTEN: usize = 32 << 10;
+
+/// Members that a gzip message may have. Compressors write one; each further one costs a header and a checksum.
+const MAX_MEMBERS: usize = 16;
+
+/// The base-2 logarithm of the window of gzip.
+const WINDOW_BITS: u8 = 15;
 
 /// How the messages of a request may be compressed. Answers are not: routes are small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +34,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// What a request says.
+    /// The encoding that a request's headers name.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         match headers.get("grpc-encoding").map(http::HeaderValue::as_bytes) {
             None | Some(b"identity") => Ok(Self::Identity),
@@ -35,44 +46,72 @@ impl Encoding {
             }
         }
     }
+
+    fn decoder(self) -> Result<Decompress, Status> {
+        match self {
+            Self::Gzip => Ok(Decompress::new_gzip(WINDOW_BITS)),
+            Self::Deflate => Ok(Decompress::new(true)),
+            Self::Identity => {
+                Err(Status::new(Code::Internal, "a message is compressed, and grpc-encoding does not say how"))
+            }
+        }
+    }
+
+    fn broken(self) -> Status {
+        let name = if self == Self::Gzip { "gzip" } else { "deflate" };
+        Status::new(Code::Internal, format!("a message cannot be decompressed as {name}"))
+    }
 }
 
-/// A message as its sender had it. What it takes meanwhile counts as coming in.
-///
-/// One is unpacked at a time, by whoever has the turn: however many come, the others on this thread wait for one piece.
-pub(crate) async fn unpacked(
-    message: Message,
-    encoding: Encoding,
-    most: usize,
-    all: &Arc<Assembling>,
-    turn: &Semaphore,
-) -> Result<Bytes, Status> {
-    if !message.compressed {
-        return Ok(message.bytes);
-    }
-    let packed = Cursor::new(message.bytes);
-    let (mut reader, name): (Box<dyn Read>, _) = match encoding {
-        Encoding::Gzip => (Box::new(MultiGzDecoder::new(packed)), "gzip"),
-        Encoding::Deflate => (Box::new(ZlibDecoder::new(packed)), "deflate"),
-        Encoding::Identity => {
-            return Err(Status::new(Code::Internal, "a message is compressed, and grpc-encoding does not say how"));
+/// The bounds under which messages are decompressed.
+#[derive(Debug, Clone)]
+pub(crate) struct Unpacking {
+    /// Largest decompressed message, bytes.
+    pub(crate) max_message: usize,
+    /// The account of all incoming bytes, compressed and decompressed ones of a message included.
+    pub(crate) account: Arc<Assembling>,
+    /// Admits one message of a worker at a time.
+    pub(crate) turn: Rc<Semaphore>,
+}
+
+impl Unpacking {
+    /// Decompresses a message.
+    pub(crate) async fn unpack(self, packed: Bytes, encoding: Encoding) -> Result<Bytes, Status> {
+        let mut decoder = encoding.decoder()?;
+        let mut held = self.account.hold();
+        held.grow(packed.len())?;
+        let Ok(_turn) = self.turn.acquire().await else {
+            return Err(Status::new(Code::Unavailable, "the server ends"));
+        };
+        let mut buffer = vec![0; MAX_WRITTEN];
+        let (mut whole, mut at, mut members) = (Vec::new(), 0, 1);
+        loop {
+            let (read_before, written_before) = (decoder.total_in(), decoder.total_out());
+            let piece = &packed[at..packed.len().min(at + MAX_READ)];
+            let progress = decoder.decompress(piece, &mut buffer, FlushDecompress::None);
+            let progress = progress.map_err(|_| encoding.broken())?;
+            let read = usize::try_from(decoder.total_in() - read_before).unwrap_or(usize::MAX);
+            let written = usize::try_from(decoder.total_out() - written_before).unwrap_or(usize::MAX);
+            at += read;
+            if whole.len() + written > self.max_message {
+                return Err(too_large(self.max_message + 1, self.max_message));
+            }
+            held.grow(written)?;
+            whole.extend_from_slice(&buffer[..written]);
+            if progress == Progress::StreamEnd {
+                if at == packed.len() {
+                    return Ok(whole.into());
+                }
+                if encoding != Encoding::Gzip || members == MAX_MEMBERS {
+                    return Err(encoding.broken());
+                }
+                members += 1;
+                decoder = encoding.decoder()?;
+            } else if read == 0 && written == 0 {
+                return Err(encoding.broken()); // the message ends before its content does
+            }
+            tokio::task::yield_now().await;
         }
-    };
-    let Ok(_turn) = turn.acquire().await else { return Err(Status::new(Code::Unavailable, "the server ends")) };
-    let mut held = all.hold();
-    let mut whole = Vec::new();
-    loop {
-        let before = whole.len();
-        let piece = (&mut reader).take(PIECE as u64).read_to_end(&mut whole);
-        let more = piece.map_err(|_| Status::new(Code::Internal, format!("a message cannot be unpacked as {name}")))?;
-        if whole.len() > most {
-            return Err(too_large(most + 1, most));
-        }
-        held.grow(whole.len() - before)?;
-        if more == 0 {
-            return Ok(whole.into());
-        }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -81,47 +120,135 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
+    use proptest::prelude::*;
+    use std::future::Future;
     use std::io::Write;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     const MOST: usize = 100_000;
 
-    fn gzip(bytes: &[u8]) -> Bytes {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(bytes).expect("memory");
-        encoder.finish().expect("memory").into()
+        encoder.finish().expect("memory")
     }
 
-    async fn unpack(bytes: Bytes, encoding: Encoding) -> Result<Bytes, Status> {
-        let all = Arc::new(Assembling::new(1 << 20, Status::new(Code::ResourceExhausted, "too much")));
-        let unpacked = unpacked(Message { bytes, compressed: true }, encoding, MOST, &all, &Semaphore::new(1)).await;
-        assert_eq!(all.held(), 0, "given back");
-        unpacked
-    }
-
-    #[tokio::test]
-    async fn what_was_packed_comes_out_as_it_was() {
-        let bytes = vec![7; MOST];
-        assert_eq!(unpack(gzip(&bytes), Encoding::Gzip).await.expect("within the limit"), bytes);
+    fn deflate(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&bytes).expect("memory");
-        let packed = encoder.finish().expect("memory");
-        assert_eq!(unpack(packed.into(), Encoding::Deflate).await.expect("within the limit"), bytes);
+        encoder.write_all(bytes).expect("memory");
+        encoder.finish().expect("memory")
     }
 
-    #[tokio::test]
-    async fn one_byte_past_the_limit_is_refused_and_a_bomb_is_not_unpacked() {
+    /// Decompresses. Returns the result, and in how many steps.
+    fn unpack_in_steps(bytes: impl Into<Bytes>, encoding: Encoding) -> (Result<Bytes, Status>, usize) {
+        let account = Arc::new(Assembling::new(8 << 20, Status::new(Code::ResourceExhausted, "too much")));
+        let turn = Rc::new(Semaphore::new(1));
+        let unpacking = Unpacking { max_message: MOST, account: Arc::clone(&account), turn };
+        let mut steps = 0;
+        let unpacked = {
+            let mut unpacked = pin!(unpacking.unpack(bytes.into(), encoding));
+            loop {
+                steps += 1;
+                let polled = unpacked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                if let Poll::Ready(unpacked) = polled {
+                    break unpacked;
+                }
+            }
+        };
+        assert_eq!(account.held(), 0, "given back");
+        (unpacked, steps)
+    }
+
+    fn unpack(bytes: impl Into<Bytes>, encoding: Encoding) -> Result<Bytes, Status> {
+        unpack_in_steps(bytes, encoding).0
+    }
+
+    #[test]
+    fn a_message_is_decompressed_to_its_bytes() {
+        let bytes = vec![7; MOST];
+        assert_eq!(unpack(gzip(&bytes), Encoding::Gzip).expect("within the limit"), bytes);
+        assert_eq!(unpack(deflate(&bytes), Encoding::Deflate).expect("within the limit"), bytes);
+    }
+
+    #[test]
+    fn one_byte_past_the_limit_is_refused_and_a_bomb_is_not_decompressed() {
         for size in [MOST + 1, 50 << 20] {
-            let error = unpack(gzip(&vec![0; size]), Encoding::Gzip).await.expect_err("too large");
-            assert_eq!(error.code, Code::ResourceExhausted);
+            let (result, steps) = unpack_in_steps(gzip(&vec![0; size]), Encoding::Gzip);
+            assert_eq!(result.expect_err("too large").code, Code::ResourceExhausted);
+            assert!(steps <= 5, "{steps}");
         }
     }
 
-    #[tokio::test]
-    async fn what_is_broken_or_cut_off_is_refused() {
+    #[test]
+    fn a_message_that_is_broken_or_cut_off_or_goes_on_after_its_end_is_refused() {
         let packed = gzip(&[7; 1_000]);
-        for bytes in [packed.slice(..packed.len() - 3), Bytes::from_static(b"no gzip")] {
-            assert_eq!(unpack(bytes, Encoding::Gzip).await.expect_err("broken").code, Code::Internal);
+        let mut longer = deflate(&[7; 1_000]);
+        longer.push(0);
+        for (bytes, encoding) in [
+            (packed[..packed.len() - 3].to_vec(), Encoding::Gzip),
+            (b"no gzip".to_vec(), Encoding::Gzip),
+            ([packed.clone(), b"no gzip".to_vec()].concat(), Encoding::Gzip),
+            (Vec::new(), Encoding::Gzip),
+            (deflate(&[7; 1_000])[..8].to_vec(), Encoding::Deflate),
+            (longer, Encoding::Deflate),
+            (packed, Encoding::Identity),
+        ] {
+            assert_eq!(unpack(bytes, encoding).expect_err("broken").code, Code::Internal);
         }
-        assert_eq!(unpack(packed, Encoding::Identity).await.expect_err("unsaid").code, Code::Internal);
+    }
+
+    /// A deflate stream of blocks that hold nothing, with fixed codes: ten bits each.
+    fn empty_blocks(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0x78, 0x9c];
+        let (mut bits, mut count) = (0_u32, 0);
+        while bytes.len() < length {
+            bits |= 0b10 << count;
+            count += 10;
+            while count >= 8 {
+                bytes.extend(bits.to_le_bytes().first());
+                bits >>= 8;
+                count -= 8;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_message_that_decompresses_to_nothing_is_read_in_small_steps() {
+        let bytes = empty_blocks(4 << 20);
+        let expected = bytes.len().div_ceil(MAX_READ);
+        let (result, steps) = unpack_in_steps(bytes, Encoding::Deflate);
+        assert_eq!(result.expect_err("it has no end").code, Code::Internal);
+        assert!(steps >= expected, "{steps}");
+    }
+
+    #[test]
+    fn a_gzip_message_may_have_a_few_members_and_not_more() {
+        let member = gzip(b"ab");
+        let expected = b"ab".repeat(MAX_MEMBERS);
+        assert_eq!(unpack(member.repeat(MAX_MEMBERS), Encoding::Gzip).expect("few"), expected);
+        let (result, steps) = unpack_in_steps(gzip(b"").repeat(200_000), Encoding::Gzip);
+        assert_eq!(result.expect_err("many").code, Code::Internal);
+        assert!(steps <= MAX_MEMBERS + 1, "{steps}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decompressed_or_refused_within_the_limit(
+            bytes in proptest::collection::vec(any::<u8>(), 0..3_000), flips in proptest::collection::vec(any::<u16>(), 0..4),
+        ) {
+            for (mut packed, encoding) in [(gzip(&bytes), Encoding::Gzip), (deflate(&bytes), Encoding::Deflate)] {
+                for flip in &flips {
+                    let at = usize::from(*flip) % (8 * packed.len());
+                    packed[at / 8] ^= 1 << (at % 8);
+                }
+                match unpack(packed, encoding) {
+                    Ok(unpacked) if flips.is_empty() => prop_assert_eq!(unpacked, bytes.clone()),
+                    Ok(unpacked) => prop_assert!(unpacked.len() <= MOST),
+                    Err(_) => prop_assert!(!flips.is_empty()),
+                }
+            }
+        }
     }
 }

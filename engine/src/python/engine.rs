@@ -19,6 +19,7 @@ use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
+use crate::clock::Clock;
 use crate::engine::{Engine, Overloaded, Setup, status_trailers};
 use crate::limits::Limits;
 use crate::shared::Method;
@@ -101,7 +102,8 @@ impl PyEngine {
             holds_connection,
         });
         let overloaded = Overloaded { text: overloaded.0, details: overloaded.1.into() };
-        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits, overloaded })?;
+        let clock = Clock::default();
+        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits, overloaded, clock })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self { engine: Arc::new(engine), handover: (Mutex::new(Some(theirs)), ours) })

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
-use namesrv_engine::{Command, Engine, Event, Limits, Method, Overloaded, Setup, status_trailers};
+use namesrv_engine::{Clock, Command, Engine, Event, Limits, Method, Overloaded, Setup, status_trailers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longest wait for anything.
@@ -78,6 +78,8 @@ fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>, free: &Mutex<()>) -> boo
 pub struct Served {
     pub engine: Arc<Engine>,
     pub address: SocketAddr,
+    /// The engine's clock, which a test may move forward.
+    pub clock: Clock,
     /// While this is locked, Python is busy with something else.
     pub busy: Arc<Mutex<()>>,
     python: Option<JoinHandle<()>>,
@@ -93,7 +95,8 @@ impl Served {
         };
         let methods = vec![method(KEPT), method(STREAM), method(SLOW), method(HOLDING), method(AGAIN)];
         let overloaded = Overloaded { text: "no room".into(), details: Bytes::from_static(b"details") };
-        let setup = Setup { limits, methods, threads: 1, permits: false, overloaded };
+        let clock = Clock::default();
+        let setup = Setup { limits, methods, threads: 1, permits: false, overloaded, clock: clock.clone() };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -106,7 +109,7 @@ impl Served {
             let mut sent = HashMap::new();
             while decide(&python, &mut sent, &free) {}
         });
-        Self { engine, address, busy, python: Some(python) }
+        Self { engine, address, clock, busy, python: Some(python) }
     }
 
     pub async fn connect(&self) -> SendRequest<Bytes> {
