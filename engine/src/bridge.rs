@@ -53,8 +53,30 @@ pub struct CallInfo {
     pub credentials: Option<Bytes>,
     /// The number by which Python knows its request.
     pub known: Option<u64>,
+    /// The generation of permits in force when it began. What it teaches the engine counts while that lasts.
+    pub generation: u64,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
+}
+
+#[cfg(test)]
+impl CallInfo {
+    /// A call of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            id: 0,
+            method: 0,
+            request: None,
+            headers: HeaderMap::new(),
+            peer: Arc::new(Peer::unknown()),
+            deadline: None,
+            credentials: None,
+            known: None,
+            generation: 0,
+            cancelled: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Something that an operator should read.
@@ -83,7 +105,9 @@ pub enum Event {
     Message(CallId, Option<Bytes>),
     /// Something that an operator should read: what, who, and the words.
     Notice(Notice),
-    /// All connections have ended.
+    /// A thread of the engine has ended although nobody asked it to: the cause, in words.
+    Failed(String),
+    /// All threads have ended.
     Stopped,
 }
 
@@ -234,18 +258,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn call(id: CallId) -> Arc<CallInfo> {
-        Arc::new(CallInfo {
-            id,
-            method: 0,
-            request: None,
-            headers: HeaderMap::new(),
-            peer: Arc::new(Peer::unknown()),
-            deadline: None,
-            credentials: None,
-            known: None,
-            cancelled: AtomicBool::new(false),
-            delivered: AtomicBool::new(false),
-        })
+        Arc::new(CallInfo { id, ..CallInfo::unknown() })
     }
 
     fn is_readable(bridge: &Bridge) -> bool {

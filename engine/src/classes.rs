@@ -1,7 +1,7 @@
-//! Classes of callers: whose calls may be answered from the cache.
+//! Classes of callers: which calls may be answered from the cache.
 //!
 //! A caller is known by its credentials: the certificate of its connection and the one `authorization` that it sends.
-//! Python decides once which class those belong to; until then, and again when permits or tokens are read anew, it is asked.
+//! Python decides which class they belong to. The engine asks it again once permits or tokens are read anew.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -9,17 +9,27 @@ use std::sync::{PoisonError, RwLock};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, header::AUTHORIZATION};
 
-/// Most credentials that are remembered. Only those that Python accepted are, so that nobody can fill it by inventing some.
+/// Most credentials that are remembered. Only those that Python accepted are, so inventing some does not fill it.
 const MAX_REMEMBERED: usize = 16_384;
 
 /// The class of all callers where there are no permits.
 pub(crate) const EVERYBODY: u32 = 0;
 
+/// The one scheme of `authorization`, which clients may spell in upper or lower case.
+const BEARER: &[u8] = b"bearer ";
+
 /// The classes of credentials.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// None: there are no permits.
-    known: Option<RwLock<HashMap<Bytes, u32>>>,
+    known: Option<RwLock<Remembered>>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    /// The generation of permits under which these were decided.
+    generation: u64,
+    classes: HashMap<Bytes, u32>,
 }
 
 impl Classes {
@@ -30,10 +40,11 @@ impl Classes {
     /// The class of a caller; None if Python must be asked.
     pub(crate) fn class_of(&self, credentials: Option<&Bytes>) -> Option<u32> {
         let Some(known) = &self.known else { return Some(EVERYBODY) };
-        known.read().unwrap_or_else(PoisonError::into_inner).get(credentials?).copied()
+        known.read().unwrap_or_else(PoisonError::into_inner).classes.get(credentials?).copied()
     }
 
-    /// What a caller is known by. None where there are no permits, or more than one authorization, which Python refuses.
+    /// What identifies a caller. None where there are no permits, and for an authorization that
+    /// Python refuses: a second one, or one of another scheme than Bearer.
     pub(crate) fn credentials(&self, headers: &HeaderMap, certificate: Option<&Bytes>) -> Option<Bytes> {
         self.known.as_ref()?;
         let mut tokens = headers.get_all(AUTHORIZATION).iter();
@@ -42,32 +53,42 @@ impl Classes {
             return None;
         }
         let Some(token) = token else { return Some(certificate.cloned().unwrap_or_default()) };
-        let certificate = certificate.map_or(&[][..], |der| der);
-        let mut credentials = BytesMut::with_capacity(certificate.len() + 1 + token.len());
+        let (token, certificate) = (token_of(token.as_bytes())?, certificate.map_or(&[][..], |der| der));
+        let mut credentials = BytesMut::with_capacity(certificate.len() + 8 + token.len());
         credentials.put_slice(certificate);
         // DER tells its own length, so a certificate alone is never the beginning of one with a token.
         credentials.put_u64(token.len() as u64);
-        credentials.put_slice(token.as_bytes());
+        credentials.put_slice(token);
         Some(credentials.freeze())
     }
 
-    /// Remembers the class of credentials.
-    pub(crate) fn set(&self, credentials: Bytes, class: u32) {
-        if let Some(known) = &self.known {
-            let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= MAX_REMEMBERED {
-                known.clear();
-            }
-            known.insert(credentials, class);
+    /// Remembers the class of credentials, which a call of a generation of permits showed. Drops it if they are older.
+    pub(crate) fn set(&self, credentials: Bytes, class: u32, generation: u64) {
+        let Some(known) = &self.known else { return };
+        let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+        if generation < known.generation {
+            return;
         }
+        if known.classes.len() >= MAX_REMEMBERED && !known.classes.contains_key(&credentials) {
+            let any = known.classes.keys().next().cloned();
+            any.and_then(|any| known.classes.remove(&any));
+        }
+        known.classes.insert(credentials, class);
     }
 
-    /// Forgets all of them.
-    pub(crate) fn forget(&self) {
+    /// Forgets all of them, and refuses those of generations before this one from now on.
+    pub(crate) fn forget(&self, generation: u64) {
         if let Some(known) = &self.known {
-            known.write().unwrap_or_else(PoisonError::into_inner).clear();
+            let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+            *known = Remembered { generation, classes: HashMap::new() };
         }
     }
+}
+
+/// The token of an `authorization`; None if it is of another scheme than Bearer.
+fn token_of(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(BEARER.len())?;
+    scheme.eq_ignore_ascii_case(BEARER).then(|| token.trim_ascii())
 }
 
 #[cfg(test)]
@@ -85,7 +106,7 @@ mod tests {
     #[test]
     fn without_permits_everybody_is_of_one_class() {
         let classes = Classes::new(false);
-        assert_eq!(classes.class_of(classes.credentials(&sent(&["x"]), None).as_ref()), Some(EVERYBODY));
+        assert_eq!(classes.class_of(classes.credentials(&sent(&["Bearer x"]), None).as_ref()), Some(EVERYBODY));
     }
 
     #[test]
@@ -94,19 +115,52 @@ mod tests {
         let certificate = Bytes::from_static(b"der");
         let known = classes.credentials(&sent(&["Bearer x"]), Some(&certificate)).expect("one token");
         assert_eq!(classes.class_of(Some(&known)), None);
-        classes.set(known.clone(), 7);
+        classes.set(known.clone(), 7, 0);
         assert_eq!(classes.class_of(Some(&known)), Some(7));
         for (tokens, certificate) in
             [(&["Bearer y"][..], Some(&certificate)), (&["Bearer x"], None), (&[], Some(&certificate))]
         {
             assert_eq!(classes.class_of(classes.credentials(&sent(tokens), certificate).as_ref()), None);
         }
-        classes.forget();
+        classes.forget(1);
         assert_eq!(classes.class_of(Some(&known)), None);
     }
 
     #[test]
-    fn two_authorizations_are_never_of_a_class() {
-        assert_eq!(Classes::new(true).credentials(&sent(&["a", "b"]), None), None);
+    fn two_authorizations_and_other_schemes_are_never_of_a_class() {
+        for tokens in [&["Bearer a", "Bearer b"][..], &["a"], &["Basic a"], &["Bearer"], &[""]] {
+            assert_eq!(Classes::new(true).credentials(&sent(tokens), None), None, "{tokens:?}");
+        }
+    }
+
+    #[test]
+    fn the_spellings_of_one_token_are_one_caller() {
+        let classes = Classes::new(true);
+        let expected = classes.credentials(&sent(&["Bearer x"]), None);
+        for spelling in ["bearer x", "BEARER x", "Bearer   x", "Bearer x "] {
+            assert_eq!(classes.credentials(&sent(&[spelling]), None), expected, "{spelling}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_older_permits_admitted_is_not_remembered() {
+        let classes = Classes::new(true);
+        let caller = classes.credentials(&sent(&["Bearer x"]), None).expect("one token");
+        classes.forget(2);
+        classes.set(caller.clone(), 7, 1);
+        assert_eq!(classes.class_of(Some(&caller)), None);
+        classes.set(caller.clone(), 7, 2);
+        assert_eq!(classes.class_of(Some(&caller)), Some(7));
+    }
+
+    #[test]
+    fn when_all_places_are_taken_a_new_caller_takes_one_and_the_others_stay() {
+        let classes = Classes::new(true);
+        for number in 0..=MAX_REMEMBERED {
+            classes.set(Bytes::from(number.to_string()), 7, 0);
+        }
+        let known = (0..=MAX_REMEMBERED).filter(|n| classes.class_of(Some(&Bytes::from(n.to_string()))).is_some());
+        assert_eq!(known.count(), MAX_REMEMBERED);
+        assert_eq!(classes.class_of(Some(&Bytes::from(MAX_REMEMBERED.to_string()))), Some(7));
     }
 }

@@ -48,6 +48,12 @@ impl ConnectionHandle {
     }
 }
 
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.shared.counts.waiting.fetch_sub(self.reported.get(), Ordering::Relaxed);
+    }
+}
+
 /// All open connections of a worker.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -56,6 +62,8 @@ pub(crate) struct Connections {
     next_number: Cell<u64>,
     /// Bytes that wait for readers, of all connections.
     waiting: Rc<Cell<usize>>,
+    /// How many of them the shared count has.
+    reported: Cell<usize>,
 }
 
 impl Connections {
@@ -65,6 +73,7 @@ impl Connections {
             handles: RefCell::default(),
             next_number: Cell::new(0),
             waiting: Rc::default(),
+            reported: Cell::new(0),
         }
     }
 
@@ -104,7 +113,8 @@ impl Connections {
     pub(crate) fn check_waiting(&self) {
         let most = self.shared.limits.max_waiting / self.shared.threads;
         let mut waiting = self.waiting.get();
-        self.shared.counts.waiting.store(waiting * self.shared.threads, Ordering::Relaxed);
+        let before = self.reported.replace(waiting);
+        self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction
         if waiting <= most {
             return;
         }

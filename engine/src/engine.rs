@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
 use crate::grpc::status::{Code, Status};
 use crate::limits::Limits;
+use crate::panics::text_of;
 use crate::shared::{Method, Shared, Stage};
 use crate::worker_thread;
 
@@ -113,26 +115,32 @@ impl Engine {
     ///
     /// The system has no more threads.
     pub fn start(&self) -> std::io::Result<()> {
-        let mut workers = Vec::new();
-        let mut threads = locked(&self.threads);
         let left = Arc::new(Leaving(Arc::clone(&self.shared)));
+        let mut workers = Vec::new();
         for number in 0..self.shared.threads {
-            let (sender, receiver) = unbounded_channel(); // bounded by the connections that there may be
+            let (sender, receiver) = unbounded_channel(); // bounded by max_connections
             workers.push(sender);
-            let (shared, left) = (Arc::clone(&self.shared), Arc::clone(&left));
-            let run = move || {
-                worker_thread::run(shared, number, receiver);
-                drop(left);
-            };
-            threads.push(std::thread::Builder::new().name(format!("engine-{number}")).spawn(run)?);
+            let shared = Arc::clone(&self.shared);
+            self.spawn(format!("engine-{number}"), &left, move || worker_thread::run(shared, number, receiver))?;
         }
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         let shared = Arc::clone(&self.shared);
-        let run = move || {
-            accept::run(shared, listeners, workers);
+        self.spawn("engine-accept".into(), &left, move || accept::run(shared, listeners, workers))
+    }
+
+    fn spawn(
+        &self,
+        name: String,
+        left: &Arc<Leaving>,
+        run: impl FnOnce() -> Result<(), String> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let (shared, left) = (Arc::clone(&self.shared), Arc::clone(left));
+        let builder = std::thread::Builder::new().name(name.clone());
+        let thread = builder.spawn(move || {
+            supervise(&name, &shared, run);
             drop(left);
-        };
-        threads.push(std::thread::Builder::new().name("engine-accept".into()).spawn(run)?);
+        })?;
+        locked(&self.threads).push(thread);
         Ok(())
     }
 
@@ -163,7 +171,8 @@ impl Engine {
         self.shared.bridge.give(&mut locked(&self.commands));
     }
 
-    /// Keeps an answer for callers of the same class as this call's. Whether there was room for it.
+    /// Keeps an answer for callers of the same class as this call's. False if there is no room for it, or if permits were
+    /// read anew since the call began.
     pub fn put<T: AsRef<[u8]>>(
         &self,
         call: &CallInfo,
@@ -175,6 +184,9 @@ impl Engine {
         else {
             return false;
         };
+        if call.generation < self.shared.permits_generation() {
+            return false;
+        }
         let mut key = Vec::with_capacity(request.len() + 6);
         key_into(&mut key, class, call.method, request);
         self.shared.cache.put(&key, answer, tags, generation)
@@ -189,20 +201,20 @@ impl Engine {
     /// Remembers the class of all callers with this call's credentials.
     pub fn set_class(&self, call: &CallInfo, class: u32) {
         if let Some(credentials) = &call.credentials {
-            self.shared.classes.set(credentials.clone(), class);
+            self.shared.classes.set(credentials.clone(), class, call.generation);
         }
     }
 
-    /// Forgets the classes of all callers, and the numbers of their requests.
-    pub fn forget_classes(&self) {
-        self.shared.classes.forget();
-        self.shared.known.forget();
+    /// Has every caller be decided on again, because permits were read anew. Whatever calls that began before still teach
+    /// the engine is refused.
+    pub fn renew_permits(&self) {
+        self.shared.renew_permits();
     }
 
     /// Has Python get a number in place of calls like this one, from the same caller. Whether it is short enough.
     pub fn know(&self, call: &CallInfo, number: u64) -> bool {
         let Some(request) = &call.request else { return false };
-        self.shared.known.put(call.method, call.credentials.as_ref(), request, number)
+        self.shared.known.put(call, request, number)
     }
 
     /// Forgets the numbers of all requests.
@@ -260,6 +272,12 @@ impl Engine {
         ]
     }
 
+    /// HTTP/2 errors that were reported to clients, by the names of their reasons (RFC 9113, 7).
+    #[must_use]
+    pub fn http2_errors(&self) -> Vec<(&'static str, u64)> {
+        self.shared.http2_errors.by_reason()
+    }
+
     /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.
     #[must_use]
     pub fn hits(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
@@ -279,6 +297,17 @@ pub fn status_trailers(code: u8, details: &str) -> HeaderMap {
     crate::grpc::status::trailers(code, details)
 }
 
+/// Runs a thread, and tells Python if it ends in another way than it was asked to.
+fn supervise(name: &str, shared: &Shared, run: impl FnOnce() -> Result<(), String>) {
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    let cause = match ended {
+        Ok(Ok(())) => return,
+        Ok(Err(cause)) => cause,
+        Err(panic) => text_of(&*panic).to_owned(),
+    };
+    shared.tell(Event::Failed(format!("the thread {name} of the engine ended: {cause}")));
+}
+
 /// Tells Python that all threads have ended, when the last of them drops it.
 struct Leaving(Arc<Shared>);
 
@@ -290,4 +319,36 @@ impl Drop for Leaving {
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told_after(run: impl FnOnce() -> Result<(), String>) -> Vec<String> {
+        let setup = Setup {
+            limits: Limits::default(),
+            methods: Vec::new(),
+            threads: 1,
+            permits: false,
+            overloaded: Overloaded { text: String::new(), details: Bytes::new() },
+            clock: Clock::default(),
+        };
+        let engine = Engine::new(setup).expect("descriptors");
+        supervise("engine-7", &engine.shared, run);
+        let causes = engine.take().into_iter().filter_map(|event| match event {
+            Event::Failed(cause) => Some(cause),
+            _ => None,
+        });
+        causes.collect()
+    }
+
+    #[test]
+    fn a_thread_that_ends_unasked_is_told_with_its_cause() {
+        let told = told_after(|| panic!("a lock was {}", "held"));
+        assert_eq!(told, ["the thread engine-7 of the engine ended: a lock was held"]);
+        let told = told_after(|| Err("no descriptors".into()));
+        assert_eq!(told, ["the thread engine-7 of the engine ended: no descriptors"]);
+        assert!(told_after(|| Ok(())).is_empty());
+    }
 }

@@ -8,6 +8,8 @@ use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
 
+use crate::bridge::CallInfo;
+
 /// Longest key, bytes: credentials and request. How many keys there are is Python's to bound.
 const MAX_KEY: usize = 2 << 10;
 
@@ -16,7 +18,14 @@ const MAX_KEY: usize = 2 << 10;
 pub(crate) struct Known {
     /// Whether a request is only known from callers with the same credentials.
     permits: bool,
-    numbers: RwLock<HashMap<Box<[u8]>, u64>>,
+    numbers: RwLock<Numbers>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    /// The generation of permits under which these were given.
+    generation: u64,
+    by_key: HashMap<Box<[u8]>, u64>,
 }
 
 impl Known {
@@ -33,25 +42,37 @@ impl Known {
         request: &[u8],
     ) -> Option<u64> {
         let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
-        if numbers.is_empty() || !self.key_into(buffer, method, credentials, request) {
+        if numbers.by_key.is_empty() || !self.key_into(buffer, method, credentials, request) {
             return None;
         }
-        numbers.get(buffer.as_slice()).copied()
+        numbers.by_key.get(buffer.as_slice()).copied()
     }
 
-    /// Gives a request a number, and takes the one from it that it had. False if it is too long, or nobody's.
-    pub(crate) fn put(&self, method: u16, credentials: Option<&Bytes>, request: &[u8], number: u64) -> bool {
+    /// Gives the request of a call a number in place of the one that it had. False if the request is too long, the caller
+    /// is not identified, or the call is of older permits.
+    pub(crate) fn put(&self, call: &CallInfo, request: &[u8], number: u64) -> bool {
         let mut key = Vec::new();
-        if !self.key_into(&mut key, method, credentials, request) {
+        if !self.key_into(&mut key, call.method, call.credentials.as_ref(), request) {
             return false;
         }
-        self.numbers.write().unwrap_or_else(PoisonError::into_inner).insert(key.into_boxed_slice(), number);
+        let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        if call.generation < numbers.generation {
+            return false;
+        }
+        numbers.by_key.insert(key.into_boxed_slice(), number);
         true
     }
 
     /// Forgets all of them.
     pub(crate) fn forget(&self) {
-        *self.numbers.write().unwrap_or_else(PoisonError::into_inner) = HashMap::new();
+        let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        numbers.by_key = HashMap::new();
+    }
+
+    /// Forgets all of them, and refuses those of calls that permits before this generation admitted from now on.
+    pub(crate) fn forget_until(&self, generation: u64) {
+        let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        *numbers = Numbers { generation, by_key: HashMap::new() };
     }
 
     /// Whether there is a key.
@@ -81,14 +102,23 @@ mod tests {
         known.number_of(&mut vec![1, 2, 3], method, credentials, request)
     }
 
+    fn put(known: &Known, credentials: Option<&Bytes>, request: &[u8], number: u64) -> bool {
+        put_of(known, credentials, request, number, 0)
+    }
+
+    fn put_of(known: &Known, credentials: Option<&Bytes>, request: &[u8], number: u64, generation: u64) -> bool {
+        let call = CallInfo { method: 1, credentials: credentials.cloned(), generation, ..CallInfo::unknown() };
+        known.put(&call, request, number)
+    }
+
     #[test]
     fn a_request_is_known_by_its_method_and_its_bytes_until_all_are_forgotten() {
         let known = Known::new(false);
-        assert!(known.put(1, None, b"request", 7));
+        assert!(put(&known, None, b"request", 7));
         assert_eq!(number(&known, 1, None, b"request"), Some(7));
         assert_eq!(number(&known, 2, None, b"request"), None);
         assert_eq!(number(&known, 1, None, b"requesu"), None);
-        assert!(known.put(1, None, b"request", 8));
+        assert!(put(&known, None, b"request", 8));
         assert_eq!(number(&known, 1, None, b"request"), Some(8));
         known.forget();
         assert_eq!(number(&known, 1, None, b"request"), None);
@@ -97,20 +127,30 @@ mod tests {
     #[test]
     fn with_permits_it_is_known_from_the_same_credentials_only() {
         let (known, mine, yours) = (Known::new(true), Bytes::from_static(b"mine"), Bytes::from_static(b"your"));
-        assert!(known.put(1, Some(&mine), b"s request", 7));
+        assert!(put(&known, Some(&mine), b"s request", 7));
         assert_eq!(number(&known, 1, Some(&mine), b"s request"), Some(7));
         assert_eq!(number(&known, 1, Some(&yours), b"s request"), None);
         assert_eq!(number(&known, 1, Some(&Bytes::from_static(b"mines")), b" request"), None);
         assert_eq!(number(&known, 1, None, b"s request"), None);
-        assert!(!known.put(1, None, b"s request", 8));
+        assert!(!put(&known, None, b"s request", 8));
     }
 
     #[test]
-    fn what_is_too_long_is_not_known() {
+    fn a_call_that_older_permits_admitted_gets_no_number() {
+        let (known, caller) = (Known::new(true), Bytes::from_static(b"caller"));
+        assert!(put_of(&known, Some(&caller), b"request", 7, 1));
+        known.forget_until(2);
+        assert!(!put_of(&known, Some(&caller), b"request", 8, 1));
+        assert_eq!(number(&known, 1, Some(&caller), b"request"), None);
+        assert!(put_of(&known, Some(&caller), b"request", 9, 2));
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_not_known() {
         let known = Known::new(true);
         let credentials = Bytes::from_static(b"c");
-        assert!(known.put(1, Some(&credentials), &vec![0; MAX_KEY - 1], 1));
-        assert!(!known.put(1, Some(&credentials), &vec![0; MAX_KEY], 2));
+        assert!(put(&known, Some(&credentials), &vec![0; MAX_KEY - 1], 1));
+        assert!(!put(&known, Some(&credentials), &vec![0; MAX_KEY], 2));
         assert_eq!(number(&known, 1, Some(&credentials), &vec![0; MAX_KEY]), None);
     }
 }

@@ -1,5 +1,6 @@
-//! Panics as one object a line on standard error: whoever collects a log of JSON can read it, and so can people.
+//! Panics as JSON objects on standard error, one a line, for log collectors and people.
 
+use std::any::Any;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
@@ -19,18 +20,22 @@ pub fn tell_panics_in_lines() {
 }
 
 fn line_of(panic: &PanicHookInfo<'_>) -> String {
-    let given = panic.payload();
-    let text = given.downcast_ref::<&str>().copied().or(given.downcast_ref::<String>().map(String::as_str));
     let at = panic.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
     object(&[
         ("event", "engine_panicked"),
         ("level", "error"),
         ("logger", "namesrv_engine"),
-        ("problem", text.unwrap_or("no text")),
+        ("problem", text_of(panic.payload())),
         ("at", &at),
         ("thread", thread.name().unwrap_or_default()),
     ])
+}
+
+/// What a panic says.
+pub(crate) fn text_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a text")
 }
 
 fn object(fields: &[(&str, &str)]) -> String {

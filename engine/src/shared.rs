@@ -95,8 +95,45 @@ pub(crate) struct Counts {
     pub(crate) refused_calls: AtomicU64,
     pub(crate) cancelled_calls: AtomicU64,
     pub(crate) asked: AtomicU64,
-    /// Bytes that wait for readers, as each thread saw it last.
+    /// Bytes that wait for readers, of all workers.
     pub(crate) waiting: AtomicUsize,
+}
+
+/// The reasons of HTTP/2 errors (RFC 9113, 7) that are counted, by their codes. Later codes count as the second.
+const REASONS: [&str; 14] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+];
+
+/// HTTP/2 errors that were reported to clients, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Http2Errors([AtomicU64; REASONS.len()]);
+
+impl Http2Errors {
+    /// Counts one. Returns the name of its reason.
+    pub(crate) fn count(&self, code: u32) -> &'static str {
+        let code = usize::try_from(code).ok().filter(|code| *code < REASONS.len()).unwrap_or(1);
+        self.0[code].fetch_add(1, Ordering::Relaxed);
+        REASONS[code]
+    }
+
+    /// How many there were of each reason of which there were any.
+    pub(crate) fn by_reason(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        REASONS.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 /// What all threads of the engine share.
@@ -114,11 +151,14 @@ pub(crate) struct Shared {
     /// What a call is told that finds no room, and may find it later.
     pub(crate) overloaded: Status,
     pub(crate) counts: Counts,
+    pub(crate) http2_errors: Http2Errors,
     pub(crate) places: Arc<Places>,
     pub(crate) notices: Notices,
     pub(crate) clock: Clock,
     pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
+    /// How often permits were read anew.
+    permits_generation: AtomicU64,
     pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
     stage: AtomicU8,
     /// Wakes the accepting thread; workers have inboxes.
@@ -161,9 +201,11 @@ impl Shared {
             assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
             overloaded,
             counts: Counts::default(),
+            http2_errors: Http2Errors::default(),
             places: Places::new(&limits),
             pending: AtomicUsize::new(0),
             threads,
+            permits_generation: AtomicU64::new(0),
             tls: RwLock::new(None),
             stage: AtomicU8::new(Stage::Serving as u8),
             next_stage: Notify::new(),
@@ -180,6 +222,18 @@ impl Shared {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.bridge.wake_threads();
         self.next_stage.notify_one();
+    }
+
+    /// The generation of the permits in force: how often they were read anew.
+    pub(crate) fn permits_generation(&self) -> u64 {
+        self.permits_generation.load(Ordering::Acquire)
+    }
+
+    /// Begins a new generation of permits: forgets every decision of the generations before it, and takes no further one.
+    pub(crate) fn renew_permits(&self) {
+        let generation = self.permits_generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.classes.forget(generation);
+        self.known.forget_until(generation);
     }
 
     /// A place for another call; None if there is none.

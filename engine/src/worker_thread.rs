@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -12,9 +13,14 @@ use crate::shared::{Shared, Stage};
 use crate::worker::Worker;
 
 /// Serves connections until the engine has ended.
-pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceiver<Accepted>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+///
+/// # Errors
+///
+/// The system has no more descriptors, in words.
+pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceiver<Accepted>) -> Result<(), String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     LocalSet::new().block_on(&runtime, serve(Worker::new(shared, number), accepted));
+    Ok(())
 }
 
 async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {

@@ -650,11 +650,10 @@ class NativeServer(grpc.aio.Server):
             self._answers.serve(manager)
 
     def forget_callers(self) -> None:
-        """Whoever calls must show again that he may. Thread-safe."""
-        if self._answers is not None and self._loop is not None:
-            self._forget_callers()
-            # A call may have passed by the permits of before, and be remembered only now.
-            self._loop.call_soon_threadsafe(self._forget_callers)
+        """Has every caller be decided on again, because permits changed. Thread-safe."""
+        if self._answers is not None:
+            self.engine.renew_permits()
+            self._known.forget()
 
     @property
     def generation(self) -> int:
@@ -705,10 +704,6 @@ class NativeServer(grpc.aio.Server):
             self._known.learn(call, again, rpc_handlers.room_of(call.handler))
 
     # Details.
-
-    def _forget_callers(self) -> None:
-        self.engine.forget_classes()
-        self._known.forget()
 
     def _flush(self) -> None:
         self._flushing = False

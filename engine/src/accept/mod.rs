@@ -1,4 +1,4 @@
-//! The thread at the acceptor: accepts connections, bounds them, and talks TLS with them before they are handed on.
+//! The accepting thread: accepts connections, limits them, and does their TLS handshakes before a worker gets them.
 //!
 //! A handshake costs as much as a hundred lookups, so that a flood of them must not take the time of those who are in. Here it
 //! takes a thread of its own, and the scheduler shares the processor between the two.
@@ -19,8 +19,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -83,33 +85,51 @@ struct Acceptor {
     workers: Vec<UnboundedSender<Accepted>>,
     next: RefCell<usize>,
     rates: RefCell<Rates>,
-    handshakes: RefCell<usize>,
+    /// Admits connections to their handshakes.
+    handshakes: Arc<Semaphore>,
 }
 
 /// Accepts until the engine drains.
-pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<Listener>, workers: Vec<UnboundedSender<Accepted>>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, shared.clock.now()));
-    let acceptor = Rc::new(Acceptor { shared, workers, next: RefCell::new(0), rates, handshakes: RefCell::new(0) });
-    let local = LocalSet::new();
-    local.block_on(&runtime, async {
-        for listener in listeners {
-            let opened = match listener {
-                Listener::Tcp(tcp) => TcpListener::from_std(tcp).map(Open::Tcp),
-                Listener::Unix(unix) => UnixListener::from_std(unix).map(Open::Unix),
-            };
-            match opened {
-                Ok(opened) => drop(tokio::task::spawn_local(Rc::clone(&acceptor).accept(opened))),
-                Err(error) => acceptor.shared.notices.tell("listener_failed", "", &error.to_string()),
-            }
-        }
-        while acceptor.shared.stage() < Stage::Draining {
-            acceptor.shared.next_stage.notified().await;
-        }
-    });
+///
+/// # Errors
+///
+/// A listener cannot be used, or ended; in words.
+pub(crate) fn run(
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    workers: Vec<UnboundedSender<Accepted>>,
+) -> Result<(), String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let acceptor = Rc::new(Acceptor::new(shared, workers));
+    LocalSet::new().block_on(&runtime, acceptor.accept_all(listeners))
 }
 
 impl Acceptor {
+    fn new(shared: Arc<Shared>, workers: Vec<UnboundedSender<Accepted>>) -> Self {
+        let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, shared.clock.now()));
+        let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+        Self { shared, workers, next: RefCell::new(0), rates, handshakes }
+    }
+
+    async fn accept_all(self: Rc<Self>, listeners: Vec<Listener>) -> Result<(), String> {
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            let open = match listener {
+                Listener::Tcp(tcp) => TcpListener::from_std(tcp).map(Open::Tcp),
+                Listener::Unix(unix) => UnixListener::from_std(unix).map(Open::Unix),
+            };
+            let open = open.map_err(|error| format!("a listener cannot be used: {error}"))?;
+            accepting.spawn_local(Rc::clone(&self).accept(open));
+        }
+        while self.shared.stage() < Stage::Draining {
+            tokio::select! {
+                () = self.shared.next_stage.notified() => {}
+                Some(ended) = accepting.join_next() => return Err(format!("a listener ended: {ended:?}")),
+            }
+        }
+        Ok(())
+    }
+
     async fn accept(self: Rc<Self>, listener: Open) {
         loop {
             let accepted = match &listener {
@@ -149,19 +169,21 @@ impl Acceptor {
         match self.shared.tls_config().filter(|_| address.is_some()) {
             None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(config) => {
-                if *self.handshakes.borrow() >= MAX_HANDSHAKES {
+                let Ok(turn) = Arc::clone(&self.handshakes).try_acquire_owned() else {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
                     return;
-                }
-                *self.handshakes.borrow_mut() += 1;
-                tokio::task::spawn_local(Rc::clone(self).shake_hands(config, socket, peer, place));
+                };
+                let shaking = Rc::clone(self).shake_hands(config, socket, peer, place);
+                spawn_local(async move {
+                    shaking.await;
+                    drop(turn);
+                });
             }
         }
     }
 
     async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, socket: Socket, mut peer: Peer, place: Place) {
         let shaken = timeout(self.shared.limits.handshake_timeout, shake(config, socket)).await;
-        *self.handshakes.borrow_mut() -= 1;
         match shaken {
             Err(_) => {
                 let text = "the client does not get on with its handshake of TLS";
@@ -246,11 +268,9 @@ mod tests {
     fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
         let overloaded = Status::new(Code::ResourceExhausted, "");
-        let rates = RefCell::new(Rates::new(limits.max_connection_rate, Clock::default().now()));
         let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1, Clock::default()));
         let (sender, accepted) = unbounded_channel();
-        let (next, handshakes) = (RefCell::new(0), RefCell::new(0));
-        (Rc::new(Acceptor { shared, workers: vec![sender], next, rates, handshakes }), accepted)
+        (Rc::new(Acceptor::new(shared, vec![sender])), accepted)
     }
 
     #[tokio::test]

@@ -89,6 +89,8 @@ pub struct Cache {
 struct Inner {
     header: Bytes,
     generation: u64,
+    /// The generation of the last `clear`: answers that were computed before it are stale.
+    cleared: u64,
     touched: Box<[u64]>,
     found: Share,
     absent: Share,
@@ -103,6 +105,7 @@ impl Cache {
             inner: RwLock::new(Inner {
                 header: Bytes::new(),
                 generation: 0,
+                cleared: 0,
                 touched: vec![0; SLOTS].into_boxed_slice(),
                 found: Share::new(bytes - bytes / NEGATIVE_SHARE_DIVISOR),
                 absent: Share::new(bytes / NEGATIVE_SHARE_DIVISOR),
@@ -114,7 +117,8 @@ impl Cache {
     pub fn find(&self, key: &[u8]) -> Option<Hit> {
         let inner = self.read();
         let entry = inner.found.get(key).or_else(|| inner.absent.get(key))?;
-        let good = entry.slots.iter().all(|slot| inner.touched[usize::from(*slot)] <= entry.generation);
+        let good = inner.cleared <= entry.generation
+            && entry.slots.iter().all(|slot| inner.touched[usize::from(*slot)] <= entry.generation);
         good.then(|| {
             entry.mark_used();
             Hit { header: inner.header.clone(), answer: entry.answer.clone() }
@@ -160,15 +164,13 @@ impl Cache {
         generation
     }
 
-    /// Forgets every answer, those included that are being computed. Returns the generation.
+    /// Makes every answer stale, those included that are being computed. Returns the generation. It frees nothing: later
+    /// answers take the places of stale ones.
     pub fn clear(&self) -> u64 {
         let mut inner = self.write();
         inner.generation += 1;
-        let generation = inner.generation;
-        inner.touched.fill(generation);
-        inner.found.clear();
-        inner.absent.clear();
-        generation
+        inner.cleared = inner.generation;
+        inner.generation
     }
 
     /// Bytes that the answers take.

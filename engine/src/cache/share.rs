@@ -97,12 +97,6 @@ impl Share {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.entries = HashMap::new();
-        self.order = VecDeque::new();
-        self.bytes = 0;
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

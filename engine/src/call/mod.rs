@@ -99,6 +99,7 @@ pub(crate) fn begin(
         responder,
         deadline,
         credentials,
+        generation: shared.permits_generation(),
     };
     if head.of(shared).streams_in {
         call.ask(None, Some(body));
@@ -166,6 +167,7 @@ impl OpenCall {
             deadline: self.deadline,
             credentials: self.credentials.take(),
             known,
+            generation: self.generation,
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });

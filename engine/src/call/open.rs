@@ -25,6 +25,8 @@ pub(crate) struct OpenCall {
     pub(crate) deadline: Option<Instant>,
     /// What identifies callers with the same certificate and token; None if nothing does.
     pub(crate) credentials: Option<Bytes>,
+    /// The generation of permits in force when it began.
+    pub(crate) generation: u64,
 }
 
 impl OpenCall {

@@ -45,7 +45,7 @@ pub(crate) fn head_of(parts: &Parts, shared: &Shared) -> Result<Head, Refusal> {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
     let headers = &parts.headers;
-    if !headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+    if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         return Err(Refusal::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     let size = metadata_size(headers);
@@ -72,6 +72,11 @@ impl Head {
     pub(crate) fn of<'a>(&self, shared: &'a Shared) -> &'a Method {
         &shared.methods[usize::from(self.method)]
     }
+}
+
+/// Whether a content type is gRPC's: `application/grpc`, alone or with a format or parameters.
+fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
 fn metadata_size(headers: &HeaderMap) -> usize {
@@ -126,6 +131,16 @@ mod tests {
         }
         for text in ["", "S", "5", "5s", "-1S", "123456789S", "1.5S"] {
             assert_eq!(timeout_of(text.as_bytes()).expect_err("no time").code, Code::Internal, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_grpc_is_taken_for_grpc() {
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"] {
+            assert!(is_grpc(kind.as_bytes()), "{kind}");
+        }
+        for kind in ["", "text/plain", "application/grpc-web", "application/grpc-web+proto", "application/grpcx"] {
+            assert!(!is_grpc(kind.as_bytes()), "{kind}");
         }
     }
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use h2::SendStream;
 use h2::server::SendResponse;
-use h2::{Reason, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
@@ -32,8 +32,8 @@ enum Side {
 pub(crate) struct Responder {
     side: Side,
     waiting: Rc<Waiting>,
-    /// What the client has not taken yet of the last message, and whether it has taken any of it.
-    unsent: Option<(Payload, bool)>,
+    /// The part of the last message that the client has no room for yet.
+    unsent: Option<Payload>,
 }
 
 impl Responder {
@@ -90,7 +90,7 @@ impl Responder {
     /// Takes the next message of a stream. The one before must have left.
     pub(crate) fn start(&mut self, message: Bytes) -> Result<(), Gone> {
         self.begin(head())?;
-        self.unsent = Some((Payload::framed(Bytes::new(), message, &self.waiting), false));
+        self.unsent = Some(Payload::framed(Bytes::new(), message, &self.waiting));
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Responder {
     /// Ready when the client has room for all of the message.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         let Side::Begun(stream) = &mut self.side else { return Poll::Ready(Err(Gone)) };
-        while let Some((payload, begun)) = &mut self.unsent {
+        while let Some(payload) = &mut self.unsent {
             let left = payload.remaining();
             stream.reserve_capacity(left);
             let mut room = stream.capacity();
@@ -112,7 +112,6 @@ impl Responder {
                     Some(Err(_)) | None => return Poll::Ready(Err(Gone)),
                 }
             }
-            *begun = true;
             let part = payload.split_to(room.min(left));
             if room >= left {
                 self.unsent = None;
@@ -124,16 +123,12 @@ impl Responder {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends with trailers. A message of which some has left cannot be ended so: then the stream is reset.
+    /// Ends with trailers, also within a message: clients take the status and drop what they have of the message.
     pub(crate) fn end(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
-        let unsent = self.unsent.take();
+        self.unsent = None;
         match std::mem::replace(&mut self.side, Side::Ended) {
             Side::Fresh(mut respond) => respond.send_response(head_with(trailers), true).map(drop).map_err(|_| Gone),
             Side::Begun(mut stream) => {
-                if let Some((_, true)) = unsent {
-                    stream.send_reset(Reason::CANCEL);
-                    return Ok(());
-                }
                 stream.reserve_capacity(0);
                 stream.send_trailers(trailers).map_err(|_| Gone)
             }

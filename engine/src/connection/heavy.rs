@@ -85,7 +85,7 @@ mod tests {
     use tokio::task::{LocalSet, spawn_local, yield_now};
 
     use super::*;
-    use crate::connection::pace::{Paced, Signs};
+    use crate::connection::pace::{PaceState, Paced};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     const CONNECTIONS: usize = 100;
@@ -101,14 +101,14 @@ mod tests {
     /// A connection that is read in turns, as `Connection` does it, and counts those that brought something.
     struct Reader {
         paced: Paced<DuplexStream>,
-        signs: Rc<Signs>,
+        pace: Rc<PaceState>,
         turns: Rc<Cell<usize>>,
     }
 
     impl Reader {
         fn spawn(server: DuplexStream, all: &HeavyTurns, turns: &Rc<Cell<usize>>) {
-            let signs = Signs::new(all);
-            drop(spawn_local(Self { paced: Paced::new(server, Rc::clone(&signs)), signs, turns: Rc::clone(turns) }));
+            let pace = PaceState::new(all);
+            drop(spawn_local(Self { paced: Paced::new(server, Rc::clone(&pace)), pace, turns: Rc::clone(turns) }));
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
 
         fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
             let this = &mut *self;
-            this.signs.turn.set(this.signs.turn.get() + 1);
+            this.pace.turn.set(this.pace.turn.get() + 1);
             let mut read = 0;
             loop {
                 let mut bytes = [0; 8 << 10];
@@ -125,7 +125,7 @@ mod tests {
                 let polled = Pin::new(&mut this.paced).poll_read(cx, &mut buffer);
                 read += buffer.filled().len();
                 if polled.is_pending() || buffer.filled().is_empty() {
-                    this.signs.heavy.borrow_mut().end();
+                    this.pace.heavy.borrow_mut().end();
                     this.turns.set(this.turns.get() + usize::from(read > 0));
                     return polled.map(drop);
                 }
@@ -176,28 +176,28 @@ mod tests {
         assert!(having.iter_mut().all(|turn| turn.poll(&mut cx).is_ready()));
 
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let signs = Signs::new(&all);
-        let mut paced = Paced::new(server, Rc::clone(&signs));
+        let pace = PaceState::new(&all);
+        let mut paced = Paced::new(server, Rc::clone(&pace));
         client.write_all(&large()).await.expect("room");
-        signs.turn.set(1);
+        pace.turn.set(1);
         let read = |paced: &mut Paced<DuplexStream>, cx: &mut Context<'_>| {
             let mut bytes = [0; 8 << 10];
             Pin::new(paced).poll_read(cx, &mut ReadBuf::new(&mut bytes)).is_ready()
         };
         assert!(read(&mut paced, &mut cx) && read(&mut paced, &mut cx), "the preface, and a part of the frame");
         assert!(!read(&mut paced, &mut cx), "what follows waits for a heavy turn");
-        signs.call_has(100_000);
+        pace.call_has(100_000);
         assert!(!read(&mut paced, &mut cx), "and for seconds, until its many fields are paid for");
-        signs.heavy.borrow_mut().end();
+        pace.heavy.borrow_mut().end();
         let mut next = all.turn();
         assert!(next.poll(&mut cx).is_pending());
 
         having[0].end();
         yield_now().await;
         yield_now().await;
-        signs.turn.set(2);
+        pace.turn.set(2);
         assert!(!read(&mut paced, &mut cx));
-        signs.heavy.borrow_mut().end();
+        pace.heavy.borrow_mut().end();
         assert!(next.poll(&mut cx).is_ready());
     }
 

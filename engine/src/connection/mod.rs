@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod crossing;
+pub(crate) mod errors;
 pub(crate) mod gathered;
 pub(crate) mod heavy;
 pub(crate) mod keepalive;
@@ -9,6 +10,7 @@ pub(crate) mod pace;
 pub(crate) mod scan;
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::accept::mistakes::{Carrier, TELLING, begins_tls, is_http_1, of_greeti
 use crate::call;
 use crate::connection::gathered::Gathered;
 use crate::connection::keepalive::{Keepalive, Next};
-use crate::connection::pace::{Paced, Signs};
+use crate::connection::pace::{PaceState, Paced};
 use crate::connections::ConnectionHandle;
 use crate::grpc::payload::{Counted, Payload};
 use crate::peer::Peer;
@@ -72,25 +74,38 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
         return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
     let Ok(turn) = worker.newcomers.acquire().await else { return };
-    let signs = Signs::new(&worker.heavy_turns);
+    let pace = PaceState::new(&worker.heavy_turns);
     let wire = Gathered::new(wire, &worker.spare);
-    let paced = Paced::new(wire.clone(), Rc::clone(&signs));
+    let paced = Paced::new(wire.clone(), Rc::clone(&pace));
     let Ok(Ok(http2)) = timeout(patience, builder(&worker).handshake(paced)).await else { return };
-    let handle = worker.connections.add();
-    let mut connection = Connection::new(http2, wire, Rc::clone(&worker), Rc::clone(&handle), Arc::new(peer), signs);
+    let registration = Registration { handle: worker.connections.add(), worker: Rc::clone(&worker) };
+    let handle = Rc::clone(&registration.handle);
+    let mut connection = Connection::new(http2, wire, Rc::clone(&worker), handle, Arc::new(peer), pace);
     let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
     tokio::task::yield_now().await; // the calls that it brought have their turn, too
     drop(turn);
     if first.is_pending() {
         (&mut connection).await;
     }
-    connection.signs.heavy.borrow_mut().leave_queue(); // it may wait for long before it is dropped
+    connection.pace.heavy.borrow_mut().leave_queue(); // it may wait for long before it is dropped
     // Thousands that end at once have so much to give back that others would wait for all of them.
     let turn = worker.leavers.acquire().await;
     drop(connection);
-    worker.remove_connection(&handle);
+    drop(registration);
     tokio::task::yield_now().await;
     drop(turn);
+}
+
+/// A connection's place among those of its worker, which it leaves however its task ends.
+struct Registration {
+    worker: Rc<Worker>,
+    handle: Rc<ConnectionHandle>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.worker.remove_connection(&self.handle);
+    }
 }
 
 fn builder(worker: &Worker) -> Builder {
@@ -151,7 +166,7 @@ struct Connection {
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
     peer: Arc<Peer>,
-    signs: Rc<Signs>,
+    pace: Rc<PaceState>,
     keepalive: Keepalive,
     keepalive_timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
@@ -167,13 +182,14 @@ impl Connection {
         worker: Rc<Worker>,
         handle: Rc<ConnectionHandle>,
         peer: Arc<Peer>,
-        signs: Rc<Signs>,
+        pace: Rc<PaceState>,
     ) -> Self {
         let limits = &worker.shared.limits;
         let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
         let keepalive_timer = Box::pin(sleep(limits.keepalive));
         let pings = http2.ping_pong();
-        let age = (!limits.max_connection_age.is_zero()).then(|| Box::pin(sleep(limits.max_connection_age)));
+        let age = limits.max_connection_age;
+        let age = (!age.is_zero()).then(|| Box::pin(sleep(with_jitter(age))));
         let unsent = Counted::new(&handle.waiting, 0);
         Self {
             http2,
@@ -182,7 +198,7 @@ impl Connection {
             worker,
             handle,
             peer,
-            signs,
+            pace,
             keepalive,
             keepalive_timer,
             pings,
@@ -217,7 +233,7 @@ impl Connection {
                 );
                 return true; // what it holds must be given back, whether or not it reads a farewell
             }
-            let flood = self.signs.flood.get();
+            let flood = self.pace.flood.get();
             if flood {
                 shared.counts.closed_for_floods.fetch_add(1, Ordering::Relaxed);
                 let text = "a connection that sends little but SETTINGS, PING and the like is closed";
@@ -233,10 +249,23 @@ impl Connection {
         }
         if !self.draining && (stage >= Stage::Draining || self.is_too_old(cx)) {
             self.draining = true;
-            self.signs.farewell.set(true);
+            self.pace.farewell.set(true);
             self.http2.graceful_shutdown();
         }
         false
+    }
+
+    /// Counts and logs the HTTP/2 errors that were reported to the client.
+    fn count_errors(&self) {
+        if self.pace.errors.borrow().is_empty() {
+            return;
+        }
+        for error in self.pace.errors.take() {
+            let reason = self.worker.shared.http2_errors.count(error.reason.into());
+            let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
+            let text = format!("{what} with {reason} (RFC 9113, 7): {}", error.reason.description());
+            self.worker.shared.notices.tell_of_peer("http2_error", &self.peer.address, &text);
+        }
     }
 
     fn is_too_old(&mut self, cx: &mut Context<'_>) -> bool {
@@ -248,7 +277,7 @@ impl Connection {
             self.age = None;
             return true;
         }
-        age.as_mut().reset(Instant::now() + self.worker.shared.limits.max_connection_age);
+        age.as_mut().reset(Instant::now() + with_jitter(self.worker.shared.limits.max_connection_age));
         let _ = age.as_mut().poll(cx); // the next time that it asks
         false
     }
@@ -260,7 +289,7 @@ impl Connection {
         }
         while self.keepalive_timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);
-            let at = match self.keepalive.next(Instant::now(), self.signs.read_at.get()) {
+            let at = match self.keepalive.next(Instant::now(), self.pace.read_at.get()) {
                 Next::Close => return true,
                 Next::Wait(at) => at,
                 Next::Ping(at) => {
@@ -284,7 +313,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    self.signs.call_has(request.headers().len());
+                    self.pace.call_has(request.headers().len());
                     call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
@@ -296,21 +325,28 @@ impl Connection {
     }
 }
 
+/// A time up to a tenth shorter or longer, so that connections that began together do not end together.
+fn with_jitter(time: Duration) -> Duration {
+    let random = u32::try_from(RandomState::new().hash_one(0_u8) % 201).unwrap_or_default();
+    time * (900 + random) / 1_000
+}
+
 impl Future for Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
-        this.signs.turn.set(this.signs.turn.get() + 1);
+        this.pace.turn.set(this.pace.turn.get() + 1);
         if this.poll_end(cx) || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }
         this.wire.begin_turn();
         let polled = this.poll_turn(cx);
+        this.count_errors();
         let left = this.wire.poll_end_turn(cx);
         this.unsent.set(this.wire.unsent());
-        this.signs.heavy.borrow_mut().end();
+        this.pace.heavy.borrow_mut().end();
         this.worker.connections.check_waiting();
         if let Poll::Ready(Err(_)) = left {
             return Poll::Ready(());

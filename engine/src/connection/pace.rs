@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
+use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::heavy::{HeavyTurn, HeavyTurns};
 use crate::connection::scan::FrameScan;
 use crate::wire::PREFACE;
@@ -57,14 +58,15 @@ pub(crate) struct Paced<T> {
     over: Option<u64>,
     flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
-    signs: Rc<Signs>,
+    pace: Rc<PaceState>,
     /// From the farewell on, what is read goes through this.
     crossing: Option<Crossing>,
+    error_scan: ErrorScan,
 }
 
-/// What a connection and those who read from it tell each other.
+/// The state that a connection and its paced reader share.
 #[derive(Debug)]
-pub(crate) struct Signs {
+pub(crate) struct PaceState {
     /// The turn of the connection: it may read, and begin what it has read, several times in one.
     pub(crate) turn: Cell<u64>,
     /// When something was last read.
@@ -73,13 +75,15 @@ pub(crate) struct Signs {
     pub(crate) flood: Cell<bool>,
     /// The client is being told to go.
     pub(crate) farewell: Cell<bool>,
+    /// Errors that were reported to the client and are still to be counted.
+    pub(crate) errors: RefCell<Vec<ReportedError>>,
     /// What it has of the thread's heavy turns.
     pub(crate) heavy: RefCell<HeavyTurn>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
 }
 
-impl Signs {
+impl PaceState {
     /// Of a connection that has said nothing yet.
     pub(crate) fn new(heavy_turns: &HeavyTurns) -> Rc<Self> {
         Rc::new(Self {
@@ -87,6 +91,7 @@ impl Signs {
             read_at: Cell::new(Instant::now()),
             flood: Cell::default(),
             farewell: Cell::default(),
+            errors: RefCell::default(),
             heavy: RefCell::new(heavy_turns.turn()),
             fields: Cell::default(),
         })
@@ -101,7 +106,7 @@ impl Signs {
 
 impl<T> Paced<T> {
     /// Around a connection whose preface has been read already.
-    pub(crate) fn new(inner: T, signs: Rc<Signs>) -> Self {
+    pub(crate) fn new(inner: T, pace: Rc<PaceState>) -> Self {
         Self {
             inner,
             replay: true,
@@ -114,8 +119,9 @@ impl<T> Paced<T> {
             over: None,
             flooded_since: None,
             pause: None,
-            signs,
+            pace,
             crossing: None,
+            error_scan: ErrorScan::default(),
         }
     }
 
@@ -135,7 +141,7 @@ impl<T> Paced<T> {
         let seen = self.scan.scan(bytes);
         self.turn += seen.turn;
         self.turn_bytes += bytes.len();
-        self.signs.read_at.set(Instant::now());
+        self.pace.read_at.set(Instant::now());
         self.budget.called(seen.calls);
         self.pay(seen.control);
     }
@@ -151,7 +157,7 @@ impl<T> Paced<T> {
         self.pause = debt.map(|debt| Box::pin(tokio::time::sleep(debt)));
         if debt.is_some() {
             let since = *self.flooded_since.get_or_insert(now);
-            self.signs.flood.set(now - since > MAX_FLOOD);
+            self.pace.flood.set(now - since > MAX_FLOOD);
         } else if self.budget.has(CONTROL_PER_TURN) {
             self.flooded_since = None;
         }
@@ -166,14 +172,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             buffer.put_slice(PREFACE);
             return Poll::Ready(Ok(()));
         }
-        this.pay(this.signs.fields.take());
+        this.pay(this.pace.fields.take());
         if let Some(pause) = &mut this.pause {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
             this.pause = None;
         }
-        let turn = this.signs.turn.get();
+        let turn = this.pace.turn.get();
         if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN {
             this.next_turn();
             this.over = Some(turn);
@@ -183,9 +189,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             return Poll::Pending;
         }
         if this.heavy || this.turn_bytes >= HEAVY_FROM {
-            ready!(this.signs.heavy.borrow_mut().poll(cx));
+            ready!(this.pace.heavy.borrow_mut().poll(cx));
         }
-        if this.signs.farewell.get() {
+        if this.pace.farewell.get() {
             return this.poll_crossing(cx, buffer);
         }
         if this.careful || this.turn >= CAREFUL_FROM {
@@ -230,6 +236,17 @@ impl<T: AsyncRead + Unpin> Paced<T> {
 }
 
 impl<T> Paced<T> {
+    /// So many bytes of these pieces have been written.
+    fn wrote(&mut self, pieces: &[io::IoSlice<'_>], written: usize) {
+        self.budget.wrote(written);
+        let (mut left, mut errors) = (written, self.pace.errors.borrow_mut());
+        for piece in pieces {
+            let piece = &piece[..piece.len().min(left)];
+            left -= piece.len();
+            self.error_scan.scan(piece, &mut errors);
+        }
+    }
+
     fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         if polled.is_pending() {
             self.next_turn();
@@ -242,7 +259,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = polled {
-            self.budget.wrote(written);
+            self.wrote(&[io::IoSlice::new(bytes)], written);
         }
         polled
     }
@@ -254,7 +271,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
         if let Poll::Ready(Ok(written)) = polled {
-            self.budget.wrote(written);
+            self.wrote(pieces, written);
         }
         polled
     }
@@ -280,8 +297,8 @@ mod tests {
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-    fn signs() -> Rc<Signs> {
-        Signs::new(&HeavyTurns::default())
+    fn pace() -> Rc<PaceState> {
+        PaceState::new(&HeavyTurns::default())
     }
 
     fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
@@ -292,11 +309,11 @@ mod tests {
     }
 
     /// Reads to the end, and counts turns as a connection does.
-    async fn read_in_turns(server: DuplexStream, signs: &Rc<Signs>, all: &mut Vec<u8>) {
-        let mut paced = Paced::new(server, Rc::clone(signs));
+    async fn read_in_turns(server: DuplexStream, pace: &Rc<PaceState>, all: &mut Vec<u8>) {
+        let mut paced = Paced::new(server, Rc::clone(pace));
         let mut reading = std::pin::pin!(paced.read_to_end(all));
         let read = std::future::poll_fn(|cx| {
-            signs.turn.set(signs.turn.get() + 1);
+            pace.turn.set(pace.turn.get() + 1);
             reading.as_mut().poll(cx)
         });
         read.await.expect("reads");
@@ -306,11 +323,11 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let signs = signs();
-        let mut paced = Paced::new(server, Rc::clone(&signs));
+        let pace = pace();
+        let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut turns = Vec::new();
         for turn in 0..2 {
-            signs.turn.set(turn);
+            pace.turn.set(turn);
             let mut read = 0;
             let mut buffer = [0; 64];
             while let Ok(more) = tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await {
@@ -331,7 +348,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &signs(), &mut all).await;
+        read_in_turns(server, &pace(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -343,9 +360,9 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let signs = signs();
-            read_in_turns(server, &signs, &mut Vec::new()).await;
-            assert_eq!(signs.flood.get(), told, "{seconds} s");
+            let pace = pace();
+            read_in_turns(server, &pace, &mut Vec::new()).await;
+            assert_eq!(pace.flood.get(), told, "{seconds} s");
         }
     }
 
@@ -353,15 +370,15 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let signs = signs();
-            let mut paced = Paced::new(server, Rc::clone(&signs));
+            let pace = pace();
+            let mut paced = Paced::new(server, Rc::clone(&pace));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let (call, begun) = (frame(1, 5, 40), Instant::now());
             for turn in 0..25 {
                 client.write_all(&call).await.expect("room");
-                signs.turn.set(turn);
+                pace.turn.set(turn);
                 paced.read_exact(&mut [0; 49]).await.expect("reads");
-                signs.call_has(fields);
+                pace.call_has(fields);
             }
             let took = begun.elapsed().as_secs_f64();
             assert!((least..least + 0.2).contains(&took), "{fields} fields: {took}");
@@ -371,17 +388,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let signs = signs();
-        let mut paced = Paced::new(server, Rc::clone(&signs));
+        let pace = pace();
+        let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
         let begun = Instant::now();
         let mut byte = [0];
         tokio::time::timeout(Duration::from_secs(1), paced.read(&mut byte)).await.expect_err("nothing comes");
-        assert_eq!(signs.read_at.get(), begun);
+        assert_eq!(pace.read_at.get(), begun);
         client.write_all(&[1]).await.expect("room");
         paced.read_exact(&mut byte).await.expect("reads");
-        assert_eq!(signs.read_at.get(), begun + Duration::from_secs(1));
+        assert_eq!(pace.read_at.get(), begun + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -391,7 +408,7 @@ mod tests {
         client.write_all(&call.repeat(20_000)).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &signs(), &mut Vec::new()).await;
+        read_in_turns(server, &pace(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

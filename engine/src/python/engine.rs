@@ -16,7 +16,7 @@ use rustix::net::{
 use tokio::time::Instant;
 
 use super::calls::{PyCall, PyKnown};
-use super::{CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
+use super::{CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
@@ -164,6 +164,7 @@ impl PyEngine {
                 Event::Notice(Notice { kind, peer, text, not_told }) => {
                     list.append((NOTICE, 0, (kind, peer, text, not_told)))?;
                 }
+                Event::Failed(cause) => list.append((FAILED, 0, cause))?,
                 Event::Stopped => list.append((STOPPED, 0, py.None()))?,
             }
         }
@@ -252,8 +253,9 @@ impl PyEngine {
         self.engine.set_class(&call.0, number);
     }
 
-    fn forget_classes(&self) {
-        self.engine.forget_classes();
+    /// Has every caller be decided on again, because permits were read anew. Thread-safe.
+    fn renew_permits(&self) {
+        self.engine.renew_permits();
     }
 
     /// Has calls like this one, from the same caller, come by this number. Whether they will.
@@ -300,6 +302,11 @@ impl PyEngine {
 
     fn stats(&self) -> std::collections::HashMap<&'static str, u64> {
         self.engine.stats().into_iter().collect()
+    }
+
+    /// HTTP/2 errors that were reported to clients, by reason.
+    fn http2_errors(&self) -> std::collections::HashMap<&'static str, u64> {
+        self.engine.http2_errors().into_iter().collect()
     }
 
     /// Answers from the cache: (method, code, how many), and the nanoseconds that all of each method took.

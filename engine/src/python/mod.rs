@@ -18,6 +18,7 @@ const MESSAGE: u8 = 3;
 const NOTICE: u8 = 4;
 const STOPPED: u8 = 5;
 const KNOWN: u8 = 6;
+const FAILED: u8 = 7;
 
 /// Sockets, TLS, HTTP/2, bounds and a cache of answers, outside of the interpreter's lock.
 #[pymodule]
@@ -32,6 +33,7 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("NOTICE", NOTICE),
         ("STOPPED", STOPPED),
         ("KNOWN", KNOWN),
+        ("FAILED", FAILED),
     ] {
         module.add(name, number)?;
     }

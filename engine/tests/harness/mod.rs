@@ -15,6 +15,11 @@ use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
 use namesrv_engine::{Clock, Command, Engine, Event, Limits, Method, Overloaded, Setup, status_trailers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,14 +29,26 @@ pub const STREAM: &str = "/a.B/Stream";
 pub const SLOW: &str = "/a.B/Slow";
 pub const HOLDING: &str = "/a.B/Holding";
 pub const AGAIN: &str = "/a.B/Again";
+pub const JOINED: &str = "/a.B/Joined";
 pub const NEVER: &[u8] = b"never";
 
 /// What Python knows a call of `Again` by, once it was answered.
 pub const NUMBER: u64 = 7;
 
-/// What Python would do: answers `Kept` with the request, and keeps that; sends two messages in `Stream`; answers `Again`
-/// by its number when it comes again, and refuses it then if it is `refuse`; leaves the others.
-fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>, free: &Mutex<()>) -> bool {
+/// Python's memory of open calls.
+#[derive(Default)]
+struct Memory {
+    /// Messages sent in `Stream`.
+    sent: HashMap<u64, u8>,
+    /// Messages received in `Joined`.
+    joined: HashMap<u64, Vec<u8>>,
+}
+
+/// Decides as Python would: answers `Kept` with the request, and keeps that for callers of class 1; sends two messages in
+/// `Stream`; answers `Joined` with all messages of the request; answers `Again` by its number when it comes again, and
+/// refuses it then if it is `refuse`; leaves the others. False at the engine's end.
+fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
+    let Memory { sent, joined } = memory;
     let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     poll(&mut descriptor, Some(&patience)).expect("polls");
@@ -41,6 +58,7 @@ fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>, free: &Mutex<()>) -> boo
             Event::Call(call) if call.method == 0 => {
                 let request = call.request.clone().expect("no stream");
                 engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
+                engine.set_class(&call, 1);
                 engine.put(&call, Answer::Message(request), ["tag"], 0);
             }
             Event::Call(call) if call.method == 1 => {
@@ -60,6 +78,17 @@ fn decide(engine: &Engine, sent: &mut HashMap<u64, u8>, free: &Mutex<()>) -> boo
                     engine.answer_known([(&*call, answer)], Duration::from_millis(1));
                 }
             },
+            Event::Call(call) if call.method == 5 => {
+                joined.insert(call.id, Vec::new());
+                engine.command(call.id, Command::Read);
+            }
+            Event::Message(id, Some(message)) => {
+                joined.entry(id).or_default().extend_from_slice(&message);
+                engine.command(id, Command::Read);
+            }
+            Event::Message(id, None) => {
+                engine.command(id, Command::Answer(joined.remove(&id).unwrap_or_default().into()));
+            }
             Event::Writable(id) => {
                 if sent.insert(id, 2) == Some(1) {
                     engine.command(id, Command::Write(Bytes::from_static(b"second")));
@@ -87,17 +116,34 @@ pub struct Served {
 
 impl Served {
     pub fn with(limits: Limits) -> Self {
+        Self::new(limits, false, None)
+    }
+
+    /// An engine whose callers need permits, which all have.
+    pub fn with_permits(limits: Limits) -> Self {
+        Self::new(limits, true, None)
+    }
+
+    /// An engine that talks TLS with this certificate.
+    pub fn with_tls(limits: Limits, certificate: &Certificate) -> Self {
+        Self::new(limits, false, Some(certificate))
+    }
+
+    fn new(limits: Limits, permits: bool, certificate: Option<&Certificate>) -> Self {
         let method = |path: &str| Method {
             path: path.into(),
-            streams_in: false,
+            streams_in: path == JOINED,
             cached: path == KEPT,
             holds_connection: path == HOLDING,
         };
-        let methods = vec![method(KEPT), method(STREAM), method(SLOW), method(HOLDING), method(AGAIN)];
+        let methods = [KEPT, STREAM, SLOW, HOLDING, AGAIN, JOINED].map(method).to_vec();
         let overloaded = Overloaded { text: "no room".into(), details: Bytes::from_static(b"details") };
         let clock = Clock::default();
-        let setup = Setup { limits, methods, threads: 1, permits: false, overloaded, clock: clock.clone() };
+        let setup = Setup { limits, methods, threads: 1, permits, overloaded, clock: clock.clone() };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
+        if let Some(Certificate { pem, key }) = certificate {
+            engine.set_tls(pem.as_bytes(), key.as_bytes(), None).expect("they fit");
+        }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         engine.listen(listener.into()).expect("a listener");
@@ -106,17 +152,22 @@ impl Served {
         let busy = Arc::new(Mutex::new(()));
         let (python, free) = (Arc::clone(&engine), Arc::clone(&busy));
         let python = std::thread::spawn(move || {
-            let mut sent = HashMap::new();
-            while decide(&python, &mut sent, &free) {}
+            let mut memory = Memory::default();
+            while decide(&python, &mut memory, &free) {}
         });
         Self { engine, address, clock, busy, python: Some(python) }
     }
 
     pub async fn connect(&self) -> SendRequest<Bytes> {
         let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
-        let (client, connection) = h2::client::handshake(socket).await.expect("shakes hands");
-        tokio::spawn(async move { drop(connection.await) });
-        client.ready().await.expect("ready")
+        greet(socket).await
+    }
+
+    /// Connects with TLS, to a server that has this certificate.
+    pub async fn connect_with_tls(&self, certificate: &Certificate) -> SendRequest<Bytes> {
+        let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
+        let name = ServerName::try_from("localhost").expect("a name");
+        greet(certificate.connector().connect(name, socket).await.expect("shakes hands")).await
     }
 
     pub fn stat(&self, name: &str) -> u64 {
@@ -147,15 +198,58 @@ impl Drop for Served {
     }
 }
 
+async fn greet(socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Bytes> {
+    let (client, connection) = h2::client::handshake(socket).await.expect("shakes hands");
+    tokio::spawn(async move { drop(connection.await) });
+    client.ready().await.expect("ready")
+}
+
+/// A certificate of `localhost`, which is its own authority.
+pub struct Certificate {
+    pem: String,
+    key: String,
+}
+
+impl Certificate {
+    pub fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
+        Self { pem: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    /// What connects to servers that have it.
+    pub fn connector(&self) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM")).expect("a certificate");
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsConnector::from(Arc::new(config))
+    }
+}
+
 /// All that a call brings: the bytes of its messages, and its status.
 pub async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], timeout: &str) -> (Bytes, String) {
-    let request = Request::post(format!("http://here{path}"))
+    call_with(client, path, framed(0, message), timeout, &[]).await
+}
+
+/// The same with a body of messages and further headers.
+pub async fn call_with(
+    client: &mut SendRequest<Bytes>,
+    path: &str,
+    messages: Vec<u8>,
+    timeout: &str,
+    headers: &[(&str, &str)],
+) -> (Bytes, String) {
+    let mut request = Request::post(format!("http://here{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("grpc-timeout", timeout);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
     let (response, mut body) = client.send_request(request.body(()).expect("valid"), false).expect("sends");
-    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
-    body.send_data([&[0][..], &length, message].concat().into(), true).expect("sends");
+    body.send_data(messages.into(), true).expect("sends");
     let response = response.await.expect("answers");
     let status =
         |fields: &HeaderMap| fields.get("grpc-status").map(|value| value.to_str().expect("a number").to_owned());
@@ -168,4 +262,10 @@ pub async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], t
     }
     let trailers = body.trailers().await.expect("come").expect("are there");
     (all.freeze(), status(&trailers).expect("a status"))
+}
+
+/// A message as it travels; with flag 1, a compressed one.
+pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+    [&[flag][..], &length, message].concat()
 }

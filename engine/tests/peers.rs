@@ -1,0 +1,150 @@
+//! The engine under peers that it must survive, and whose rights change.
+#![cfg(not(feature = "loom"))]
+
+mod harness;
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use harness::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, block};
+use harness::{Certificate, JOINED, KEPT, NEVER, SLOW, STREAM, Served, call, call_with, framed};
+use namesrv_engine::Limits;
+
+const GZIP: [(&str, &str); 1] = [("grpc-encoding", "gzip")];
+const THIRTY_DAYS: Duration = Duration::from_secs(30 * 86_400);
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+#[tokio::test]
+async fn a_compressed_message_is_taken_in_a_call_and_in_a_stream() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    let one = call_with(&mut client, KEPT, framed(1, &gzip(b"topic")), "5S", &GZIP).await;
+    assert_eq!(one, (Bytes::from_static(b"\0\0\0\0\x0cheader topic"), "0".to_owned()));
+    let three = [framed(1, &gzip(b"a ")), framed(0, b"few "), framed(1, &gzip(b"messages"))].concat();
+    let joined = call_with(&mut client, JOINED, three, "5S", &GZIP).await;
+    assert_eq!(joined, (Bytes::from_static(b"\0\0\0\0\x0ea few messages"), "0".to_owned()));
+    let broken = call_with(&mut client, JOINED, framed(1, b"no gzip"), "5S", &GZIP).await;
+    assert_eq!(broken.1, "13");
+    served.until("assembling_bytes", 0).await;
+}
+
+#[tokio::test]
+async fn a_call_ends_at_its_deadline_while_its_message_waits_to_be_decompressed() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    let zeros = framed(1, &gzip(&vec![0; 4 << 20]));
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        let (mut client, zeros) = (client.clone(), zeros.clone());
+        waiting.push(tokio::spawn(async move { call_with(&mut client, SLOW, zeros, "1m", &GZIP).await.1 }));
+    }
+    assert_eq!(call(&mut client, KEPT, b"topic", "20S").await.1, "0");
+    for waiting in waiting {
+        assert_eq!(waiting.await.expect("ends"), "4");
+    }
+    served.until("assembling_bytes", 0).await;
+    served.until("calls_under_way", 0).await;
+}
+
+#[tokio::test]
+#[allow(clippy::await_holding_lock)] // Python's thread waits for it, as it should
+async fn calls_that_began_before_permits_were_read_anew_teach_the_engine_nothing() {
+    let served = Served::with_permits(Limits::default());
+    let mut client = served.connect().await;
+    let token = [("authorization", "Bearer x")];
+    let asked = |client: &mut _| {
+        let mut client: h2::client::SendRequest<Bytes> = Clone::clone(client);
+        async move { call_with(&mut client, KEPT, framed(0, b"topic"), "20S", &token).await.1 }
+    };
+    assert_eq!(asked(&mut client).await, "0");
+    assert_eq!(asked(&mut client).await, "0");
+    assert_eq!((served.hits(), served.stat("asked_calls")), (1, 1), "the second one is answered from the cache");
+    let busy = served.busy.lock().expect("no test panicked");
+    served.engine.renew_permits();
+    let old = tokio::spawn(asked(&mut client));
+    served.until("asked_calls", 2).await;
+    served.engine.renew_permits();
+    drop(busy);
+    assert_eq!(old.await.expect("ends"), "0");
+    assert_eq!(asked(&mut client).await, "0");
+    assert_eq!((served.hits(), served.stat("asked_calls")), (1, 3), "what it taught is not used");
+    assert_eq!(asked(&mut client).await, "0");
+    assert_eq!(served.hits(), 2);
+}
+
+#[tokio::test]
+async fn new_connections_are_accepted_at_the_same_rate_after_thirty_days() {
+    let served = Served::with(Limits { max_connection_rate: 2, ..Limits::default() });
+    for _ in 0..2 {
+        served.clock.advance(THIRTY_DAYS);
+        let (accepted, refused) = (served.stat("accepted_connections"), served.stat("refused_connections"));
+        let mut open = Vec::new();
+        for _ in 0..25 {
+            open.push(tokio::net::TcpStream::connect(served.address).await.expect("connects"));
+        }
+        served.until("refused_connections", refused + 5).await;
+        assert_eq!(served.stat("accepted_connections"), accepted + 20);
+    }
+}
+
+#[tokio::test]
+async fn a_call_over_tls_is_answered_and_one_without_it_is_not() {
+    let certificate = Certificate::new();
+    let served = Served::with_tls(Limits::default(), &certificate);
+    let mut client = served.connect_with_tls(&certificate).await;
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
+    let mut plain = Raw::connect(served.address).await;
+    while plain.next().await.is_some() {}
+    assert_eq!(served.stat("refused_connections"), 1);
+}
+
+#[tokio::test]
+async fn silent_handshakes_leave_room_for_a_client_once_they_have_timed_out() {
+    let certificate = Certificate::new();
+    let limits = Limits { handshake_timeout: Duration::from_millis(50), ..Limits::default() };
+    let served = Served::with_tls(limits, &certificate);
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(tokio::net::TcpStream::connect(served.address).await.expect("connects"));
+    }
+    served.until("refused_connections", 20).await;
+    let mut client = served.connect_with_tls(&certificate).await;
+    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
+    served.until("connections", 1).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_is_cut_within_a_message_gets_the_status() {
+    let served = Served::with(Limits::default());
+    let initial_window_of_eight = [0, 4, 0, 0, 0, 8];
+    let mut raw = Raw::with(served.address, &initial_window_of_eight).await;
+    raw.call(1, STREAM, b"\0\0\0\0\0", "100m").await;
+    let part = raw.until(|frame| frame.kind == 0 && frame.stream == 1).await;
+    assert_eq!(part.payload, b"\0\0\0\0\x05fir");
+    let ended = raw.until(|frame| frame.stream == 1).await;
+    assert_eq!((ended.kind, ended.flags & 1), (HEADERS, 1), "trailers, and no reset: {ended:?}");
+}
+
+#[tokio::test]
+async fn http_2_errors_are_counted_by_their_reason() {
+    let served = Served::with(Limits::default());
+    let mut raw = Raw::connect(served.address).await;
+    let without_path = block("", "5S");
+    raw.send(HEADERS, END_HEADERS | 1, 1, &without_path).await;
+    let reset = raw.until(|frame| frame.kind == RST_STREAM).await;
+    assert_eq!(reset.code(), 1);
+    assert_eq!(served.engine.http2_errors(), [("PROTOCOL_ERROR", 1)]);
+    raw.call(3, SLOW, &framed(0, NEVER), "20m").await;
+    raw.until(|frame| frame.kind == HEADERS && frame.stream == 3).await;
+    raw.send(SETTINGS, 0, 7, &[]).await;
+    while raw.next().await.is_some() {}
+    assert_eq!(served.engine.http2_errors(), [("PROTOCOL_ERROR", 2)]);
+}
