@@ -201,7 +201,7 @@ _GAUGES = {
     "connections": "Open connections.",
     "calls_under_way": "Calls that the event loop has, or that wait for it.",
     "assembling_bytes": "Bytes of requests that are still coming in.",
-    "waiting_bytes": "Bytes of answers that wait for their readers, about.",
+    "waiting_bytes": "Bytes of answers that wait for their readers.",
     "cache_bytes": "Bytes of answers that are kept.",
     "cache_answers": "Answers that are kept, stale ones included.",
 }
@@ -222,11 +222,10 @@ _COUNTERS = {
 class EngineMetrics(Collector):
     """The engine's gauges and counters."""
 
-    def __init__(
-        self, registry: CollectorRegistry, engine: ChosenEngine, stats: Callable[[], Mapping[str, int]]
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, engine: ChosenEngine, server: object) -> None:
         self._engine = engine
-        self._stats = stats
+        self._stats: Callable[[], Mapping[str, int]] = getattr(server, "stats", dict)
+        self._http2_errors: Callable[[], Mapping[str, int]] = getattr(server, "http2_errors", dict)
         registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -239,6 +238,14 @@ class EngineMetrics(Collector):
             yield GaugeMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
         for name, text in _COUNTERS.items() if stats else ():
             yield CounterMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
+        errors = CounterMetricFamily(
+            "namesrv_engine_http2_errors",
+            "HTTP/2 errors reported to clients, by their RFC 9113 names.",
+            labels=["reason"],
+        )
+        for reason, count in self._http2_errors().items():
+            errors.add_metric([reason], float(count))
+        yield from (errors,) if stats else ()
 
 
 # Exports of metrics and traces: over HTTP, and to a collector.
@@ -281,7 +288,7 @@ class Observability(Exports):
         if settings.metrics_listen or self.telemetry:
             calls = CallMetrics(registry, getattr(server, "hits", dict))
             self.observers = (calls,) if traces is None else (calls, traces)
-            EngineMetrics(registry, engine, getattr(server, "stats", dict))
+            EngineMetrics(registry, engine, server)
             metrics = metrics_of(registry)
             if settings.metrics_listen:
                 listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)

@@ -117,6 +117,9 @@ const REASONS: [&str; 14] = [
     "HTTP_1_1_REQUIRED",
 ];
 
+/// Reasons for which a stream or a connection ends without an error.
+const NO_ERRORS: [&str; 2] = ["NO_ERROR", "CANCEL"];
+
 /// HTTP/2 errors that were reported to clients, by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Http2Errors([AtomicU64; REASONS.len()]);
@@ -129,10 +132,10 @@ impl Http2Errors {
         REASONS[code]
     }
 
-    /// How many there were of each reason of which there were any.
+    /// How many there were of each reason.
     pub(crate) fn by_reason(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        REASONS.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+        let counts = REASONS.into_iter().zip(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
+        counts.filter(|(reason, _)| !NO_ERRORS.contains(reason)).collect()
     }
 }
 

@@ -133,6 +133,11 @@ async fn a_reader_that_is_cut_within_a_message_gets_the_status() {
     assert_eq!((ended.kind, ended.flags & 1), (HEADERS, 1), "trailers, and no reset: {ended:?}");
 }
 
+/// The HTTP/2 errors of which there were any.
+fn errors(served: &Served) -> Vec<(&'static str, u64)> {
+    served.engine.http2_errors().into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
 #[tokio::test]
 async fn http_2_errors_are_counted_by_their_reason() {
     let served = Served::with(Limits::default());
@@ -141,10 +146,10 @@ async fn http_2_errors_are_counted_by_their_reason() {
     raw.send(HEADERS, END_HEADERS | 1, 1, &without_path).await;
     let reset = raw.until(|frame| frame.kind == RST_STREAM).await;
     assert_eq!(reset.code(), 1);
-    assert_eq!(served.engine.http2_errors(), [("PROTOCOL_ERROR", 1)]);
+    assert_eq!(errors(&served), [("PROTOCOL_ERROR", 1)]);
     raw.call(3, SLOW, &framed(0, NEVER), "20m").await;
     raw.until(|frame| frame.kind == HEADERS && frame.stream == 3).await;
     raw.send(SETTINGS, 0, 7, &[]).await;
     while raw.next().await.is_some() {}
-    assert_eq!(served.engine.http2_errors(), [("PROTOCOL_ERROR", 2)]);
+    assert_eq!(errors(&served), [("PROTOCOL_ERROR", 2)]);
 }

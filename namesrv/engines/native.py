@@ -680,6 +680,10 @@ class NativeServer(grpc.aio.Server):
         """Counters and gauges of the engine."""
         return {} if self._answers is None else self.engine.stats()
 
+    def http2_errors(self) -> Mapping[str, int]:
+        """HTTP/2 errors that were reported to clients, by reason."""
+        return {} if self._answers is None else self.engine.http2_errors()
+
     # What calls need.
 
     def flush_soon(self) -> None:
