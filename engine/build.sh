@@ -12,7 +12,7 @@ if [ -n "${ENGINE_WHEEL:-}" ]; then
 fi
 for wheel in target/wheels/namesrv_engine-*.whl; do
     if [ "${ENGINE_BUILD:-}" != released ] && [ -e "$wheel" ] &&
-        [ -z "$(find src Cargo.toml Cargo.lock pyproject.toml -newer "$wheel" | head -n 1)" ]; then
+        [ -z "$(find src vendor Cargo.toml Cargo.lock pyproject.toml -newer "$wheel" | head -n 1)" ]; then
         exit 0
     fi
 done

@@ -38,6 +38,7 @@ SCRIPTS = {"namesrv": "namesrv", "broker-agent": "broker-agent", "nsctl": "nsctl
 NEEDED_IN_SDIST = (
     "CHANGELOG.md",
     "LICENSE",
+    "engine/vendor/h2/src/lib.rs",
     "README.md",
     "protos/generate.py",
     "protos/namesrv_api/v1/route_service.proto",

@@ -48,6 +48,8 @@ UNSPELLED = re.compile(
     r"|\.(?:bin|png|svg|parquet|snappy|gz|jar)$"
 )
 """Lock files, inputs of tests and binary files."""
+VENDORED = "engine/vendor/h2/"
+"""Sources of others."""
 PRODUCT = (
     "broker_agent",
     "groundwork",
@@ -112,9 +114,9 @@ def main() -> None:
 
 
 def listed_files() -> list[str]:
-    """The files that git tracks, and the new ones that it does not ignore."""
+    """The files that git tracks, and the new ones that it does not ignore; without vendored sources."""
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-    return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())
+    return sorted(path for path in listed.split("\0") if (ROOT / path).is_file() and not path.startswith(VENDORED))
 
 
 def find_vale(*options: str) -> str | None:

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Codes of errors (RFC 9113, 7).
+pub const PROTOCOL_ERROR: u32 = 1;
 pub const REFUSED_STREAM: u32 = 7;
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -68,16 +69,16 @@ pub fn field(name: &str, value: &str) -> Vec<u8> {
 
 /// A block of fields, none of which is indexed.
 pub fn block(path: &str, timeout: &str) -> Vec<u8> {
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "here"),
-        ("te", "trailers"),
-        ("content-type", "application/grpc"),
-        ("grpc-timeout", timeout),
-    ];
-    fields.iter().flat_map(|(name, value)| field(name, value)).collect()
+    block_for(&field(":authority", "here"), path, timeout)
+}
+
+/// The same, with this field instead of the authority's.
+pub fn block_for(target: &[u8], path: &str, timeout: &str) -> Vec<u8> {
+    let fields =
+        |fields: &[(&str, &str)]| fields.iter().flat_map(|(name, value)| field(name, value)).collect::<Vec<u8>>();
+    let pseudo = fields(&[(":method", "POST"), (":scheme", "http"), (":path", path)]);
+    let rest = fields(&[("te", "trailers"), ("content-type", "application/grpc"), ("grpc-timeout", timeout)]);
+    [&pseudo, target, &rest].concat()
 }
 
 /// A connection.

@@ -32,8 +32,10 @@ class Machine:
         self.wheels.mkdir(parents=True)
         for script in (ROOT / "engine").glob("*.sh"):
             shutil.copy(script, self.engine)
-        (self.engine / "src").mkdir()
-        for source in ("src/lib.rs", "Cargo.toml", "Cargo.lock", "pyproject.toml"):
+        for source in ("src/lib.rs", "vendor/h2/src/lib.rs"):
+            (self.engine / source).parent.mkdir(parents=True)
+            (self.engine / source).touch()
+        for source in ("Cargo.toml", "Cargo.lock", "pyproject.toml"):
             (self.engine / source).touch()
         self.program("pip", 'echo "pip $*" >>"$(dirname "$0")/asked"; echo "$PWD" >>"$(dirname "$0")/asked"')
 
