@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Callable
 
+from groundwork.version import __version__
+
 # Text from outside as a terminal or a log may have it: nothing in it moves the cursor or ends a line.
 
 UNPRINTABLE = re.compile(
@@ -82,9 +84,10 @@ def counted(number: int, noun: str) -> str:
 def how_to_install(extra: str) -> str:
     """Returns the remedy for a missing library, for an error of one line.
 
-    It names a path and not only the package's name: no registry has the package, and anybody could register the name.
+    It names paths instead of the package: no registry has the package, and anybody could register its name.
 
     Args:
         extra: The extra of this project that brings the library.
     """
-    return f"install the extra {extra} (in a clone: pip install -e '.[{extra}]')"
+    wheel = f"./namesrv-{__version__}-py3-none-any.whl"
+    return f"install the extra {extra}: pip install -e '.[{extra}]' in a clone, or pip install '{wheel}[{extra}]'"

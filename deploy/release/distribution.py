@@ -18,6 +18,7 @@ import zipfile
 from pathlib import Path
 
 from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheel
+from groundwork.printable import how_to_install
 from groundwork.version import __version__
 from tests.support.programs.processes import Process
 
@@ -123,9 +124,7 @@ def check_library(scratch: Path, what: Path) -> None:
         done = subprocess.run(
             [programs / script, "--version"], capture_output=True, text=True, timeout=STEP_SECONDS, check=False
         )
-        wanted = (
-            rf"{script}: \w+ is missing; install the extra {extra} \(in a clone: pip install -e '\.\[{extra}\]'\)\n"
-        )
+        wanted = rf"{script}: \w+ is missing; {re.escape(how_to_install(extra))}\n"
         if (done.returncode, done.stdout) != (2, "") or not re.fullmatch(wanted, done.stderr):
             raise DistributionError(f"{script} without its extra ended with {done.returncode}: {done.stderr}")
 

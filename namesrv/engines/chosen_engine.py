@@ -45,8 +45,8 @@ def choose_engine(wanted: str) -> ChosenEngine:
     if wanted == "auto":
         return ChosenEngine("grpcio", problem)
     raise EngineMissing(
-        f"setting engine: native cannot be used: {problem}; install the wheel of {NATIVE_PACKAGE} {__version__} "
-        "(in a clone: make engine), or use --engine grpcio"
+        f"setting engine: native cannot be used: {problem}; pip install "
+        f"./namesrv_engine-{__version__}-*.whl (in a clone: make engine), or use --engine grpcio"
     )
 
 

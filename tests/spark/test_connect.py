@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from groundwork.printable import how_to_install
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from route_pipeline.log.ingest import IngestError, ingest
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session at a server of its own."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        pytest.skip(f"Spark Connect needs {', '.join(missing)}: install namesrv[spark-connect]; or make test-spark")
+        pytest.skip(f"Spark Connect needs {', '.join(missing)}: {how_to_install('spark-connect')}; or make test-spark")
     ensure_java_home()
     folder = tmp_path_factory.mktemp("connect")
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -47,7 +47,7 @@ def test_a_wheel_that_cannot_be_used_is_one_line_that_says_what_to_install(wheel
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("namesrv: setting engine: native cannot be used: namesrv-engine ")
     assert problem in done.stderr
-    assert f"install the wheel of namesrv-engine {__version__} (in a clone: make engine)" in done.stderr
+    assert f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)" in done.stderr
     assert "or use --engine grpcio" in done.stderr
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from groundwork.printable import how_to_install
 from groundwork.version import __version__
 from route_pipeline import java
 from route_pipeline.commands import app
@@ -110,8 +111,7 @@ def test_without_spark_or_a_library_one_line_says_what_to_install(library: str) 
     without = f"import sys; sys.modules[{library!r}] = None; from route_pipeline.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    remedy = "install the extra route-pipeline (in a clone: pip install -e '.[route-pipeline]')"
-    assert done.stderr == f"route-pipeline: {library} is missing; {remedy}\n"
+    assert done.stderr == f"route-pipeline: {library} is missing; {how_to_install('route-pipeline')}\n"
 
 
 def test_a_master_that_spark_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.program import run_program
+from groundwork.version import __version__
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
         run_program("program", "program_without_library", "extra")
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "program: not_installed_here is missing; install the extra extra (in a clone: pip install -e '.[extra]')\n"
+        "program: not_installed_here is missing; install the extra extra: pip install -e '.[extra]' in a clone, "
+        f"or pip install './namesrv-{__version__}-py3-none-any.whl[extra]'\n"
     )
 
 

@@ -48,7 +48,7 @@ def test_a_signal_is_sent_where_its_exporter_or_an_endpoint_asks_for_it(
 def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "groundwork.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel \("):
+    with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel: pip "):
         open_telemetry("namesrv", ENDPOINT, CollectorRegistry(), traces_follow_callers=True)
 
 
