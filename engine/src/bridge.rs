@@ -61,7 +61,7 @@ pub struct CallInfo {
 
 #[cfg(test)]
 impl CallInfo {
-    /// A call of which nothing is known.
+    /// A call without any content.
     pub(crate) fn unknown() -> Self {
         Self {
             id: 0,
@@ -120,13 +120,8 @@ pub enum Command {
     Write(Bytes),
     /// Send metadata before any message.
     Begin(HeaderMap),
-    /// End it; `cut` does not wait for a reader who has not taken the last message.
-    Finish {
-        /// With these trailers, the status among them.
-        trailers: HeaderMap,
-        /// Whether the reader is given no more time.
-        cut: bool,
-    },
+    /// End it with these trailers, the status among them. The last message has some time to leave before them.
+    Finish(HeaderMap),
     /// Bring the next message of the request.
     Read,
 }

@@ -98,7 +98,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has connections over TCP talk TLS from now on. Those that are open go on as they are.
+    /// Has connections over TCP talk TLS from now on. Open connections go on as they are.
     ///
     /// # Errors
     ///

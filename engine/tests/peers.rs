@@ -133,7 +133,7 @@ async fn a_reader_that_is_cut_within_a_message_gets_the_status() {
     assert_eq!((ended.kind, ended.flags & 1), (HEADERS, 1), "trailers, and no reset: {ended:?}");
 }
 
-/// The HTTP/2 errors of which there were any.
+/// The HTTP/2 errors with a count above zero.
 fn errors(served: &Served) -> Vec<(&'static str, u64)> {
     served.engine.http2_errors().into_iter().filter(|(_, count)| *count > 0).collect()
 }

@@ -147,7 +147,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
     again: Again | None = None
     """Answers the same call when it comes again. None: it is looked at as a whole each time."""
-    _begun = _done = _gone = _stuck = _writing = False
+    _begun = _done = _gone = _writing = False
     _code, _details = _OK, ""
     _initial: tuple[tuple[str, str | bytes], ...] = ()
     _trailing: tuple[tuple[str, str | bytes], ...] = ()
@@ -221,7 +221,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
                         self._wire.learned(self, self.again)
             else:
                 code: int = self._code.value[0]
-                engine.finish(number, code, self._details, fields_of(self._trailing), cut=self._stuck)
+                engine.finish(number, code, self._details, fields_of(self._trailing))
                 if self.rests_on is not None:
                     self._wire.refused(self)
             self._wire.flush_soon()
@@ -265,9 +265,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         """Sends one message of a stream. Waits while the client has not taken the one before."""
         if self._writing:
             self._taken = asyncio.get_running_loop().create_future()
-            self._stuck = True
             await self._taken
-            self._stuck = False
         self._begin()
         self._writing = True
         self._wire.engine.write(self.call.id, self._encoded(message))

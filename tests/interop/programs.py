@@ -74,7 +74,13 @@ class RunningProgram:
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the context)
         self._popen = subprocess.Popen(
-            command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=self._errors, encoding="utf-8"
+            command,
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            encoding="utf-8",
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -92,7 +98,9 @@ class RunningProgram:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self._reader.join(RUN_SECONDS)
+        assert self._popen.stdin is not None
         assert self._popen.stdout is not None
+        self._popen.stdin.close()
         self._popen.stdout.close()
         self._errors.close()
 
@@ -106,6 +114,12 @@ class RunningProgram:
         line = self._lines.get(timeout=RUN_SECONDS)
         assert line, self.end()
         return line.removesuffix("\n")
+
+    def go_on(self) -> None:
+        """Gives the program an empty line."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write("\n")
+        self._popen.stdin.flush()
 
     def terminate(self) -> None:
         """Asks the program to end."""
@@ -139,7 +153,7 @@ def build_node(folder: Path) -> Programs:
     # The page's program stands beside its packages and protos/.
     shutil.copy(WATCHING / "watch.mjs", client / "watching.mjs")
     shutil.copytree(folder / "protos", client / "protos")
-    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "watch", "watching")})
+    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "stalled", "watch", "watching")})
 
 
 def build_axe(folder: Path) -> str:
@@ -161,7 +175,9 @@ def build_go(folder: Path) -> Programs:
     run([go, "install", "tool"], client, environment)
     run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
     run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
-    return Programs(client, {name: [str(tools / name)] for name in ("lookup", "watch", "broker", "watching")})
+    return Programs(
+        client, {name: [str(tools / name)] for name in ("lookup", "stalled", "watch", "broker", "watching")}
+    )
 
 
 def build_grpcurl(folder: Path) -> Programs:

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Addresses that are counted separately. Those that share a place share its rate.
+/// Addresses that are counted separately. Addresses with the same place share its rate.
 const PLACES: usize = 1 << 14;
 
 /// A burst is as many connections as this time allows: a fleet behind one address may return at once.

@@ -193,7 +193,7 @@ impl OpenCall {
         Assembler::new(self.shared().limits.max_message, &self.shared().assembling)
     }
 
-    /// Waits for the rest of a request that is one message, then answers.
+    /// Waits for the rest of a request of one message, then answers.
     async fn receive(mut self, first: Bytes, mut body: RecvStream) {
         let assembler = self.assembler();
         let patience = Instant::now() + self.shared().limits.body_timeout;
@@ -240,7 +240,7 @@ async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvS
     }
 }
 
-/// Reads a body that is one message, and decompresses it.
+/// Reads a body of one message, and decompresses it.
 async fn only_message(
     worker: &Worker,
     headers: &HeaderMap,

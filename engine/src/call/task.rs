@@ -41,7 +41,7 @@ impl Recipient for Mailbox {
 }
 
 impl Mailbox {
-    /// The next command that is wanted now. Others wait.
+    /// The next command that is wanted now. The other commands wait.
     fn poll_next(&self, cx: &mut Context<'_>, wanted: impl Fn(&Command) -> bool) -> Poll<Command> {
         let mut commands = self.commands.borrow_mut();
         if let Some(at) = commands.iter().position(wanted) {
@@ -179,10 +179,10 @@ impl CallTask {
 
     fn poll_command(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let sending = self.call.responder.is_sending();
-        // One message waits at a time, and what follows it waits for it; only a reader that is cut is not waited for.
+        // One message waits at a time. Further ones wait for it; the end of the call waits in `ending`.
         let next = self.mailbox.poll_next(cx, |command| match command {
             Command::Write(_) | Command::Answer(_) | Command::Begin(_) => !sending,
-            Command::Finish { .. } | Command::Read => true,
+            Command::Finish(_) | Command::Read => true,
         });
         next.map(|command| self.obey(command).unwrap_or(Step::Lost))
     }
@@ -199,8 +199,8 @@ impl CallTask {
                 self.call.worker.connections.check_waiting();
             }
             Command::Begin(metadata) => responder.begin_with(metadata)?,
-            Command::Finish { trailers, cut } => {
-                if cut || !responder.is_sending() {
+            Command::Finish(trailers) => {
+                if !responder.is_sending() {
                     let _ = responder.end(trailers); // fails only if the client is gone
                     return Ok(Step::Ended);
                 }

@@ -195,18 +195,10 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Ends a call; `cut` gives a reader who has not taken the last message no more time.
-    #[pyo3(signature = (number, code, details, metadata, *, cut=false))]
-    fn finish(
-        &self,
-        number: CallId,
-        code: u8,
-        details: &str,
-        metadata: Vec<(String, Vec<u8>)>,
-        cut: bool,
-    ) -> PyResult<()> {
+    /// Ends a call. A reader who has not taken the last message has the linger time for it.
+    fn finish(&self, number: CallId, code: u8, details: &str, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         let trailers = fields(status_trailers(code, details), metadata)?;
-        self.engine.command(number, Command::Finish { trailers, cut });
+        self.engine.command(number, Command::Finish(trailers));
         Ok(())
     }
 

@@ -71,7 +71,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
                     engine.know(&call, NUMBER);
                 }
                 Some(_) if call.request.as_deref() == Some(b"refuse") => {
-                    engine.command(call.id, Command::Finish { trailers: status_trailers(5, "gone"), cut: false });
+                    engine.command(call.id, Command::Finish(status_trailers(5, "gone")));
                 }
                 Some(number) => {
                     let answer = format!("again {number}").into();
@@ -93,7 +93,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
                 if sent.insert(id, 2) == Some(1) {
                     engine.command(id, Command::Write(Bytes::from_static(b"second")));
                 } else {
-                    engine.command(id, Command::Finish { trailers: status_trailers(0, ""), cut: false });
+                    engine.command(id, Command::Finish(status_trailers(0, "")));
                 }
             }
             Event::Stopped => return false,
