@@ -18,6 +18,8 @@ pub(crate) struct ConnectionHandle {
     pub(crate) waiting: Rc<Waiting>,
     /// Whether it must close because it holds most of what waits for readers.
     pub(crate) must_close: Cell<bool>,
+    /// Whether its client's certificate is no longer accepted, so that it has no calls any more.
+    pub(crate) is_refused: Cell<bool>,
     /// Calls that Python had and the client cancelled, since the last keepalive.
     pub(crate) cancels: Cell<u32>,
     /// Open calls that exempt the connection from its maximum age.
@@ -85,6 +87,7 @@ impl Connections {
             number,
             waiting: Waiting::of(&self.waiting),
             must_close: Cell::new(false),
+            is_refused: Cell::new(false),
             cancels: Cell::new(0),
             holding: Cell::new(0),
             pending_known: Cell::new(0),

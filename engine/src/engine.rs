@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::accept::tls::server_config;
+use crate::accept::tls::listener_tls;
 use crate::accept::{self, Listener, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::grpc::status::{Code, Status};
 use crate::limits::Limits;
 use crate::panics::text_of;
-use crate::shared::{Method, Shared, Stage};
+use crate::shared::{Method, Shared, Stage, Statuses};
 use crate::worker_thread;
 
 /// Most events that are handed over in one turn of the event loop.
@@ -37,25 +37,27 @@ pub struct Setup {
     /// Whether callers need permits; without, all are of one class.
     pub permits: bool,
     /// What a call is told for which there is no room now.
-    pub overloaded: Overloaded,
+    pub overloaded: Explanation,
+    /// What a call is told whose connection shows a certificate that is no longer accepted.
+    pub refused_certificate: Explanation,
     /// The clock of everything that is counted per time.
     pub clock: Clock,
 }
 
-/// `RESOURCE_EXHAUSTED` in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
+/// A status in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
 #[derive(Debug)]
-pub struct Overloaded {
+pub struct Explanation {
     /// For people.
     pub text: String,
     /// For programs; empty: nothing.
     pub details: Bytes,
 }
 
-impl From<Overloaded> for Status {
-    fn from(told: Overloaded) -> Self {
-        let details = Some(told.details).filter(|details| !details.is_empty());
+impl Explanation {
+    fn of(self, code: Code) -> Status {
+        let details = Some(self.details).filter(|details| !details.is_empty());
         let details = details.and_then(|details| HeaderValue::from_maybe_shared(details).ok());
-        Self { details, ..Self::new(Code::ResourceExhausted, told.text) }
+        Status { details, ..Status::new(code, self.text) }
     }
 }
 
@@ -78,8 +80,12 @@ impl Engine {
         let threads = setup.threads.clamp(1, 64);
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
-        let (overloaded, permits) = (setup.overloaded.into(), setup.permits);
-        let shared = Shared::new(setup.limits, setup.methods, cache, permits, bridge, overloaded, threads, setup.clock);
+        let statuses = Statuses {
+            overloaded: setup.overloaded.of(Code::ResourceExhausted),
+            refused_certificate: setup.refused_certificate.of(Code::Unauthenticated),
+        };
+        let shared =
+            Shared::new(setup.limits, setup.methods, cache, setup.permits, bridge, statuses, threads, setup.clock);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),
@@ -98,14 +104,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Has connections over TCP talk TLS from now on. Open connections go on as they are.
+    /// Has connections over TCP talk TLS from now on. Open connections go on, unless `client_ca` no longer accepts the
+    /// certificate that their client showed.
     ///
     /// # Errors
     ///
     /// What is wrong with which of the three, in words.
     pub fn set_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<(), String> {
-        let config = server_config(certificate, key, client_ca)?;
-        *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+        self.shared.set_tls(listener_tls(certificate, key, client_ca)?);
         Ok(())
     }
 
@@ -331,7 +337,8 @@ mod tests {
             methods: Vec::new(),
             threads: 1,
             permits: false,
-            overloaded: Overloaded { text: String::new(), details: Bytes::new() },
+            overloaded: Explanation { text: String::new(), details: Bytes::new() },
+            refused_certificate: Explanation { text: String::new(), details: Bytes::new() },
             clock: Clock::default(),
         };
         let engine = Engine::new(setup).expect("descriptors");

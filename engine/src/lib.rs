@@ -29,7 +29,7 @@ mod worker_thread;
 
 pub use bridge::{CallId, CallInfo, Command, Event, Notice};
 pub use clock::Clock;
-pub use engine::{EVENTS_PER_TURN, Engine, Overloaded, Setup, status_trailers};
+pub use engine::{EVENTS_PER_TURN, Engine, Explanation, Setup, status_trailers};
 pub use limits::Limits;
 pub use panics::tell_panics_in_lines;
 pub use peer::Peer;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The other end of a connection, as long as it lasts.
 #[derive(Debug)]
@@ -11,12 +12,16 @@ pub struct Peer {
     pub address: String,
     /// The certificate that it showed and we checked, DER.
     pub certificate: Option<Bytes>,
+    /// That certificate and those that its client showed with it.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    /// The generation of authorities under which it was checked.
+    pub(crate) authorities_generation: u64,
 }
 
 impl Peer {
     #[cfg(test)]
     pub(crate) fn unknown() -> Self {
-        Self { address: "unknown:".into(), certificate: None }
+        Self { address: "unknown:".into(), certificate: None, chain: Vec::new(), authorities_generation: 0 }
     }
 
     pub(crate) fn of(address: Option<SocketAddr>) -> Self {
@@ -28,7 +33,7 @@ impl Peer {
                 None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
             },
         };
-        Self { address, certificate: None }
+        Self { address, certificate: None, chain: Vec::new(), authorities_generation: 0 }
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_rustls::rustls::ServerConfig;
 
 use crate::accept::places::Places;
+use crate::accept::tls::ListenerTls;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
@@ -139,6 +139,15 @@ impl Http2Errors {
     }
 }
 
+/// What calls are told that the engine itself ends, in the words of the name server.
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    /// There is no room for the call now.
+    pub(crate) overloaded: Status,
+    /// The certificate of its connection is no longer accepted.
+    pub(crate) refused_certificate: Status,
+}
+
 /// What all threads of the engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -151,8 +160,8 @@ pub(crate) struct Shared {
     pub(crate) known: Known,
     pub(crate) bridge: Arc<Bridge>,
     pub(crate) assembling: Arc<Assembling>,
-    /// What a call is told that finds no room, and may find it later.
-    pub(crate) overloaded: Status,
+    /// What calls are told that the engine itself ends.
+    pub(crate) statuses: Statuses,
     pub(crate) counts: Counts,
     pub(crate) http2_errors: Http2Errors,
     pub(crate) places: Arc<Places>,
@@ -162,7 +171,9 @@ pub(crate) struct Shared {
     pub(crate) threads: usize,
     /// How often permits were read anew.
     permits_generation: AtomicU64,
-    pub(crate) tls: RwLock<Option<Arc<ServerConfig>>>,
+    tls: RwLock<Option<ListenerTls>>,
+    /// How often the authorities of clients' certificates changed.
+    authorities_generation: AtomicU64,
     stage: AtomicU8,
     /// Wakes the accepting thread; workers have inboxes.
     pub(crate) next_stage: Notify,
@@ -186,7 +197,7 @@ impl Shared {
         cache: Arc<Cache>,
         permits: bool,
         bridge: Arc<Bridge>,
-        overloaded: Status,
+        statuses: Statuses,
         threads: usize,
         clock: Clock,
     ) -> Self {
@@ -201,8 +212,8 @@ impl Shared {
             notices: Notices::new(Arc::clone(&bridge), clock.clone()),
             clock,
             bridge,
-            assembling: Arc::new(Assembling::new(limits.max_assembling, overloaded.clone())),
-            overloaded,
+            assembling: Arc::new(Assembling::new(limits.max_assembling, statuses.overloaded.clone())),
+            statuses,
             counts: Counts::default(),
             http2_errors: Http2Errors::default(),
             places: Places::new(&limits),
@@ -210,6 +221,7 @@ impl Shared {
             threads,
             permits_generation: AtomicU64::new(0),
             tls: RwLock::new(None),
+            authorities_generation: AtomicU64::new(0),
             stage: AtomicU8::new(Stage::Serving as u8),
             next_stage: Notify::new(),
             limits,
@@ -247,8 +259,24 @@ impl Shared {
     }
 
     /// The certificates in force; None: no TLS.
-    pub(crate) fn tls_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn tls(&self) -> Option<ListenerTls> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The generation of the authorities of clients' certificates: how often they changed.
+    pub(crate) fn authorities_generation(&self) -> u64 {
+        self.authorities_generation.load(Ordering::Acquire)
+    }
+
+    /// Puts certificates in force. If they have other authorities of clients, open connections look whether those accept them.
+    pub(crate) fn set_tls(&self, tls: ListenerTls) {
+        let mut in_force = self.tls.write().unwrap_or_else(PoisonError::into_inner);
+        let same = in_force.as_ref().is_some_and(|before| before.has_authorities_of(&tls));
+        *in_force = Some(tls);
+        if !same {
+            self.authorities_generation.fetch_add(1, Ordering::AcqRel);
+            self.bridge.wake_threads();
+        }
     }
 
     /// A copy of the counters of hits: method, code, how many; and the nanoseconds that all of a method took.

@@ -24,6 +24,9 @@ const LEAVERS: usize = 4;
 pub(crate) trait Recipient {
     /// Takes a command.
     fn receive(self: Rc<Self>, command: Command);
+
+    /// Has the call look at its connection again.
+    fn wake(&self) {}
 }
 
 /// The state of one engine thread.
@@ -92,6 +95,14 @@ impl Worker {
     pub(crate) fn remove_all_calls(&self) {
         let removed = self.recipients.take();
         drop(removed);
+    }
+
+    /// Has every connection and every call look again whether it may go on.
+    pub(crate) fn wake_all(&self) {
+        self.connections.wake_all();
+        for recipient in self.recipients.borrow().values() {
+            recipient.wake();
+        }
     }
 
     /// Gives each call its commands. Drops those of calls that have ended.

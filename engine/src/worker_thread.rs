@@ -25,6 +25,7 @@ pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceive
 
 async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
     let mut stage = Stage::Serving;
+    let mut authorities_generation = worker.shared.authorities_generation();
     let mut accepting = true;
     loop {
         tokio::select! {
@@ -34,10 +35,10 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
                 None => accepting = false,
             },
         }
-        let now = worker.shared.stage();
-        if now != stage {
-            stage = now;
-            worker.connections.wake_all();
+        let (now, authorities) = (worker.shared.stage(), worker.shared.authorities_generation());
+        if (now, authorities) != (stage, authorities_generation) {
+            (stage, authorities_generation) = (now, authorities);
+            worker.wake_all();
         }
         if stage == Stage::Leaving || (stage > Stage::Serving && !accepting && worker.connections.is_empty()) {
             worker.remove_all_calls();

@@ -107,6 +107,27 @@ async fn a_call_over_tls_is_answered_and_one_without_it_is_not() {
 }
 
 #[tokio::test]
+async fn calls_end_when_the_certificate_of_their_connection_is_no_longer_accepted() {
+    let [shown, leaving, staying] = [Certificate::new(), Certificate::new(), Certificate::new()];
+    let served = Served::with_client_certificates(&shown, &[&leaving, &staying]);
+    let mut refused = served.connect_as(&shown, Some(&leaving)).await;
+    let mut accepted = served.connect_as(&shown, Some(&staying)).await;
+    let slow = |client: &h2::client::SendRequest<Bytes>, timeout: &'static str| {
+        let mut client = client.clone();
+        tokio::spawn(async move { call(&mut client, SLOW, NEVER, timeout).await.1 })
+    };
+    let (ends, goes_on) = (slow(&refused, "20S"), slow(&accepted, "2S"));
+    served.until("calls_under_way", 2).await;
+    served.accept_clients(&shown, &[&leaving, &staying]);
+    assert_eq!(call(&mut refused, KEPT, b"topic", "5S").await.1, "0", "nothing changed");
+    served.accept_clients(&shown, &[&staying]);
+    assert_eq!(ends.await.expect("ends"), "16");
+    served.until("connections", 1).await;
+    assert_eq!(call(&mut accepted, KEPT, b"topic", "5S").await.1, "0");
+    assert_eq!(goes_on.await.expect("ends"), "4", "at its own deadline");
+}
+
+#[tokio::test]
 async fn silent_handshakes_leave_room_for_a_client_once_they_have_timed_out() {
     let certificate = Certificate::new();
     let limits = Limits { handshake_timeout: Duration::from_millis(50), ..Limits::default() };

@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork import rpc_handlers
+from groundwork.errors import NotAuthenticated
 from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
@@ -791,7 +792,8 @@ class NativeServer(grpc.aio.Server):
             body_timeout=options.body_timeout,
             linger=options.linger,
             max_connection_age=options.max_connection_age,
-            overloaded=_overloaded(),
+            overloaded=_told(Overloaded("too much is under way or coming in; try again in a moment")),
+            refused_certificate=_told(NotAuthenticated("the certificate of this connection is no longer accepted")),
         )
 
     async def _until_calls_ended(self, seconds: float) -> None:
@@ -825,9 +827,9 @@ class NativeServer(grpc.aio.Server):
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def _overloaded() -> tuple[str, bytes]:
-    """What the engine tells a call for which there is no room now: the text, and the details as they travel."""
-    rich = FAILURES.table.rich(Overloaded("too much is under way or coming in; try again in a moment"))
+def _told(error: Exception) -> tuple[str, bytes]:
+    """What the engine tells calls that it ends itself: the text, and the details as they travel."""
+    rich = FAILURES.table.rich(error)
     return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
 
 

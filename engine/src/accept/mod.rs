@@ -147,7 +147,7 @@ impl Acceptor {
     }
 
     fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
-        let peer = Peer::of(address);
+        let mut peer = Peer::of(address);
         let place = match self.shared.places.take(Owner::of(address)) {
             Ok(place) => place,
             Err(none) => return self.no_place(&peer, &none),
@@ -166,14 +166,15 @@ impl Acceptor {
         if let Socket::Tcp(stream) = &socket {
             let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
         }
-        match self.shared.tls_config().filter(|_| address.is_some()) {
+        peer.authorities_generation = self.shared.authorities_generation(); // before its certificates are looked at
+        match self.shared.tls().filter(|_| address.is_some()) {
             None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
-            Some(config) => {
+            Some(tls) => {
                 let Ok(turn) = Arc::clone(&self.handshakes).try_acquire_owned() else {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
                     return;
                 };
-                let shaking = Rc::clone(self).shake_hands(config, socket, peer, place);
+                let shaking = Rc::clone(self).shake_hands(tls.config, socket, peer, place);
                 spawn_local(async move {
                     shaking.await;
                     drop(turn);
@@ -196,8 +197,13 @@ impl Acceptor {
                 let session = stream.get_ref().1;
                 let carrier =
                     if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };
-                let certificate = session.peer_certificates().and_then(<[_]>::first);
-                peer.certificate = certificate.map(|der| Bytes::copy_from_slice(der));
+                peer.chain = session
+                    .peer_certificates()
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|der| der.clone().into_owned())
+                    .collect();
+                peer.certificate = peer.chain.first().map(|der| Bytes::copy_from_slice(der));
                 self.hand_on(Wire::Tls(stream), peer, place, carrier);
             }
         }
@@ -261,14 +267,16 @@ mod tests {
     use crate::clock::Clock;
     use crate::grpc::status::{Code, Status};
     use crate::limits::Limits;
+    use crate::shared::Statuses;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
-        let overloaded = Status::new(Code::ResourceExhausted, "");
-        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, overloaded, 1, Clock::default()));
+        let status = Status::new(Code::ResourceExhausted, "");
+        let statuses = Statuses { overloaded: status.clone(), refused_certificate: status };
+        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, statuses, 1, Clock::default()));
         let (sender, accepted) = unbounded_channel();
         (Rc::new(Acceptor::new(shared, vec![sender])), accepted)
     }

@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
@@ -14,35 +15,61 @@ pub(crate) const ALPN: &[u8] = b"h2";
 /// Sessions that clients may take up again; each takes about a kilobyte.
 const SESSIONS: usize = 4_096;
 
-/// The configuration of a listener.
+/// The TLS of a listener: its certificate, and whom it takes clients' certificates from.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Verifies clients' certificates; None: clients need none.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Their authorities, PEM.
+    client_ca: Option<Vec<u8>>,
+}
+
+impl ListenerTls {
+    /// Whether both accept the same certificates of clients.
+    pub(crate) fn has_authorities_of(&self, other: &Self) -> bool {
+        self.client_ca == other.client_ca
+    }
+
+    /// Whether a new connection could show this chain of certificates now.
+    pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some(verifier) = &self.verifier else { return true };
+        let Some((leaf, intermediates)) = chain.split_first() else { return false };
+        verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok()
+    }
+}
+
+/// The TLS of a listener.
 ///
 /// # Errors
 ///
 /// What is wrong with which of the three, in words.
-pub fn server_config(certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<Arc<ServerConfig>, String> {
+pub(crate) fn listener_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ListenerTls, String> {
     let chain = certificates(certificate).map_err(|error| problem("certificate", error))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| problem("key", error))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| problem("protocol versions", error))?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
+    let verifier = match client_ca {
+        None => None,
         Some(pem) => {
             let mut roots = RootCertStore::empty();
             for authority in certificates(pem).map_err(|error| problem("client authorities", error))? {
                 roots.add(authority).map_err(|error| problem("client authorities", error))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| problem("client authorities", error))?;
-            builder.with_client_cert_verifier(verifier)
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            Some(verifier.map_err(|error| problem("client authorities", error))?)
         }
+    };
+    let builder = match &verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| problem("certificate and key", error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
-    Ok(Arc::new(config))
+    Ok(ListenerTls { config: Arc::new(config), verifier, client_ca: client_ca.map(<[u8]>::to_vec) })
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -67,16 +94,16 @@ mod tests {
     #[test]
     fn a_certificate_with_its_key_is_taken_and_one_with_another_key_is_not() {
         let (certificate, key) = pair();
-        let config = server_config(certificate.as_bytes(), key.as_bytes(), Some(certificate.as_bytes()));
-        assert_eq!(config.expect("they fit").alpn_protocols, [ALPN]);
-        let error = server_config(certificate.as_bytes(), pair().1.as_bytes(), None).expect_err("they do not");
+        let tls = listener_tls(certificate.as_bytes(), key.as_bytes(), Some(certificate.as_bytes()));
+        assert_eq!(tls.expect("they fit").config.alpn_protocols, [ALPN]);
+        let error = listener_tls(certificate.as_bytes(), pair().1.as_bytes(), None).expect_err("they do not");
         assert!(error.starts_with("certificate and key: "), "{error}");
     }
 
     #[test]
     fn what_is_no_pem_is_named() {
         let (certificate, key) = pair();
-        assert!(server_config(b"x", key.as_bytes(), None).expect_err("no PEM").starts_with("certificate: "));
-        assert!(server_config(certificate.as_bytes(), b"x", None).expect_err("no PEM").starts_with("key: "));
+        assert!(listener_tls(b"x", key.as_bytes(), None).expect_err("no PEM").starts_with("certificate: "));
+        assert!(listener_tls(certificate.as_bytes(), b"x", None).expect_err("no PEM").starts_with("key: "));
     }
 }

@@ -82,12 +82,15 @@ pub(crate) fn begin(
     let mut responder = Responder::new(respond, &connection.waiting);
     let head = match head_of(&parts, &worker.shared) {
         Ok(head) => head,
-        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client is gone
+        Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client has left
         Err(Refusal::Http(status)) => {
             return drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status)));
         }
     };
     let shared = &worker.shared;
+    if connection.is_refused.get() {
+        return drop(responder.refuse(&shared.statuses.refused_certificate)); // fails only if the client has left
+    }
     let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let credentials = shared.classes.credentials(&parts.headers, peer.certificate.as_ref());
     let mut call = OpenCall {
@@ -154,7 +157,7 @@ impl OpenCall {
         let shared = Arc::clone(self.shared());
         let Some(place) = shared.take_call_place() else {
             shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
-            return drop(self.responder.refuse(&shared.overloaded));
+            return drop(self.responder.refuse(&shared.statuses.overloaded));
         };
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         let known = message.as_ref().and_then(|message| self.known(message));
@@ -216,7 +219,7 @@ impl OpenCall {
                 }
             }
             Some(Err(status)) => {
-                let _ = self.responder.refuse(&status); // fails only if the client is gone
+                let _ = self.responder.refuse(&status); // fails only if the client has left
             }
         }
     }
@@ -236,7 +239,7 @@ async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvS
         poll_fn(|cx| body.poll_trailers(cx)).await.map(drop)
     });
     if let Ok(Ok(())) = ended.await {
-        let _ = responder.refuse_http(status); // fails only if the client is gone
+        let _ = responder.refuse_http(status); // fails only if the client has left
     }
 }
 

@@ -52,14 +52,14 @@ impl Recipient for PendingKnownCall {
     }
 }
 
-/// Answers a call, unless its client is gone or its deadline has passed.
+/// Answers a call, unless its client has left or its deadline has passed.
 fn answer(mut call: OpenCall, message: Bytes) {
     let gone = call.responder.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
     if gone {
         call.connection.count_cancel();
     } else if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
         let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
-        let _ = call.responder.refuse(&status); // fails only if the client is gone
+        let _ = call.responder.refuse(&status); // fails only if the client has left
     } else if call.responder.answer(Bytes::new(), message).is_ok() {
         return;
     }

@@ -41,7 +41,7 @@ impl Responder {
         Self { side: Side::Fresh(respond), waiting: Rc::clone(waiting), unsent: None }
     }
 
-    /// Ready when the client has reset the stream, or its connection is gone.
+    /// Ready when the client has reset the stream, or its connection has ended.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.side {
             Side::Fresh(respond) => respond.poll_reset(cx).map(drop),

@@ -34,13 +34,22 @@ struct Mailbox {
 impl Recipient for Mailbox {
     fn receive(self: Rc<Self>, command: Command) {
         self.commands.borrow_mut().push_back(command);
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
-        }
+        self.wake_task();
+    }
+
+    fn wake(&self) {
+        self.wake_task();
     }
 }
 
 impl Mailbox {
+    /// Wakes the task.
+    fn wake_task(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
     /// The next command that is wanted now. The other commands wait.
     fn poll_next(&self, cx: &mut Context<'_>, wanted: impl Fn(&Command) -> bool) -> Poll<Command> {
         let mut commands = self.commands.borrow_mut();
@@ -149,9 +158,13 @@ impl CallTask {
             self.call.connection.count_cancel();
             return Poll::Ready(Step::Lost);
         }
+        if self.call.connection.is_refused.get() {
+            let status = self.call.worker.shared.statuses.refused_certificate.clone();
+            return Poll::Ready(self.refuse(&status));
+        }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
             let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
-            let _ = self.call.responder.refuse(&status); // fails only if the client is gone
+            let _ = self.call.responder.refuse(&status); // fails only if the client has left
             return Poll::Ready(Step::Lost);
         }
         if self.call.responder.is_sending() {
@@ -167,7 +180,7 @@ impl CallTask {
         if let Some(ending) = &mut self.ending {
             if !self.call.responder.is_sending() || ending.linger.as_mut().poll(cx).is_ready() {
                 let trailers = std::mem::take(&mut ending.trailers);
-                let _ = self.call.responder.end(trailers); // fails only if the client is gone
+                let _ = self.call.responder.end(trailers); // fails only if the client has left
                 return Poll::Ready(Step::Ended);
             }
         }
@@ -201,7 +214,7 @@ impl CallTask {
             Command::Begin(metadata) => responder.begin_with(metadata)?,
             Command::Finish(trailers) => {
                 if !responder.is_sending() {
-                    let _ = responder.end(trailers); // fails only if the client is gone
+                    let _ = responder.end(trailers); // fails only if the client has left
                     return Ok(Step::Ended);
                 }
                 let linger = Box::pin(sleep(self.call.worker.shared.limits.linger));
@@ -288,7 +301,7 @@ impl CallTask {
     }
 
     fn refuse(&mut self, status: &Status) -> Step {
-        let _ = self.call.responder.refuse(status); // fails only if the client is gone
+        let _ = self.call.responder.refuse(status); // fails only if the client has left
         Step::Lost
     }
 }

@@ -171,6 +171,8 @@ struct Connection {
     keepalive_timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
     age: Option<Pin<Box<Sleep>>>,
+    /// The generation of authorities under which the client's certificate was checked last.
+    authorities_generation: u64,
     draining: bool,
     closing: bool,
 }
@@ -190,6 +192,7 @@ impl Connection {
         let pings = http2.ping_pong();
         let age = limits.max_connection_age;
         let age = (!age.is_zero()).then(|| Box::pin(sleep(with_jitter(age))));
+        let authorities_generation = peer.authorities_generation;
         let unsent = Counted::new(&handle.waiting, 0);
         Self {
             http2,
@@ -203,6 +206,7 @@ impl Connection {
             keepalive_timer,
             pings,
             age,
+            authorities_generation,
             draining: false,
             closing: false,
         }
@@ -247,12 +251,29 @@ impl Connection {
                 self.http2.abrupt_shutdown(Reason::NO_ERROR);
             }
         }
-        if !self.draining && (stage >= Stage::Draining || self.is_too_old(cx)) {
+        self.check_certificate();
+        if !self.draining && (stage >= Stage::Draining || self.handle.is_refused.get() || self.is_too_old(cx)) {
             self.draining = true;
             self.pace.farewell.set(true);
             self.http2.graceful_shutdown();
         }
         false
+    }
+
+    /// Looks whether the authorities in force accept the certificate that the client showed.
+    fn check_certificate(&mut self) {
+        let generation = self.worker.shared.authorities_generation();
+        if generation == self.authorities_generation {
+            return;
+        }
+        self.authorities_generation = generation;
+        let tls = self.worker.shared.tls();
+        if self.peer.chain.is_empty() || tls.is_none_or(|tls| tls.accepts(&self.peer.chain)) {
+            return;
+        }
+        self.handle.is_refused.set(true);
+        let text = "the client's certificate is no longer accepted; its calls end, and then its connection";
+        self.worker.shared.notices.tell_of_peer("client_certificate_revoked", &self.peer.address, text);
     }
 
     /// Counts and logs the HTTP/2 errors that were reported to the client.

@@ -14,6 +14,7 @@ pub(crate) enum Code {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 /// How many codes there are.

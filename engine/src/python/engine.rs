@@ -20,7 +20,7 @@ use super::{CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
-use crate::engine::{Engine, Overloaded, Setup, status_trailers};
+use crate::engine::{Engine, Explanation, Setup, status_trailers};
 use crate::limits::Limits;
 use crate::shared::Method;
 
@@ -49,6 +49,7 @@ impl PyEngine {
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
         max_connections_of_address, kept_connections, max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, max_connection_age, overloaded,
+        refused_certificate,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
@@ -74,6 +75,7 @@ impl PyEngine {
         linger: f64,
         max_connection_age: f64,
         overloaded: (String, Vec<u8>),
+        refused_certificate: (String, Vec<u8>),
     ) -> PyResult<Self> {
         let limits = Limits {
             cache_bytes,
@@ -101,9 +103,16 @@ impl PyEngine {
             cached,
             holds_connection,
         });
-        let overloaded = Overloaded { text: overloaded.0, details: overloaded.1.into() };
-        let clock = Clock::default();
-        let engine = Engine::new(Setup { limits, methods: methods.collect(), threads, permits, overloaded, clock })?;
+        let explanation = |(text, details): (String, Vec<u8>)| Explanation { text, details: details.into() };
+        let engine = Engine::new(Setup {
+            limits,
+            methods: methods.collect(),
+            threads,
+            permits,
+            overloaded: explanation(overloaded),
+            refused_certificate: explanation(refused_certificate),
+            clock: Clock::default(),
+        })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self { engine: Arc::new(engine), handover: (Mutex::new(Some(theirs)), ours) })

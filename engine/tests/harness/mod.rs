@@ -13,12 +13,12 @@ use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
-use namesrv_engine::{Clock, Command, Engine, Event, Limits, Method, Overloaded, Setup, status_trailers};
+use namesrv_engine::{Clock, Command, Engine, Event, Explanation, Limits, Method, Setup, status_trailers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// Longest wait for anything.
@@ -126,10 +126,22 @@ impl Served {
 
     /// An engine that talks TLS with this certificate.
     pub fn with_tls(limits: Limits, certificate: &Certificate) -> Self {
-        Self::new(limits, false, Some(certificate))
+        Self::new(limits, false, Some((certificate, None)))
     }
 
-    fn new(limits: Limits, permits: bool, certificate: Option<&Certificate>) -> Self {
+    /// An engine that talks TLS with this certificate, to clients that show one of these.
+    pub fn with_client_certificates(certificate: &Certificate, clients: &[&Certificate]) -> Self {
+        Self::new(Limits::default(), false, Some((certificate, Some(authorities(clients)))))
+    }
+
+    /// Has the engine accept clients with these certificates alone.
+    pub fn accept_clients(&self, certificate: &Certificate, clients: &[&Certificate]) {
+        let Certificate { pem, key } = certificate;
+        let authorities = authorities(clients);
+        self.engine.set_tls(pem.as_bytes(), key.as_bytes(), Some(authorities.as_bytes())).expect("they fit");
+    }
+
+    fn new(limits: Limits, permits: bool, tls: Option<(&Certificate, Option<String>)>) -> Self {
         let method = |path: &str| Method {
             path: path.into(),
             streams_in: path == JOINED,
@@ -137,12 +149,21 @@ impl Served {
             holds_connection: path == HOLDING,
         };
         let methods = [KEPT, STREAM, SLOW, HOLDING, AGAIN, JOINED].map(method).to_vec();
-        let overloaded = Overloaded { text: "no room".into(), details: Bytes::from_static(b"details") };
+        let explanation = |text: &str| Explanation { text: text.into(), details: Bytes::from_static(b"details") };
         let clock = Clock::default();
-        let setup = Setup { limits, methods, threads: 1, permits, overloaded, clock: clock.clone() };
+        let setup = Setup {
+            limits,
+            methods,
+            threads: 1,
+            permits,
+            overloaded: explanation("no room"),
+            refused_certificate: explanation("no longer accepted"),
+            clock: clock.clone(),
+        };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
-        if let Some(Certificate { pem, key }) = certificate {
-            engine.set_tls(pem.as_bytes(), key.as_bytes(), None).expect("they fit");
+        if let Some((Certificate { pem, key }, clients)) = tls {
+            let clients = clients.as_ref().map(String::as_bytes);
+            engine.set_tls(pem.as_bytes(), key.as_bytes(), clients).expect("they fit");
         }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -165,9 +186,14 @@ impl Served {
 
     /// Connects with TLS, to a server that has this certificate.
     pub async fn connect_with_tls(&self, certificate: &Certificate) -> SendRequest<Bytes> {
+        self.connect_as(certificate, None).await
+    }
+
+    /// The same, showing a certificate.
+    pub async fn connect_as(&self, certificate: &Certificate, client: Option<&Certificate>) -> SendRequest<Bytes> {
         let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
         let name = ServerName::try_from("localhost").expect("a name");
-        greet(certificate.connector().connect(name, socket).await.expect("shakes hands")).await
+        greet(certificate.connector(client).connect(name, socket).await.expect("shakes hands")).await
     }
 
     pub fn stat(&self, name: &str) -> u64 {
@@ -216,16 +242,31 @@ impl Certificate {
         Self { pem: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
 
-    /// What connects to servers that have it.
-    pub fn connector(&self) -> TlsConnector {
+    /// Connects to servers that have it, and shows them another one.
+    fn connector(&self, shown: Option<&Certificate>) -> TlsConnector {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM")).expect("a certificate");
+        roots.add(self.der()).expect("a certificate");
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("versions");
-        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match shown {
+            None => builder.with_no_client_auth(),
+            Some(shown) => {
+                let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("PEM");
+                builder.with_client_auth_cert(vec![shown.der()], key).expect("they fit")
+            }
+        };
         config.alpn_protocols = vec![b"h2".to_vec()];
         TlsConnector::from(Arc::new(config))
     }
+
+    fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM")
+    }
+}
+
+fn authorities(certificates: &[&Certificate]) -> String {
+    certificates.iter().map(|certificate| certificate.pem.as_str()).collect()
 }
 
 /// All that a call brings: the bytes of its messages, and its status.
