@@ -85,6 +85,19 @@ def shared_writer(context: object) -> SharedWriter | None:
     return cast("SharedWriter", context) if hasattr(context, "write_to_all") else None
 
 
+# The end of an engine that nobody asked to stop.
+
+
+class EngineFailed(Exception):
+    """The engine stopped by itself, or a part of it did. The text is the cause."""
+
+
+async def watch_engine(server: object) -> None:
+    """Raises EngineFailed when the engine of a started server fails. Returns at once for engines that cannot."""
+    if hasattr(server, "until_failed"):
+        await server.until_failed()
+
+
 # How the native engine is to be.
 
 

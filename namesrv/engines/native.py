@@ -16,10 +16,11 @@ import namesrv_engine
 import structlog
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from namesrv_engine import CALL, CANCELLED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
+from google.protobuf.message import DecodeError
+from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork import rpc_handlers
-from groundwork.errors import NotAuthenticated
+from groundwork.errors import CallRefused, NotAuthenticated
 from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
@@ -41,10 +42,10 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.errors import Overloaded
+from namesrv.core.errors import MalformedRequest, Overloaded
 from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
 from namesrv.core.registrations import RouteInfoManager
-from namesrv.engines.api import CLUSTERS_TAG, KEPT_METHODS, Again, Options, group_tag
+from namesrv.engines.api import CLUSTERS_TAG, KEPT_METHODS, Again, EngineFailed, Options, group_tag
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
 
@@ -192,6 +193,12 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
         """What the client is told at the end."""
         self._code, self._details = code, details
+
+    def refuse(self, code: grpc.StatusCode, details: str, trailing: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        """Has the call end with this error, whatever its handler has set before."""
+        self.set_status(code, details)
+        self._trailing = tuple(trailing)
+        self.rests_on = self.again = None
 
     def request(self) -> Any:
         """The only message of the request, or all of them."""
@@ -531,6 +538,8 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 CUT_SECONDS = 1.0
 """How long calls that are cut at the end may take to end, and then the engine to send what they said last."""
 
+_INTERNAL_ERROR = "an internal error, which the server's log tells of"
+
 DRAIN, END, LEAVE = 1, 2, 3
 """Stages of the engine's end."""
 
@@ -564,6 +573,10 @@ class NativeServer(grpc.aio.Server):
         self._background: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._is_stopping = False
+        self._has_failed = asyncio.Event()
+        self._cause = ""
+        """Why the engine failed."""
         self.engine: namesrv_engine.Engine
         """There is one once it has been started."""
 
@@ -609,6 +622,7 @@ class NativeServer(grpc.aio.Server):
             self._entrance.close()
             self._stopped.set()
             return
+        self._is_stopping = True
         self.engine.stop(DRAIN)
         until = asyncio.get_running_loop().time() + (grace or 0.0)
         await self._until_calls_ended(grace or 0.0)
@@ -632,6 +646,11 @@ class NativeServer(grpc.aio.Server):
         except TimeoutError:
             return True
         return False
+
+    async def until_failed(self) -> NoReturn:
+        """Waits until the engine fails, and raises EngineFailed then. Runs until cancelled."""
+        await self._has_failed.wait()
+        raise EngineFailed(self._cause)
 
     # What a server has that looks into messages.
 
@@ -715,54 +734,95 @@ class NativeServer(grpc.aio.Server):
     def _on_events(self) -> None:
         self._flushing = True  # what these events lead to leaves together
         for kind, number, what in self.engine.take():
-            if kind == CALL:
-                self._on_call(number, what)
-            elif kind == KNOWN:
-                self._on_known(what)
-            elif kind == NOTICE:
-                event, peer, problem, not_told = what
-                _log.warning(event, peer=peer, problem=problem, not_told=not_told)
-            elif kind == STOPPED:
-                self._ended.set()
-            elif (call := self._calls.get(number)) is not None:
-                _tell(call, kind, what)
+            try:
+                self._on_event(kind, number, what)
+            except Exception:  # noqa: BLE001 - the other events of the batch have been taken from the engine, too
+                _log.exception("engine_event_failed", kind=kind, call_id=number)
+                self._end_failed(kind, number)
         self._flush()
+
+    def _on_event(self, kind: int, number: int, what: Any) -> None:
+        if kind == CALL:
+            self._on_call(number, what)
+        elif kind == KNOWN:
+            self._on_known(what)
+        elif kind == NOTICE:
+            event, peer, problem, not_told = what
+            _log.warning(event, peer=peer, problem=problem, not_told=not_told)
+        elif kind == FAILED:
+            self._failed(what)
+        elif kind == STOPPED:
+            self._ended.set()
+            if not self._is_stopping:
+                self._failed("all its threads have ended")
+        elif (call := self._calls.get(number)) is not None:
+            _tell(call, kind, what)
+
+    def _end_failed(self, kind: int, number: int) -> None:
+        """Ends the call whose event could not be handled."""
+        code, text = grpc.StatusCode.INTERNAL, _INTERNAL_ERROR
+        if (call := self._calls.get(number)) is not None:
+            call.end_early(code, text)
+        elif kind == CALL:
+            self.engine.finish(number, code.value[0], text, [])
+
+    def _failed(self, cause: str) -> None:
+        """Has the name server end with an error: connections of a dead thread would never be answered again."""
+        _log.error("engine_stopped", problem=cause)
+        self._cause = self._cause or cause
+        self._has_failed.set()
 
     def _on_known(self, known: namesrv_engine.KnownCalls) -> None:
         for called in self.engine.answer_known(known, self._known.answers(known.numbers)):
-            self._on_call(called.id, called)
+            try:
+                self._on_call(called.id, called)
+            except Exception:  # noqa: BLE001 - the others of the batch have been taken from the engine, too
+                _log.exception("engine_event_failed", kind=CALL, call_id=called.id)
+                self._end_failed(CALL, called.id)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
         handler, never_waits = self._handlers[called.method]
         call = Call(self, called, handler)
         if never_waits:
-            answering: Any = handler.unary_unary  # the stubs know of the blocking kind only
-            rpc_handlers.run(self._conclude(call, answering(call.request(), call)))
+            rpc_handlers.run(self._conclude(call, _handled_inline))
             return
         self._calls[number] = call
         call.task = asyncio.get_running_loop().create_task(self._run(number, call))
 
     async def _run(self, number: int, call: Call) -> None:
         try:
-            await self._conclude(call, _handled(call))
+            await self._conclude(call, _handled)
         finally:
             del self._calls[number]
 
-    async def _conclude(self, call: Call, answering: Awaitable[Any]) -> None:
-        """Ends a call with what comes of answering it: the answer of a unary call, or an error. Raises nothing."""
+    async def _conclude(self, call: Call, handle: Callable[[Call], Awaitable[Any]]) -> None:
+        """Ends a call with the result of its handler: the answer of a unary call, or an error. Raises nothing."""
         answer = None
         try:
-            answer = await answering
+            answer = await handle(call)
         except grpc.aio.AbortError:
             pass  # the call knows with what
         except asyncio.CancelledError:
             if call.code() is grpc.StatusCode.OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
+        except DecodeError:  # of services other than ours, which parse requests themselves
+            rich = FAILURES.table.rich(MalformedRequest("message of this call's type"))
+            call.refuse(rich.code, rich.message, rich.status().trailing_metadata)
         except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
-            _log.exception("handler_failed", call=self._paths[call.call.method])
-            call.set_status(grpc.StatusCode.INTERNAL, "an internal error, which the server's log tells of")
+            self._failed_in_handler(call)
         finally:
+            self._finish(call, answer)
+
+    def _finish(self, call: Call, answer: Any) -> None:
+        try:
             call.finish(answer)
+        except Exception:  # noqa: BLE001 - an answer or metadata that cannot be encoded
+            self._failed_in_handler(call)
+            call.finish()
+
+    def _failed_in_handler(self, call: Call) -> None:
+        _log.exception("handler_failed", call=self._paths[call.call.method])
+        call.refuse(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
 
     def _new_engine(self) -> namesrv_engine.Engine:
         options = self.options
@@ -827,7 +887,7 @@ class NativeServer(grpc.aio.Server):
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def _told(error: Exception) -> tuple[str, bytes]:
+def _told(error: CallRefused) -> tuple[str, bytes]:
     """What the engine tells calls that it ends itself: the text, and the details as they travel."""
     rich = FAILURES.table.rich(error)
     return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
@@ -840,6 +900,12 @@ def _tell(call: Call, kind: int, what: Any) -> None:
         call.went()
     elif kind == MESSAGE:
         call.received(what)
+
+
+def _handled_inline(call: Call) -> Awaitable[Any]:
+    answering: Any = call.handler.unary_unary  # the stubs know of the blocking kind only
+    answered: Awaitable[Any] = answering(call.request(), call)
+    return answered
 
 
 def _handled(call: Call) -> Coroutine[Any, Any, Any]:

@@ -16,6 +16,7 @@ from namesrv_api.v1 import registration_service_pb2
 from groundwork.channels import ClientSecurity
 from groundwork.freed_memory import GrownProcess
 from groundwork.logs import set_log_level
+from groundwork.shutdown import Background
 from groundwork.systemd import tell_systemd
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
@@ -37,7 +38,7 @@ from namesrv.core.digests import RouteDigests
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.state import NamesrvIdentity
-from namesrv.engines.api import serve_from
+from namesrv.engines.api import serve_from, watch_engine
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
@@ -186,17 +187,17 @@ class NamesrvServer:
         )
         tell_systemd("READY=1")
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
+        background = Background()
+        for work in self._background_work():
+            background.begin(work)
         try:
-            async with asyncio.TaskGroup() as background:
-                tasks = [background.create_task(work) for work in self._background_work()]
-                await stop.wait()
-                for task in tasks:
-                    task.cancel()
+            await background.run_until(stop)
         finally:
             await self._shut_down()
 
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
+            watch_engine(self._grpc),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),

@@ -1,0 +1,158 @@
+"""Native engine: an event that cannot be handled ends its own call, and a failed engine ends the name server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from structlog.testing import capture_logs
+
+from groundwork.rpc_handlers import marked
+from namesrv.engines.api import EngineFailed
+from namesrv.engines.grpcio import build_server
+from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
+from tests.support.programs.processes import eventually
+
+pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+
+import namesrv_engine
+from namesrv_engine import FAILED, NOTICE, STOPPED
+
+from namesrv.engines.native import NativeServer
+
+pytestmark = pytest.mark.engines
+
+SECONDS = 30.0
+FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+
+
+def refuse_to_decode(_request: bytes) -> bytes:
+    raise ValueError("cannot be decoded")
+
+
+def refuse_to_encode(_answer: bytes) -> bytes:
+    raise ValueError("cannot be encoded")
+
+
+class _Server:
+    """A server of the native engine. ``hold`` keeps its event loop busy until two further calls have come."""
+
+    def __init__(self) -> None:
+        server = build_server("native", NamesrvSettings.load(None, FLAGS))
+        assert isinstance(server, NativeServer)
+        self.server = server
+
+        async def hold(request: bytes, _context: object) -> bytes:
+            while server.stats()["calls_under_way"] < 3:
+                pass
+            return request
+
+        async def answer(request: bytes, _context: object) -> bytes:
+            return request
+
+        unary = grpc.unary_unary_rpc_method_handler
+        handlers = {
+            "Hold": unary(marked(hold, lambda: True)),
+            "Broken": unary(marked(answer, lambda: True), refuse_to_decode),
+            "BrokenAnswer": unary(answer, response_serializer=refuse_to_encode),
+            "Fine": unary(answer),
+        }
+        self.server.add_registered_method_handlers("test", handlers)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+
+Calls = Callable[[str], Awaitable[bytes]]
+
+
+@asynccontextmanager
+async def connected(server: _Server) -> AsyncIterator[Calls]:
+    await server.server.start()
+    # The server's loop is blocked on purpose, so that the client has a thread and a loop of its own.
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as connection:
+
+        def call(name: str) -> Awaitable[bytes]:
+            begun: Any = connection.unary_unary(f"/test/{name}", None, None).future(b"x", timeout=SECONDS)
+            return asyncio.to_thread(begun.result)
+
+        try:
+            yield call
+        finally:
+            await server.server.stop(0.1)
+
+
+def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
+    async def run() -> list[bytes | BaseException]:
+        async with connected(server := _Server()) as call:
+            answers = await asyncio.gather(*map(call, ("Hold", "Broken", "Fine")), return_exceptions=True)
+            await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
+            return answers
+
+    with capture_logs() as lines:
+        held, broken, fine = asyncio.run(run())
+    assert (held, fine) == (b"x", b"x")
+    assert isinstance(broken, grpc.RpcError)
+    assert broken.code() is grpc.StatusCode.INTERNAL
+    assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"]
+
+
+def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
+    async def run() -> None:
+        async with connected(server := _Server()) as call:
+            with pytest.raises(grpc.RpcError) as caught:
+                await call("BrokenAnswer")
+            assert caught.value.code() is grpc.StatusCode.INTERNAL
+            await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
+
+    asyncio.run(run())
+
+
+class _Engine:
+    """The real engine, with bad news around the first batch of events."""
+
+    def __init__(self, engine: Any, news: tuple[int, int, Any]) -> None:
+        self._engine, self._news = engine, [news]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def take(self) -> list[tuple[int, int, Any]]:
+        malformed = (NOTICE, 0, None)
+        events, self._news = [malformed, *self._engine.take(), *self._news], []
+        return events
+
+
+@pytest.mark.parametrize(
+    ("news", "cause"),
+    [((FAILED, 0, "the thread worker-0 ended"), "the thread worker-0 ended"), ((STOPPED, 0, None), "all its threads")],
+)
+def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, news: tuple[int, int, Any], cause: str
+) -> None:
+    make = namesrv_engine.Engine
+    monkeypatch.setattr("namesrv_engine.Engine", lambda *methods, **options: _Engine(make(*methods, **options), news))
+
+    async def run() -> grpc.StatusCode:
+        server = NamesrvServer(NamesrvSettings.load(None, FLAGS), None)
+        running = asyncio.create_task(server.run(asyncio.Event()))
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            with pytest.raises(grpc.aio.AioRpcError) as answered:
+                await RouteServiceStub(connection).GetTopicRoute(pb.GetTopicRouteRequest(topic="x"), timeout=SECONDS)
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await asyncio.wait_for(running, SECONDS)
+        (failure,) = caught.value.exceptions
+        assert isinstance(failure, EngineFailed)
+        assert cause in str(failure)
+        return answered.value.code()
+
+    with capture_logs() as lines:
+        assert asyncio.run(run()) is grpc.StatusCode.NOT_FOUND, "in spite of the malformed event before it"
+    (stopped,) = [line for line in lines if line["event"] == "engine_stopped"]
+    assert cause in stopped["problem"]
+    assert "namesrv_stopped" in [line["event"] for line in lines]
