@@ -11,6 +11,8 @@ MAX_ADDRESS_LENGTH = 260
 """Longest address: a DNS name has at most 253 characters, a colon and a port at most 6 more."""
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_PORT = re.compile(r"0|[1-9][0-9]{0,4}")
+"""Without zeros in front: otherwise one address has many spellings."""
 _SEPARATOR = re.compile(r"\s*[;,]\s*|\s+")
 
 
@@ -39,10 +41,11 @@ class Endpoint(NamedTuple):
         host = host[1:-1] if bracketed else host
         if not _is_host(host, bracketed=bracketed):
             raise ValueError(f"address {text!r} has no valid host: write name:port, 1.2.3.4:port or [ipv6]:port")
-        port = int(port_text) if port_text.isascii() and port_text.isdigit() else -1
+        port = int(port_text) if _PORT.fullmatch(port_text) else -1
         lowest = 0 if allow_port_zero else 1
         if not lowest <= port <= 65535:
-            raise ValueError(f"address {text!r} has port {port_text!r}, not a number from {lowest} to 65535")
+            rule = f"a number from {lowest} to 65535 without leading zeros"
+            raise ValueError(f"address {text!r} has port {port_text!r}, not {rule}")
         return cls(host, port)
 
     @property

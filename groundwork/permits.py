@@ -173,13 +173,22 @@ def of_token(call: Call, permits: Permits) -> Principal | None:
         return None
     if len(values) > 1:
         raise NotAuthenticated("there is more than one authorization in the metadata; send one")
-    scheme, _, token = str(values[0]).partition(" ")
-    if scheme.lower() != "bearer":
+    token = bearer_token(str(values[0]))
+    if token is None:
         raise NotAuthenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
-    principal = permits.of_token(token.strip())
+    principal = permits.of_token(token)
     if principal is None:
         raise NotAuthenticated("the bearer token is not one of the permits")
     return principal
+
+
+def bearer_token(authorization: str) -> str | None:
+    """Returns the token in the value of ``authorization``, or None if the scheme is not Bearer.
+
+    The scheme is case-insensitive, and exactly one space follows it. The token is the rest, white space included.
+    """
+    scheme, _, token = authorization.partition(" ")
+    return token if scheme.lower() == "bearer" else None
 
 
 def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
@@ -228,6 +237,14 @@ def _digest(text: str) -> str:
     return text.lower()
 
 
+def _certificate(text: str) -> str:
+    if "*" in text:
+        raise ValueError(
+            f"{text[:MAX_SHOWN_NAME]!r} has *, which stands for nothing here; write the exact URI or DNS name"
+        )
+    return text
+
+
 def _pattern(text: str) -> str:
     return GroupPattern.parse(text).text
 
@@ -258,7 +275,9 @@ class _Agents(BaseModel):
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    certificates: list[Annotated[str, Field(min_length=1, max_length=MAX_IDENTITY_LENGTH)]] = []
+    certificates: list[
+        Annotated[str, Field(min_length=1, max_length=MAX_IDENTITY_LENGTH), AfterValidator(_certificate)]
+    ] = []
     token_sha256: list[Annotated[str, AfterValidator(_digest)]] = []
     look_up: bool = False
     register_: _Patterns = Field([], alias="register")

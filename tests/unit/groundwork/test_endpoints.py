@@ -30,6 +30,11 @@ def test_a_list_given_in_pieces_is_joined() -> None:
         ("a:99999", "not a number from 1 to 65535"),
         ("a:-1", "not a number from 1 to 65535"),
         ("a:²", "not a number from 1 to 65535"),
+        ("a:01", "without leading zeros"),
+        ("a:00", "without leading zeros"),
+        ("a:+1", "not a number from 1 to 65535"),
+        ("a:1_0", "not a number from 1 to 65535"),
+        ("a:\u0661", "not a number from 1 to 65535"),
         (":1", "no valid host"),
         ("a b:1", "has no port"),
         ("::1:9876", "no valid host"),
@@ -41,6 +46,12 @@ def test_a_list_given_in_pieces_is_joined() -> None:
 def test_a_bad_list_says_what_is_wrong(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_endpoints(text)
+
+
+@pytest.mark.parametrize("text", ["a:1\n", "a: 1", "a:1 ", "a:00", "a:0000000000000001"])
+def test_an_address_has_one_spelling_of_its_port(text: str) -> None:
+    with pytest.raises(ValueError, match="has port"):
+        Endpoint.parse(text, allow_port_zero=True)
 
 
 def test_no_text_at_all_is_an_empty_list() -> None:

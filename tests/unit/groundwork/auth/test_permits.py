@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from groundwork.permits import (
     Permits,
     PermitsError,
     Principal,
+    bearer_token,
     read_permits,
 )
 
@@ -61,6 +63,26 @@ def test_what_is_not_known_is_nobody(permits: Permits) -> None:
     assert permits.of_certificate(["broker-a", "BROKER-A.EXAMPLE"]) is None
     for token in ("", "Secret", digest("secret"), "secret "):
         assert permits.of_token(token) is None
+
+
+@pytest.mark.parametrize(
+    ("authorization", "token"),
+    [
+        ("Bearer secret", "secret"),
+        ("bEARER secret", "secret"),
+        ("Bearer  secret", " secret"),
+        ("Bearer secret ", "secret "),
+        ("Bearer \tsecret", "\tsecret"),
+        ("Bearer ", ""),
+        ("Bearer", ""),
+        ("Bearer\tsecret", None),
+        (" Bearer secret", None),
+        ("Basic secret", None),
+        ("", None),
+    ],
+)
+def test_a_bearer_token_is_all_that_follows_one_space(authorization: str, token: str | None) -> None:
+    assert bearer_token(authorization) == token
 
 
 def test_what_is_not_granted_is_denied(permits: Permits) -> None:
@@ -144,6 +166,13 @@ def row(**values: object) -> dict[str, object]:
         (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
         (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
         (json.dumps({"principals": {"a": row(certificates=[""])}}), "at least 1 character"),
+        *(
+            (
+                json.dumps({"principals": {"a": row(certificates=["x", pattern])}}),
+                f"principals.a.certificates.1: {re.escape(repr(pattern))} has \\*, .* the exact URI or DNS name",
+            )
+            for pattern in ("*", "*.example", "spiffe://prod/*")
+        ),
         (json.dumps({"principals": {"a": row()}, "more": 1}), "more: Extra inputs"),
     ],
 )
