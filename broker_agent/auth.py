@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
 
 import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
@@ -17,6 +19,7 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.errors import NotAuthenticated, NotPermitted
 from groundwork.hot_reload import HotReloaded
 from groundwork.listener_tls import ListenerTls
+from groundwork.open_calls import OpenCalls
 from groundwork.permits import (
     AgentAction,
     Call,
@@ -143,21 +146,26 @@ class AgentAdmission:
             self._log.refused(name, call.peer(), error)
             raise
 
-    def gate_of(self, method: MethodDescriptor) -> MethodGate:
-        """The gate of one call of the asyncio listener."""
-        return MethodGate(self, method.full_name)
+    def gate_of(self, method: MethodDescriptor, open_calls: OpenCalls) -> MethodGate:
+        """The gate of one call of a listener, which has the open calls of that listener."""
+        return MethodGate(self, method.full_name, open_calls)
 
 
 class MethodGate(OpenGate):
-    """The gate of one call of the asyncio listener."""
+    """The gate of one call of a listener."""
 
-    def __init__(self, admission: AgentAdmission, name: str) -> None:
+    def __init__(self, admission: AgentAdmission, name: str, open_calls: OpenCalls) -> None:
         self._admission = admission
         self._name = name
+        self._open_calls = open_calls
 
     def enter(self, context: Call) -> None:
         """A call begins. Raises CallRefused."""
         self._admission.check(self._name, context)
+
+    def while_allowed(self, entered: None, context: Any) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
+        """A context that ends with CallRefused once changed permits do not admit the call."""
+        return self._open_calls.while_allowed(partial(self._admission.check, self._name, context))
 
 
 def is_identity(name: str) -> bool:
@@ -187,7 +195,10 @@ class AgentSecurity:
             """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
             TLS if this one has.
             """
-            self._permits = reloaded_permits(settings.permits_file) if settings.permits_file else None
+            self.on_permits_reloaded: Callable[[], None] = lambda: None
+            """Called, in any thread, when permits were read anew."""
+            path = settings.permits_file
+            self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
         self.admission = AgentAdmission(_rule(settings, self._permits, self.listener))
@@ -201,11 +212,14 @@ class AgentSecurity:
                     _log.warning("listener_without_tls", listen=str(listen), problem=problem)
 
     def look(self) -> None:
-        """Checks whether the listeners' files and the permits have changed; a change is logged though nobody calls."""
+        """Checks whether the listeners' files and the permits have changed, though nobody may call."""
         if self.listener is not None:
             self.listener.look()
         if self._permits is not None:
             self._permits.refreshed()
+
+    def _permits_reloaded(self) -> None:
+        self.on_permits_reloaded()  # whatever it has become meanwhile
 
 
 def _rule(settings: AgentSettings, permits: HotReloaded[Permits] | None, listener: ListenerTls | None) -> Rule:

@@ -306,6 +306,12 @@ class BrokerController:
             taken.callback(self._client_server.stop)
             self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
             taken.pop_all()
+        self._security.on_permits_reloaded = self._check_open_calls
+
+    def _check_open_calls(self) -> None:
+        """Permits have changed: ends the calls that they do not admit."""
+        for server in (self._server, self._client_server):
+            server.check_again()
 
     def _collect(self, registry: CollectorRegistry) -> None:
         AgentMetrics(

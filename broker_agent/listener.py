@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -22,6 +23,7 @@ from groundwork.freed_memory import GrownProcess
 from groundwork.grpcio_server import check_bindable, listener_options
 from groundwork.listener_tls import ListenerTls
 from groundwork.loop_thread import LoopThread
+from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers, methods_of
 
@@ -149,7 +151,8 @@ class AgentServer:
         self._freed_memory: asyncio.Task[None] | None = None
         """Gives back what floods have left, on either listener."""
         self._runner = LoopThread("broker-agent-operators")
-        gate_of = (admission or AgentAdmission()).gate_of
+        self._open_calls = OpenCalls()
+        gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, NO_STREAMS_SECONDS, gate_of=gate_of, observers=observers)
         try:
             port = self._runner.run(self._bind(listen, handlers, services, tls))
@@ -181,6 +184,10 @@ class AgentServer:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
         self._runner.begin(self._health.enter_graceful_shutdown())
+
+    def check_again(self) -> None:
+        """Ends the calls under way whose callers have lost the right to them. Thread-safe."""
+        self._runner.begin(self._open_calls.check_again())
 
     def stop(self) -> None:
         """Ends calls in progress and gives the port back. A second call does nothing."""

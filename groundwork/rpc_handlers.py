@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, get_type_hints
 
@@ -35,6 +36,9 @@ class Gate(Protocol):
     def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
         """The parsed request. Raises CallRefused if whoever entered may not ask for it."""
 
+    def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:
+        """A context that ends with CallRefused once the caller, who has entered in this very step, loses the right."""
+
     def leave(self, entered: Any) -> None:
         """The call of whoever entered has ended."""
 
@@ -52,6 +56,10 @@ class Memory(Protocol):
         """Gives back what ``take`` returned."""
 
 
+NO_LIMIT = contextlib.nullcontext()
+"""The context of a call whose caller cannot lose the right to it."""
+
+
 class OpenGate:
     """Lets everybody in."""
 
@@ -60,6 +68,10 @@ class OpenGate:
 
     def checked(self, entered: None, request: RequestT, context: Context) -> RequestT:  # noqa: ARG002 - see Gate
         return request
+
+    def while_allowed(self, entered: None, context: Context) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
+        """A context that ends with nothing of its own."""
+        return NO_LIMIT
 
     def leave(self, entered: None) -> None:
         """Nothing to do."""
@@ -299,7 +311,7 @@ class OneInATurn:
 # messages or bytes that are encoded already.
 
 CUT_SECONDS = 1.0
-"""How long the status of a reader that is cut may take to leave; one that reads nothing gets it when it reads on."""
+"""How long the error of a stream may take to leave; a reader that reads nothing gets it when it reads on."""
 
 
 class CallHandlers:
@@ -429,20 +441,21 @@ class _CallerGone(Exception):
 
 
 def _unary(answering: _Answering) -> Any:
-    method, message, _, behaviour, gate, memory, failures = answering
-    parse = message.FromString
+    method, message, large_requests, behaviour, gate, memory, failures = answering
+    parse, is_inline = message.FromString, large_requests is None
 
     async def handle(request: bytes, context: Context) -> bytes:
         taken, entered, caller = 0, False, None
         try:
             caller = gate.enter(context)
             entered = True
-            taken = memory.take(caller, len(request))
-            # No name for the parsed request: if this fails, it must not be held until the answer has left.
-            if taken:
-                answer = await behaviour(gate.checked(caller, await _large(answering, request), context), context)
-            else:
-                answer = await behaviour(gate.checked(caller, parse(request), context), context)
+            with NO_LIMIT if is_inline else gate.while_allowed(caller, context):
+                taken = memory.take(caller, len(request))
+                # No name for the parsed request: if this fails, it must not be held until the answer has left.
+                if taken:
+                    answer = await behaviour(gate.checked(caller, await _large(answering, request), context), context)
+                else:
+                    answer = await behaviour(gate.checked(caller, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
             await _end_with(error, context, method, failures)
@@ -472,28 +485,28 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
         try:
             caller = gate.enter(context)
             entered = True
-            taken = memory.take(caller, len(request))
-            # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-            async with contextlib.aclosing(
-                behaviour(
-                    gate.checked(caller, await _large(answering, request) if taken else parse(request), context),
-                    context,
-                )
-            ) as answers:
-                del request  # a stream may last, and has taken from it what it needs
-                async for answer in answers:
-                    memory.give_back(caller, taken)
-                    taken = 0
-                    await write(context, answer)
+            with gate.while_allowed(caller, context):
+                taken = memory.take(caller, len(request))
+                # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
+                async with contextlib.aclosing(
+                    behaviour(
+                        gate.checked(caller, await _large(answering, request) if taken else parse(request), context),
+                        context,
+                    )
+                ) as answers:
+                    del request  # a stream may last, and has taken from it what it needs
+                    async for answer in answers:
+                        memory.give_back(caller, taken)
+                        taken = 0
+                        await write(context, answer)
         except _CallerGone:
             raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
-        except SlowReader as error:
-            _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
+            if isinstance(error, SlowReader):
+                _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT_SECONDS):
                     await _end_with(error, context, method, failures)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
-            await _end_with(error, context, method, failures)
         finally:
             memory.give_back(caller, taken)
             if entered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 import structlog
@@ -28,6 +29,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable, listener_options
 from groundwork.listener_tls import ListenerTls
 from groundwork.loop_thread import LoopThread
+from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers
 
@@ -64,10 +66,13 @@ class ClientServerOptions:
 
 
 def handlers_of_clients(
-    options: ClientServerOptions, observers: Sequence[CallObserver], admission: AgentAdmission | None = None
+    options: ClientServerOptions,
+    observers: Sequence[CallObserver],
+    admission: AgentAdmission | None = None,
+    open_calls: OpenCalls | None = None,
 ) -> CallHandlers:
     """Makes the handlers of clients' calls. gRPC bounds messages and streams (``limits``)."""
-    gate_of = (admission or AgentAdmission()).gate_of
+    gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=open_calls or OpenCalls())
     return CallHandlers(FAILURES, options.slow_reader_seconds, gate_of=gate_of, observers=observers)
 
 
@@ -107,6 +112,7 @@ class ClientServer:
         self._managers = managers
         self._runner = LoopThread("broker-agent-clients", asyncio_debug=asyncio_debug)
         self._admission = admission
+        self._open_calls = OpenCalls()
         self._observers = observers
         servicer = ClientServicer(managers, identity)
         try:
@@ -121,6 +127,10 @@ class ClientServer:
         """Starts to answer."""
         self._runner.start()
         self._runner.run(self._start())
+
+    def check_again(self) -> None:
+        """Ends the open calls whose callers have lost the right to them. Thread-safe."""
+        self._runner.begin(self._open_calls.check_again())
 
     def stop(self) -> None:
         """Closes all channels with reason SHUTDOWN, ends calls in progress and gives the port back.
@@ -139,7 +149,8 @@ class ClientServer:
         self, listen: Endpoint, servicer: ClientServicer, options: ClientServerOptions, tls: ListenerTls | None
     ) -> int:
         self._server = grpc.aio.server(options=options.as_grpc())
-        handlers_of_clients(options, self._observers, self._admission).add_service(self._server, SERVICE, (servicer,))
+        handlers = handlers_of_clients(options, self._observers, self._admission, self._open_calls)
+        handlers.add_service(self._server, SERVICE, (servicer,))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if tls is None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permission, Permits, Principal, RefusalLog, of_certificate, of_token, shown_names
+from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import Sharer, Shares, sharer_at
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotAuthenticated, NotPermitted
@@ -23,46 +28,69 @@ from namesrv.core.registrations import RouteInfoManager
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_caller: ContextVar[Principal | None] = ContextVar("caller", default=None)
-"""The caller of the call that is being answered: each call runs in a task, or at least a context, of its own."""
+Need = Callable[[Principal], None]
+"""A check of a principal. Raises NotPermitted."""
+
+
+@dataclass(slots=True, eq=False)
+class Entered:
+    """A call that was let in: who makes it, and what that caller must be allowed for as long as the call is open."""
+
+    principal: Principal | None
+    """As the permits have it now; None: there are no permits."""
+    sharer: Sharer
+    needs: list[Need] = field(default_factory=list)
+    """Checks that the call passed, beyond the permission that its service needs."""
+
+    def need(self, check: Need) -> None:
+        """Checks the caller now, and again whenever permits change. Raises NotPermitted."""
+        if self.principal is not None:
+            check(self.principal)
+            self.needs.append(check)
+
+
+_entered: ContextVar[Entered | None] = ContextVar("entered", default=None)
+"""The call that is being answered: each call runs in a task, or at least a context, of its own. None: no permits."""
 
 
 def caller_of(context: Context) -> str:
     """The name of this call's caller in the journal."""
-    principal = _caller.get()
-    return context.peer() if principal is None else principal.name
+    return owner() or context.peer()
 
 
 def sharer_of(context: Context) -> Sharer:
     """Whose shares this call takes: its caller's by name; without permits, those of the address."""
-    principal = _caller.get()
-    return sharer_at(context.peer()) if principal is None else Sharer(principal.name, principal.administer)
+    entered = _entered.get()
+    return sharer_at(context.peer()) if entered is None else entered.sharer
 
 
 def owner() -> str:
     """Who makes this call, by the permits; empty where there are none: nobody has proved then who he is."""
-    principal = _caller.get()
-    return "" if principal is None else principal.name
+    entered = _entered.get()
+    return "" if entered is None or entered.principal is None else entered.principal.name
 
 
-def check_permission(permission: Permission) -> None:
-    """Checks that the caller may do more than the service of this call needs. Raises NotPermitted."""
-    principal = _caller.get()
-    if principal is not None:
-        principal.check(permission)
+def need(check: Need) -> None:
+    """Checks the caller of this call, now and whenever permits change while the call is open. Raises NotPermitted."""
+    entered = _entered.get()
+    if entered is not None:
+        entered.need(check)
 
 
-def identify(context: Context, permits: Permits) -> Principal:
-    """Finds out who calls, and sets what ``caller_of`` returns.
-
-    If there is a token, it decides and not the certificate.
+def principal_of(context: Context, permits: Permits) -> Principal:
+    """The principal that calls. If there is a token, it decides and not the certificate.
 
     Raises:
         NotAuthenticated: The call shows neither, or a token that the permits do not know.
     """
-    principal = of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
-    _caller.set(principal)
-    return principal
+    return of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
+
+
+def call_of(principal: Principal) -> Entered:
+    """Begins the call of a principal: from now on ``caller_of``, ``sharer_of`` and ``owner`` return who that is."""
+    entered = Entered(principal, Sharer(principal.name, principal.administer))
+    _entered.set(entered)
+    return entered
 
 
 # The admission of every call before it is parsed: caller, permission, and room for one more.
@@ -84,18 +112,13 @@ class Authorizer:
         permits: Callable[[], Permits],
         groups: Callable[[Any], Iterable[BrokerKey]],
         monotonic: Callable[[], float] = time.monotonic,
+        open_calls: OpenCalls | None = None,
     ) -> None:
         self.permits = permits
         self.groups = groups
+        self.open_calls = open_calls or OpenCalls()
+        """Calls that end when their callers lose the right to them."""
         self.refused = RefusalLog(monotonic).refused
-
-
-class Entered(NamedTuple):
-    """Who calls."""
-
-    principal: Principal | None
-    """None: there are no permits."""
-    sharer: Sharer
 
 
 class Admission:
@@ -116,29 +139,53 @@ class Admission:
             NotPermitted: The caller may make no call of this service.
             Overloaded: There is no room for another one of its class, or its caller has no share of it left.
         """
-        principal = None
-        if self._doorkeeper is not None:
-            try:
-                principal = identify(context, self._doorkeeper.permits())
-                principal.check(self._permission)
-            except (NotAuthenticated, NotPermitted) as error:
-                self._doorkeeper.refused(self._call, context.peer(), error)
-                raise
-        sharer = sharer_of(context)
-        self._shares.take(sharer)
-        return Entered(principal, sharer)
+        entered = (
+            Entered(None, sharer_of(context)) if self._doorkeeper is None else self._known(self._doorkeeper, context)
+        )
+        self._shares.take(entered.sharer)
+        return entered
+
+    def _known(self, doorkeeper: Authorizer, context: Context) -> Entered:
+        try:
+            principal = principal_of(context, doorkeeper.permits())
+            principal.check(self._permission)
+        except (NotAuthenticated, NotPermitted) as error:
+            doorkeeper.refused(self._call, context.peer(), error)
+            raise
+        return call_of(principal)
 
     def checked(self, entered: Entered, request: RequestT, context: Context) -> RequestT:
         """The request. Raises NotPermitted if it is about a broker group that the caller may not register."""
         principal = entered.principal
         if self._doorkeeper is None or principal is None or self._permission is not Permission.REGISTER:
             return request
+        groups = []
         try:
-            principal.check_groups(self._doorkeeper.groups(request))
+            for group in self._doorkeeper.groups(request):
+                principal.check_groups((group,))
+                groups.append(group)
         except NotPermitted as error:
             self._doorkeeper.refused(self._call, context.peer(), error)
             raise
+        entered.needs.append(partial(Principal.check_groups, groups=groups))
         return request
+
+    def while_allowed(self, entered: Entered, context: Context) -> AbstractContextManager[None]:
+        """A context that ends with NotAuthenticated or NotPermitted once changed permits do not admit the call."""
+        if self._doorkeeper is None:
+            return NO_LIMIT
+        return self._doorkeeper.open_calls.while_allowed(partial(self._check_again, self._doorkeeper, entered, context))
+
+    def _check_again(self, doorkeeper: Authorizer, entered: Entered, context: Context) -> None:
+        try:
+            principal = principal_of(context, doorkeeper.permits())
+            principal.check(self._permission)
+            for check in entered.needs:
+                check(principal)
+        except (NotAuthenticated, NotPermitted) as error:
+            doorkeeper.refused(self._call, context.peer(), error)
+            raise
+        entered.principal = principal
 
     def leave(self, entered: Entered) -> None:
         """The call has ended."""
@@ -188,8 +235,12 @@ class NamedGroups:
                 for queues in request.queue_datas:
                     yield BrokerKey(queues.cluster_name, queues.broker_name)
             case pb.HandOverChannelRequest():
-                for key in self._manager.channels.bound(request.channel_id):
-                    yield from self._at(key)
+                yield from self.of_channel(request.channel_id)
+
+    def of_channel(self, channel_id: str) -> Iterator[BrokerKey]:
+        """The groups whose brokers are registered over a channel."""
+        for key in self._manager.channels.bound(channel_id):
+            yield from self._at(key)
 
     def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[BrokerKey]:
         """The group that it names, and the one that has its address: taking it removes its broker, or keeps it out."""

@@ -17,7 +17,7 @@ from groundwork.shares import MACHINE, Sharer, Shares
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import caller_of, owner, sharer_of
+from namesrv.app.access import NamedGroups, caller_of, need, owner, sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.app.event_log import log_registered, log_removed, log_topic_registered
@@ -571,6 +571,7 @@ class RegistrationServicer:
         self._manager = manager
         self._writer = writer
         self._channels = channels
+        self._groups = NamedGroups(manager)
         self._parts = parts
         self._reader = RegistrationReader(manager, writer, parts, registered_topics)
         self._idle_timeout_millis = idle_timeout_millis
@@ -664,6 +665,7 @@ class RegistrationServicer:
         if len(request.holder) > limits.MAX_HOLDER_LENGTH:
             raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
         async with self._channels.open(request.holder, sharer_of(context)) as (channel_id, events):
+            need(lambda principal: principal.check_groups(self._groups.of_channel(channel_id)))
             try:
                 opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)
                 yield pb.OpenChannelResponse(opened=opened)

@@ -7,16 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.permits import Permission
+from groundwork.permits import Permission, Principal
 from groundwork.shares import Shares
 from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH, check_name
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import check_permission, sharer_of
+from namesrv.app.access import need, sharer_of
 from namesrv.app.watches import WatchStream, WatchStreams
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.change_stream import change_messages, follow_messages, replica_message
@@ -346,7 +347,7 @@ def _check_for_replica(request: pb.StreamRouteSnapshotRequest) -> None:
     for field, is_given in given.items():
         if is_given:
             raise InvalidField("for_replica", f"is set, and so is {field}; a copy is of everything, as it is now")
-    check_permission(Permission.ADMINISTER)
+    need(partial(Principal.check, permission=Permission.ADMINISTER))
 
 
 async def _giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar, cast
 
+from namesrv_api.v1 import registration_service_pb2 as registration_pb
+
 from groundwork.permits import Permission
+from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import sharer_at
-from namesrv.app.access import Authorizer, Context, identify
+from namesrv.app.access import Authorizer, Context, call_of, principal_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import CallRefused, NotPermitted
 from namesrv.remoting.wire.headers import Request
@@ -39,7 +45,7 @@ _PERMISSIONS = {
 
 
 def _ended() -> None:
-    """Closes a connection that has ended: there is nothing to do."""
+    """Stands for what is to be done with a connection once that has ended: nothing."""
 
 
 class Caller:
@@ -59,14 +65,20 @@ class Caller:
         self._names = _names_of(certificate)
         self._channels: ChannelStreams | None = None
         self._channel_id: str | None = None
+        self._forget = _ended
+        """Has the connection's channel not be checked again."""
 
     @property
     def context(self) -> Context:
         """This caller as the services of the contract know theirs."""
         return cast("Context", self)
 
-    def channel(self, channels: ChannelStreams) -> str:
+    def channel(self, channels: ChannelStreams, gate: Gate) -> str:
         """The id of the channel that the connection is. A connection that never registers is none.
+
+        Args:
+            channels: Where it is opened.
+            gate: Closes it once changed permits do not admit its brokers.
 
         Raises:
             LimitExceeded: Too many channels are open, or of its address.
@@ -75,7 +87,14 @@ class Caller:
         if self._channel_id is None:
             self._channel_id = channels.connect(self.name, self._close, sharer_at(self.name))
             self._channels = channels
+            self._forget = gate.keep_checking(self, self._channel_id)
         return self._channel_id
+
+    def end(self) -> None:
+        """Closes the connection. Its channel ends at once, even if the peer reads nothing."""
+        close = self._close
+        self.left()
+        close()
 
     def left(self) -> None:
         """The connection has ended."""
@@ -85,6 +104,8 @@ class Caller:
         # The connection has this caller: as a cycle both, and what was read, would wait for the garbage collector,
         # which comes late where nothing is going on.
         self._close = _ended
+        self._forget()
+        self._forget = _ended
 
     # As a context of gRPC
 
@@ -99,6 +120,18 @@ class Caller:
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """The names in its certificate, as gRPC has them."""
         return self._names
+
+
+@dataclass(slots=True, eq=False)
+class _Connected:
+    """A connection that is a channel."""
+
+    check: Callable[[], None]
+    caller: Caller
+
+    def end(self, _refusal: CallRefused) -> None:
+        """Ends the connection, as this protocol has no other way to tell its peer."""
+        self.caller.end()
 
 
 class Gate:
@@ -143,14 +176,38 @@ class Gate:
             if grade not in self._allowed:
                 raise NotPermitted(caller.name, f"call for {grade.value} here (remoting_allow)")
             if self._doorkeeper is not None:
-                principal = identify(caller.context, self._doorkeeper.permits())
+                principal = principal_of(caller.context, self._doorkeeper.permits())
                 principal.check(_PERMISSIONS[grade])
                 if groups_of is not None:
                     principal.check_groups(self._doorkeeper.groups(groups_of))
+                call_of(principal)
         except CallRefused as error:
             if self._doorkeeper is not None:
                 self._doorkeeper.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
+
+    def while_allowed(self, caller: Caller, grade: Grade, groups_of: object) -> AbstractContextManager[None]:
+        """Checks a call as ``check`` does. The context ends with the same errors once changed permits do not admit it.
+
+        It must be entered in this very step.
+        """
+        check = partial(self.check, caller, grade, groups_of)
+        check()
+        return NO_LIMIT if self._doorkeeper is None else self._doorkeeper.open_calls.while_allowed(check)
+
+    def keep_checking(self, caller: Caller, channel_id: str) -> Callable[[], None]:
+        """Ends the connection of a channel once changed permits do not admit the brokers that it has registered.
+
+        Returns:
+            What has to be called when the connection has ended.
+        """
+        if self._doorkeeper is None:
+            return _ended
+        brokers = registration_pb.HandOverChannelRequest(channel_id=channel_id)
+        connected = _Connected(partial(self.check, caller, Grade.REGISTRATIONS, brokers), caller)
+        open_calls = self._doorkeeper.open_calls
+        open_calls.add(connected)
+        return partial(open_calls.remove, connected)
 
 
 def _names_of(certificate: Mapping[str, Any]) -> Mapping[str, list[bytes]]:

@@ -14,6 +14,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as registration_pb
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
@@ -365,8 +366,7 @@ class RegistrationCalls:
 
     async def register(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_BROKER, 103."""
-        self._check(caller, request)
-        with self._tally.counting("full") as outcome:
+        with self._while_allowed(caller, request), self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             cause = Cause("RegisterBroker", caller_of(caller.context))
             try:
@@ -383,11 +383,11 @@ class RegistrationCalls:
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """UNREGISTER_BROKER, 104: a success also for a broker that is not there."""
-        self._check(caller, request)
-        broker, address = fields.broker(request), fields.broker_addr(request)
-        cause = Cause("UnregisterBroker", caller_of(caller.context))
-        change = self._manager.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
-        removed = await self._writer.apply(change)
+        with self._while_allowed(caller, request):
+            broker, address = fields.broker(request), fields.broker_addr(request)
+            cause = Cause("UnregisterBroker", caller_of(caller.context))
+            change = self._manager.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
+            removed = await self._writer.apply(change)
         if removed is not None:
             log_removed(removed)
         return answer(request, ResponseCode.SUCCESS)
@@ -429,15 +429,14 @@ class RegistrationCalls:
 
     def _check(self, caller: Caller, request: Request) -> None:
         """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
+        if not self._gate.is_open(Grade.REGISTRATIONS):
+            self._gate.check(caller, Grade.REGISTRATIONS, _about_broker(request))
+
+    def _while_allowed(self, caller: Caller, request: Request) -> contextlib.AbstractContextManager[None]:
+        """Checks the same. The context ends with the same errors once changed permits do not admit the request."""
         if self._gate.is_open(Grade.REGISTRATIONS):
-            return
-        given = request.fields
-        named = route_data_pb2.BrokerIdentity(
-            cluster_name=_encodable(given.get("clusterName", "")),
-            broker_name=_encodable(given.get("brokerName", "")),
-            broker_addr=_encodable(given.get("brokerAddr", "")),
-        )
-        self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.BrokerHeartbeatRequest(broker=named))
+            return NO_LIMIT
+        return self._gate.while_allowed(caller, Grade.REGISTRATIONS, _about_broker(request))
 
     async def _registration(self, request: Request, caller: Caller) -> Registration:
         broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
@@ -458,7 +457,7 @@ class RegistrationCalls:
             topic_configs=body.topic_configs,
             ha_server_addr=ha_server_addr,
             filter_servers=body.filter_servers,
-            channel_id=caller.channel(self._channels),
+            channel_id=caller.channel(self._channels, self._gate),
             zone_name=zone_name,
             enable_acting_master=acting,
             timeout_seconds=_timeout_seconds(request) if acting else None,
@@ -536,6 +535,18 @@ def _decoded(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError:
         raise InvalidField("body", "is no UTF-8") from None
+
+
+def _about_broker(request: Request) -> registration_pb.BrokerHeartbeatRequest:
+    """A request of RegistrationService that is about the same broker; none of its names has been checked."""
+    given = request.fields
+    return registration_pb.BrokerHeartbeatRequest(
+        broker=route_data_pb2.BrokerIdentity(
+            cluster_name=_encodable(given.get("clusterName", "")),
+            broker_name=_encodable(given.get("brokerName", "")),
+            broker_addr=_encodable(given.get("brokerAddr", "")),
+        )
+    )
 
 
 def _encodable(text: str) -> str:

@@ -24,6 +24,7 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpcio_server import check_bindable
 from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.listener_tls import ListenerTls
+from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
 from groundwork.rpc_handlers import LargeRequests
 from groundwork.systemd import listeners_handed_over
@@ -161,6 +162,7 @@ class Security:
         """None without TLS."""
         self.on_permits_reloaded: Callable[[], None] = lambda: None
         """Called, in any thread, when permits were read anew."""
+        self._open_calls = OpenCalls()
         path = settings.permits_file
         self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
@@ -173,13 +175,25 @@ class Security:
         """
         permits = self._permits
         groups = NamedGroups(manager).of if manager is not None else lambda _: ()
-        return None if permits is None else Authorizer(lambda: permits.value, groups)
+        if permits is None:
+            return None
+        return Authorizer(lambda: permits.value, groups, open_calls=self._open_calls)
 
     async def watch(self) -> None:
-        """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled."""
+        """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled.
+
+        Changed permits end the open calls that they do not admit.
+        """
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
+            before = self._generation()
             await asyncio.to_thread(self._look)
+            if self._generation() != before:
+                await self._open_calls.check_again()
+
+    def _generation(self) -> int:
+        """How often the permits have been read."""
+        return 0 if self._permits is None else self._permits.generation
 
     def _permits_reloaded(self) -> None:
         self.on_permits_reloaded()  # whatever it has become meanwhile

@@ -144,6 +144,23 @@ def test_a_connection_without_a_certificate_has_a_name_of_its_own_in_the_permits
         assert register(client).code == 1
 
 
+def test_the_connection_of_a_broker_ends_with_its_right_to_register(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "permits.json"
+    file.write_text(json.dumps(permits()))
+    flags = ("--permits-file", str(file), *place.flags("mTLS", with_permits=False))
+    with NamesrvProcess(*LOOPBACK, *ALL, *flags) as process:
+        tls = [context_of(place, place.callers[caller]) for caller in ("broker", "client")]
+        with (
+            RemotingClient(address_of(process), tls[0], LIVE_SECONDS) as broker,
+            RemotingClient(address_of(process), tls[1]) as client,
+        ):
+            assert register(broker).code == 0
+            assert client.ask(105, {"topic": "TopicTest"}).code == 0
+            file.write_text(json.dumps(permits(broker={"register": ["DefaultCluster/broker-b"]})))
+            assert broker.read() is None, "its connection is its channel"
+            eventually(lambda: client.ask(105, {"topic": "TopicTest"}).code, lambda code: code == 17)
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2 as clients_pb
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from broker_agent.listener import SERVICE_NAME
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
 from groundwork.health_check import check_health
 from nsctl.cli import app as nsctl_app
 from nsctl.session import REFUSED
@@ -154,6 +156,23 @@ def test_new_permits_are_in_force_without_a_restart_and_a_broken_file_keeps_the_
         refused = eventually(lambda: agent.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
         assert str(place.permits) in refused[0]["problem"]
         assert status() == "OK"
+
+
+def test_a_clients_channel_ends_when_it_may_not_be_a_client(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
+) -> None:
+    flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
+    with (
+        secured_agent(namesrv, place, tmp_path, *flags) as agent,
+        connected(ordinary(agent), place.files("token", "client")) as client,
+    ):
+        request = clients_pb.OpenClientChannelRequest(holder="client")
+        channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
+        next(channel)
+        place.permit(client={"agents": {}})
+        with pytest.raises(grpc.RpcError) as raised:
+            next(channel)
+        assert RichError.of(raised.value).reason == "NOT_PERMITTED"
 
 
 def test_permits_for_another_broker_group_are_none_for_this_one(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from structlog.testing import capture_logs
 
-from groundwork.permits import REFUSAL_LOG_SECONDS, GroupPattern, Permits, Principal
+from groundwork.permits import REFUSAL_LOG_SECONDS, GroupPattern, Permission, Permits, Principal
 from groundwork.shares import MACHINE, Sharer
 from namesrv.app import access
 from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
@@ -30,9 +33,9 @@ BROKER = Principal("broker", register=(GroupPattern.parse("c/a"),))
 @pytest.fixture(autouse=True)
 def _own_context() -> Iterator[None]:
     """Each call has a context of its own; tests share one."""
-    token = access._caller.set(None)
+    token = access._entered.set(None)
     yield
-    access._caller.reset(token)
+    access._entered.reset(token)
 
 
 class Call:
@@ -135,6 +138,48 @@ def test_new_permits_are_for_the_next_call() -> None:
     permits[0] = Permits()
     with pytest.raises(NotPermitted):
         gate.enter(call(dns=["broker.example"]))
+
+
+NARROWED = Principal("broker", register=(GroupPattern.parse("c/b"),))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [(PERMITS, None), (Permits({"broker.example": NARROWED}), NotPermitted), (Permits(), NotPermitted)],
+)
+def test_changed_permits_end_an_open_call_that_they_do_not_admit(
+    changed: Permits, error: type[Exception] | None
+) -> None:
+    permits = [PERMITS]
+    keeper = Authorizer(lambda: permits[0], lambda request: request)
+    gate, shown = Admission(REGISTER, FairShares.of(), keeper), call(dns=["broker.example"])
+
+    async def open_call() -> None:
+        entered = gate.enter(shown)
+        with gate.while_allowed(entered, shown):
+            gate.checked(entered, [BrokerKey("c", "a")], shown)
+            permits[0] = changed
+            await keeper.open_calls.check_again()
+            await asyncio.sleep(0)
+
+    with pytest.raises(error) if error else nullcontext():
+        asyncio.run(open_call())
+
+
+def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() -> None:
+    permits = [Permits({"ops": Principal("ops", lookup=True, administer=True)})]
+    keeper = Authorizer(lambda: permits[0], lambda _: ())
+    gate, shown = Admission(WATCH, FairShares.of(), keeper), call(common_name="ops")
+
+    async def open_call() -> None:
+        with gate.while_allowed(gate.enter(shown), shown):
+            access.need(partial(Principal.check, permission=Permission.ADMINISTER))
+            permits[0] = Permits({"ops": Principal("ops", lookup=True)})
+            await keeper.open_calls.check_again()
+            await asyncio.sleep(0)
+
+    with pytest.raises(NotPermitted, match="ops may not administer"):
+        asyncio.run(open_call())
 
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:

@@ -1,0 +1,119 @@
+"""Changed permits end the open streams of callers that lost their right, and no others: real servers and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import registration_service_pb2, route_service_pb2
+
+from groundwork.grpc_errors import RichError
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, register
+
+WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
+FOLLOW = route_service_pb2.StreamRouteSnapshotRequest(follow=True)
+COPY = route_service_pb2.StreamRouteSnapshotRequest(follow=True, for_replica=True)
+CHANNEL = registration_service_pb2.OpenChannelRequest(holder="test")
+
+STREAMS: dict[str, tuple[str, Callable[[Client], Any]]] = {
+    "watch": ("client", lambda client: client.routes.WatchTopicRoutes(WATCH, timeout=LIVE_SECONDS)),
+    "follow": ("client", lambda client: client.routes.StreamRouteSnapshot(FOLLOW, timeout=LIVE_SECONDS)),
+    "copy": ("admin", lambda client: client.routes.StreamRouteSnapshot(COPY, timeout=LIVE_SECONDS)),
+    "channel": ("broker", lambda client: client.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)),
+}
+"""By name: who opens the stream, and how."""
+
+LOST: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
+    "the token": ({"token_sha256": []}, grpc.StatusCode.UNAUTHENTICATED, "NOT_AUTHENTICATED"),
+    "the right": (
+        {"look_up": False, "administer": False, "register": []},
+        grpc.StatusCode.PERMISSION_DENIED,
+        "NOT_PERMITTED",
+    ),
+}
+"""What a caller loses, and the error that its streams end with."""
+
+
+def opened(client: Client, name: str) -> Any:
+    """A stream of that name, once it has begun."""
+    stream = STREAMS[name][1](client)
+    next(stream)
+    return stream
+
+
+def error_of(stream: Any) -> RichError:
+    """The error that an open stream ends with."""
+    with pytest.raises(grpc.RpcError) as raised:
+        for _ in stream:
+            pass
+    return RichError.of(raised.value)
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_streams_end_when_their_caller_loses(place: Place, engine: str, lost: str) -> None:
+    change, code, reason = LOST[lost]
+    everybody = {"client": change, "broker": change, "admin": change}
+    with NamesrvProcess(*place.flags("token"), engine=engine) as server, ExitStack() as stack:
+        streams = {
+            name: opened(stack.enter_context(connected(server.endpoint, place.files("token", caller))), name)
+            for name, (caller, _) in STREAMS.items()
+        }
+        place.permit(**everybody)
+        for name, stream in streams.items():
+            error = error_of(stream)
+            assert (error.code, error.reason, error.domain) == (code, reason, "namesrv"), name
+        assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
+
+
+def test_streams_of_a_revoked_certificate_end(place: Place, engine: str) -> None:
+    with (
+        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+    ):
+        watch = opened(client, "watch")
+        place.permit(client={"certificates": ["another.example"]})
+        error = error_of(watch)
+        assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "client.example")
+
+
+def test_streams_of_unchanged_callers_go_on(place: Place, engine: str) -> None:
+    with (
+        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        connected(server.endpoint, place.files("token", "client")) as revoked,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+    ):
+        ended, kept, channel = opened(revoked, "watch"), opened(broker, "watch"), broker.open_channel()
+        place.permit(client={"look_up": False})
+        assert error_of(ended).reason == "NOT_PERMITTED"
+        assert register(broker, channel_id=channel.id) == "OK"
+        assert any(change.HasField("route") for message in kept for change in message.changes)
+
+
+def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(place: Place, engine: str) -> None:
+    with (
+        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+        connected(server.endpoint, place.files("token", "client")) as client,
+    ):
+        channel: Any = broker.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)
+        assert register(broker, channel_id=next(channel).opened.channel_id) == "OK"
+        place.permit(broker={"register": ["DefaultCluster/broker-b"]})
+        error = error_of(channel)
+        assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
+        eventually(client.route, lambda route: route is None, LIVE_SECONDS)
+
+
+def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place, engine: str) -> None:
+    with (
+        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        connected(server.endpoint, place.files("token", "admin")) as admin,
+    ):
+        copy, follow = opened(admin, "copy"), opened(admin, "follow")
+        place.permit(admin={"administer": False})
+        assert error_of(copy).metadata["permission"] == "administer"
+        assert server.wait_for("open_calls_ended")["count"] == 1, "what only looks up may go on"
+        follow.cancel()
