@@ -59,21 +59,24 @@ def problem(status: int, reason: str, message: str) -> web.Response:
     return web.json_response({"problem": {"reason": reason, "message": message}}, status=status)
 
 
-def check_requests(host_names: Collection[str], lets_in: Callable[[web.Request], bool] = lambda _: True) -> Middleware:
+def check_requests(
+    host_names: Collection[str], refusal: Callable[[web.Request], web.Response | None] = lambda _: None
+) -> Middleware:
     """Makes the check of every request.
 
     Args:
         host_names: Names, besides localhost and addresses, by which browsers may reach the page. Another site's name
             that points here (DNS rebinding) makes a browser take this page for that site's; an address cannot.
-        lets_in: Whether who asks has logged in. The page itself, which holds nothing, is for everybody.
+        refusal: Returns the answer to a caller that has not logged in, or None to go on. The page itself, which holds
+            nothing, is for everybody.
     """
     allowed = {"localhost", *(name.lower().rstrip(".") for name in host_names)}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = _refused(request, allowed)
-        if answer is None and request.path.startswith("/api/") and not lets_in(request):
-            answer = problem(401, "NOT_LOGGED_IN", "log in, or send 'Authorization: Bearer TOKEN'")
+        if answer is None and request.path.startswith("/api/"):
+            answer = refusal(request)
         if answer is None:
             try:
                 answer = await handler(request)
@@ -293,6 +296,9 @@ QUIET_SECONDS = 10.0
 WRITE_SECONDS = 10.0
 """How long a page may take to read one event; then it is cut, and comes back by itself."""
 
+CHECK_SECONDS = 1.0
+"""Pause between two looks at whether the reader of a stream may still read it."""
+
 LEAST_PAUSE_SECONDS = 0.5
 """Pause after an event: pages ask for what is new after each."""
 
@@ -305,8 +311,14 @@ class Events:
         """Each with what ends it, and whose it is; the oldest first."""
         self._closing = asyncio.Event()
 
-    async def handle(self, request: web.Request, fleet: Fleet) -> web.StreamResponse:
-        """One page's stream of news of a fleet; lasts until the page goes away or the console ends."""
+    async def handle(
+        self, request: web.Request, fleet: Fleet, may_read: Callable[[], bool] = lambda: True
+    ) -> web.StreamResponse:
+        """One page's stream of news of a fleet; lasts until the page goes away or the console ends.
+
+        Args:
+            may_read: Whether who asked may still read it; the stream ends within a second after that changes.
+        """
         if len(self._viewers) >= MAX_VIEWERS:
             self._end_one()
         if len(self._viewers) >= MAX_VIEWERS + MAX_ENDING:
@@ -316,11 +328,13 @@ class Events:
         if self._closing.is_set():
             ended.set()
         self._viewers[ended] = owner_of(request.remote or "?")
+        checking = asyncio.create_task(_end_unless(may_read, ended))
         try:
             await response.prepare(request)
             with contextlib.suppress(ConnectionError, TimeoutError):
                 await self._tell(response, fleet, ended)
         finally:
+            checking.cancel()
             del self._viewers[ended]
         return response
 
@@ -352,3 +366,12 @@ class Events:
                 await asyncio.wait((closing,), timeout=LEAST_PAUSE_SECONDS)
         finally:
             closing.cancel()
+
+
+async def _end_unless(may_read: Callable[[], bool], ended: asyncio.Event) -> None:
+    """Ends a stream once its reader may not read it."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if not may_read():
+            ended.set()
+            return

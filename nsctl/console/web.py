@@ -246,8 +246,11 @@ def application(
 ) -> tuple[web.Application, Events]:
     """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
     pages, events = {name: Page(fleet, permit_actions=permit_actions) for name, fleet in fleets.items()}, Events()
-    lets_in = (lambda _: True) if log_in is None else lambda request: request.path == PATH or log_in.lets_in(request)
-    middlewares = [(connections or Connections()).middleware(), check_requests(host_names, lets_in)]
+
+    def refusal(request: web.Request) -> web.Response | None:
+        return None if log_in is None or request.path == PATH else log_in.refusal(request)
+
+    middlewares = [(connections or Connections()).middleware(), check_requests(host_names, refusal)]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     if log_in is not None:
         app.router.add_post(PATH, log_in.handle)
@@ -257,7 +260,7 @@ def application(
     for asked in (Page.clusters, Page.brokers, Page.broker, Page.topics, Page.route, Page.journal):
         app.router.add_get(f"/api/{asked.__name__}", _checked(_of_a_page(pages, asked)))
     app.router.add_get("/api/overview", _checked(_overview(pages)))
-    app.router.add_get("/api/events", _named(lambda request: events.handle(request, fleets[chosen(request, fleets)])))
+    app.router.add_get("/api/events", _named(_events(events, fleets, lets_in)))
     app.router.add_post("/api/actions", _checked(_of_a_page(pages, Page.act)))
     for path, body, kind in _files(files("nsctl.console") / "static", "/"):
         app.router.add_get(path, _file(body, kind))
@@ -284,6 +287,18 @@ def _file(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Respo
 def _of_a_page(pages: Mapping[str, Page], asked: Callable[[Page, web.Request], Awaitable[web.Response]]) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         return await asked(pages[chosen(request, pages)], request)
+
+    return handle
+
+
+def _events(
+    events: Events, fleets: Mapping[str, Fleet], lets_in: Callable[[web.Request], bool]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        fleet = chosen(request, fleets)
+        return await events.handle(
+            request, fleets[fleet], lambda: lets_in(request) and fleet in permitted(request, fleets)
+        )
 
     return handle
 

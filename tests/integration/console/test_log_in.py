@@ -7,11 +7,14 @@ import shutil
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 from namesrv_api.v1.admin_service_pb2 import ListIntentsRequest
 
+from nsctl.console.log_in import hashed
 from tests.support.programs.console_process import ConsoleProcess, chromium
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.registrations import registration
@@ -168,6 +171,30 @@ def test_people_may_what_their_role_says_and_the_journal_has_their_names(tmp_pat
             lambda: console.request("/api/overview", headers=shown["vera"])[0] == 401, within_seconds=LIVE_SECONDS
         )
         assert console.request("/api/overview", headers=shown["ada"])[0] == 200
+
+
+@pytest.mark.parametrize("change", ["the user is removed", "the password is changed", "the user logs out"])
+def test_a_session_and_its_event_stream_end_when(tmp_path: Path, change: str) -> None:
+    users, other = tmp_path / "users.toml", '\n[users.ada]\nrole = "admin"'
+    users.write_text(f'[users.vera]\nrole = "viewer"\npassword = "{KEPT}"{other}')
+    with ConsoleProcess("127.0.0.1:1", "--users-file", str(users)) as console:
+        said = {"name": "vera", "password": "a password of twelve"}
+        status, headers, _ = console.request("/api/log-in", "POST", SENT_BY_PAGE, said)
+        assert status == 200
+        shown = {"Cookie": headers["set-cookie"].split(";")[0]}
+        with closing(HTTPConnection(*console.endpoint, timeout=LIVE_SECONDS)) as page:
+            page.request("GET", "/api/events", headers=shown)
+            events = page.getresponse()
+            assert events.readline() == b"retry: 2000\n"
+            match change:
+                case "the user is removed":
+                    users.write_text(other)
+                case "the password is changed":
+                    users.write_text(users.read_text().replace(KEPT, hashed("another of twelve letters")))
+                case _:
+                    assert console.request("/api/log-in", "DELETE", {**SENT_BY_PAGE, **shown}, {})[0] == 200
+            events.read()  # to its end
+        assert console.request("/api/overview", headers=shown)[0] == 401
 
 
 def test_a_header_of_a_proxy_counts_only_from_where_the_proxy_is() -> None:
