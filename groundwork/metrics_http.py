@@ -199,6 +199,9 @@ class MetricsServer:
 
 # Ways for metrics and traces to leave a program: an HTTP listener, a collector, both, or none.
 
+TELEMETRY_SECONDS = 10.0
+"""Deadline of ``Exports.stop``, above what the collector and a scrape may take."""
+
 
 class Exports:
     """A program's listener for metrics and what it sends to a collector, begun and ended together."""

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from groundwork.daemon_executor import DaemonExecutor
+from groundwork.shutdown import run_step
 from namesrv.app.address_claim_store import AddressClaimStore
 from namesrv.app.intent_store import IntentStore
 from namesrv.app.kv_config_store import KvConfigStore
@@ -174,6 +175,9 @@ class SnapshotWrites:
 LAST_WRITE_SECONDS = 5.0
 """How long the disk may take for the write under way of each file at shutdown."""
 
+LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
+"""Deadline of a step of the shutdown that ends with such a write."""
+
 
 class DurableRoutes:
     """KV configuration, intents, claims, the snapshot file, the audit file: none of them without a data directory."""
@@ -240,10 +244,13 @@ class DurableRoutes:
             await self._snapshots.write_last(LAST_WRITE_SECONDS)
 
     async def close(self) -> None:
-        """Waits for the writes under way. The tables must be frozen before."""
-        await self.kv_config.close(LAST_WRITE_SECONDS)
-        await self.intents.close(LAST_WRITE_SECONDS)
+        """Waits for the write under way of each file. The tables must be frozen before."""
+        closing = {
+            "kv_config": self.kv_config.close(LAST_WRITE_SECONDS),
+            "intents": self.intents.close(LAST_WRITE_SECONDS),
+        }
         if self._claims is not None:
-            await self._claims.close(LAST_WRITE_SECONDS)
+            closing["address_claims"] = self._claims.close(LAST_WRITE_SECONDS)
         if self._audit_file is not None:
-            await self._audit_file.close(LAST_WRITE_SECONDS)
+            closing["audit_file"] = self._audit_file.close(LAST_WRITE_SECONDS)
+        await asyncio.gather(*(run_step(name, work, LAST_STEP_SECONDS) for name, work in closing.items()))

@@ -85,7 +85,10 @@ def shared_writer(context: object) -> SharedWriter | None:
     return cast("SharedWriter", context) if hasattr(context, "write_to_all") else None
 
 
-# The end of an engine that nobody asked to stop.
+# The end of an engine.
+
+LISTENER_SECONDS = 5.0
+"""How long the stop of an engine may take beyond the time that calls get."""
 
 
 class EngineFailed(Exception):

@@ -24,6 +24,7 @@ from groundwork.errors import CallRefused, NotAuthenticated
 from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
+from groundwork.shutdown import in_daemon_thread
 from namesrv.core.changes import (
     AddressClaimReleased,
     Change,
@@ -635,7 +636,7 @@ class NativeServer(grpc.aio.Server):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         asyncio.get_running_loop().remove_reader(self.engine.fileno())
-        await asyncio.to_thread(self.engine.join)
+        await in_daemon_thread("engine-join", self.engine.join)  # a thread that hangs must not keep the process
         self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature

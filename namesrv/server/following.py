@@ -6,12 +6,15 @@ import asyncio
 import secrets
 
 import structlog
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.freed_memory import GrownProcess
+from groundwork.health_service import HealthService
 from groundwork.logs import set_log_level
+from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.rpc_handlers import Composition
+from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
 from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.app.clearing_up import clear_up
@@ -28,7 +31,7 @@ from namesrv.core.policy import Clock
 from namesrv.core.replica import ReplicaIntake, ReplicaManager
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import Follower
-from namesrv.engines.api import serve_from
+from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
 from namesrv.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminQueries
@@ -185,9 +188,9 @@ class ReplicaServer:
         self._current_at: float | None = None
         """When the copy was last known to be as its leader, by the monotonic clock."""
         self._running: dict[Copy, asyncio.Task[None]] = {}
-        self._background = asyncio.TaskGroup()
+        self._background = Background()
         self._stopping = False
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._health = HealthService()
         self._serves: bool | None = None
         self._was_warm = False
         self._observation = self._observed()
@@ -212,24 +215,20 @@ class ReplicaServer:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         self._stall_detector.begin()
         self._observation.start()
-        await self._set_health()
+        self._set_health()
         await self._start()
+        for work in (
+            watch_engine(self._grpc),
+            self._stall_detector.watch(),
+            self._security.watch(),
+            self._stream.run(),
+            self._keep_health(),
+            *(() if self._engine.name == "native" else (GrownProcess().run(),)),
+            *((self._front.run(),) if self._front is not None else ()),
+        ):
+            self._background.begin(work)
         try:
-            async with self._background as background:
-                tasks = [
-                    background.create_task(work)
-                    for work in (
-                        self._stall_detector.watch(),
-                        self._security.watch(),
-                        self._stream.run(),
-                        self._keep_health(),
-                        *(() if self._engine.name == "native" else (GrownProcess().run(),)),
-                        *((self._front.run(),) if self._front is not None else ()),
-                    )
-                ]
-                await stop.wait()
-                for task in (*tasks, *self._running.values()):
-                    task.cancel()
+            await self._background.run_until(stop)
         finally:
             await self._shut_down()
 
@@ -304,7 +303,7 @@ class ReplicaServer:
         if manager.warm and not self._was_warm:
             self._was_warm = True
             await self._copy.watchers.say_what_is_absent()
-        await self._set_health()
+        self._set_health()
 
     def _takes_over(self, manager: ReplicaManager) -> bool:
         """Whether a new copy is better than the one that is served: a leader that has just started may know little."""
@@ -335,7 +334,7 @@ class ReplicaServer:
                 manager, self._copy.warm_up, self._copy.queries, self._product_env, None, lambda: self._stream.leader
             )
             self._front.serve(parts)
-        self._running[self._copy] = self._background.create_task(self._copy.run())
+        self._running[self._copy] = self._background.begin(self._copy.run())
         _log.info(
             "copy_served",
             leader=self._stream.leader,
@@ -384,9 +383,9 @@ class ReplicaServer:
         """Checks now and then whether the copy has become too old. Runs until cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
-            await self._set_health()
+            self._set_health()
 
-    async def _set_health(self) -> None:
+    def _set_health(self) -> None:
         """Lookups are served as long as there is a copy to rely on; registrations never are."""
         serves = self.problem() is None
         if serves == self._serves:
@@ -396,24 +395,22 @@ class ReplicaServer:
         self._serves = serves
         registration, route, admin = (service.full_name for service in SERVICES)
         for name, is_serving in (("", True), (registration, False), (route, serves), (admin, True)):
-            await self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
+            self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
 
     async def _shut_down(self) -> None:
         """Health first, then the streams and the calls."""
         _log.info("namesrv_stopping")
         tell_systemd("STOPPING=1")
         self._stopping = True
-        await self._health.enter_graceful_shutdown()
+        self._health.enter_shutdown()
         if self._copy is not None:
             self._copy.manager.frozen = True
-            await self._copy.watchers.close()
+            await run_step("streams", self._copy.watchers.close())
+        grace = self._settings.shutdown_grace_millis / 1000
         if self._front is not None:
-            await self._front.close(self._settings.shutdown_grace_millis / 1000)
-        try:
-            await self._grpc.stop(self._settings.shutdown_grace_millis / 1000)
-        except TimeoutError:
-            _log.warning("listener_did_not_close")
+            await run_step("remoting", self._front.close(grace), grace + STEP_SECONDS)
+        await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._product_env is not None:
-            await self._product_env.close()
-        await asyncio.to_thread(self._observation.stop)
+            await run_step("product_env", self._product_env.close())
+        await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")

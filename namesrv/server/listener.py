@@ -12,7 +12,6 @@ import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_channelz.v1 import channelz
-from grpc_health.v1 import health, health_pb2_grpc
 from namesrv_api.v1 import (
     admin_service_pb2,
     registration_service_pb2,
@@ -22,15 +21,18 @@ from namesrv_api.v1 import (
 from groundwork.call_metrics import CallObserver
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpcio_server import check_bindable
+from groundwork.health_service import SERVICE as HEALTH_SERVICE
+from groundwork.health_service import HealthService
 from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
-from groundwork.rpc_handlers import LargeRequests
+from groundwork.rpc_handlers import CallHandlers, LargeRequests
 from groundwork.systemd import listeners_handed_over
 from namesrv.app.access import Authorizer, NamedGroups
 from namesrv.app.quotas import FairShares
 from namesrv.core.registrations import RouteInfoManager
+from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
 from namesrv.settings import NamesrvSettings
@@ -103,7 +105,7 @@ def add_services(
     server: grpc.aio.Server,
     settings: NamesrvSettings,
     services: Iterable[tuple[ServiceDescriptor, Iterable[object]]],
-    health_servicer: object,
+    health: HealthService,
     *,
     observers: tuple[CallObserver, ...],
     doorkeeper: Authorizer | None,
@@ -115,7 +117,7 @@ def add_services(
     Args:
         settings: How long readers of streams may take nothing.
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
-        health_servicer: Knows which of them serve.
+        health: Which of them serve.
         doorkeeper: Knows who may make which call; None: everybody.
         shares: What callers have under way.
         large_requests: Parses large requests; None: one in a turn of the event loop.
@@ -129,12 +131,12 @@ def add_services(
     )
     for service, parts in services:
         handlers.add_service(server, service, parts)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000))
     if doorkeeper is None:  # with permits not everybody may see who is connected
         # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
-    add_reflection(server, [*names, health.SERVICE_NAME])
+    add_reflection(server, [*names, HEALTH_SERVICE.full_name])
 
 
 def tls_name(settings: NamesrvSettings) -> str:

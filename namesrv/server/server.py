@@ -10,13 +10,15 @@ from typing import Any
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.channels import ClientSecurity
 from groundwork.freed_memory import GrownProcess
+from groundwork.health_service import HealthService
 from groundwork.logs import set_log_level
-from groundwork.shutdown import Background
+from groundwork.metrics_http import TELEMETRY_SECONDS
+from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
 from groundwork.systemd import tell_systemd
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
@@ -25,7 +27,7 @@ from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.config_store import ConfigStore
 from namesrv.app.counters import FrontCounter, RegistrationCounter
-from namesrv.app.durable_routes import LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
+from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import RequestsInPieces
@@ -38,7 +40,7 @@ from namesrv.core.digests import RouteDigests
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.state import NamesrvIdentity
-from namesrv.engines.api import serve_from, watch_engine
+from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
@@ -117,7 +119,7 @@ class NamesrvServer:
         self._notices = ChannelNotices(self._manager, self._channels)
         self._product_env = ClusterTest.of(settings, clock.monotonic, product_env_credentials)
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._front_counter = FrontCounter()
         digests = RouteDigests(self._manager.tables, self._manager.change_log)
@@ -169,7 +171,7 @@ class NamesrvServer:
         self._stall_detector.begin()
         await self._grpc.start()
         self._observation.start()
-        await self._set_health()
+        self._set_health()
         identity, settings = self._manager.identity, self._config.settings
         _log.info(
             "namesrv_started",
@@ -266,16 +268,16 @@ class NamesrvServer:
             large_requests=RequestsInPieces.of(self._grpc, self._writer),
         )
 
-    async def _set_health(self) -> None:
+    def _set_health(self) -> None:
         """Sets the health: all services serve from the start; lookups only once the name server is warm."""
         warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name
-            await self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
+            self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     async def _on_warm(self) -> None:
         """The name server is warm: from now on, what is not there does not exist."""
-        await self._set_health()
+        self._set_health()
         await self._watch_streams.say_what_is_absent()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
@@ -285,24 +287,27 @@ class NamesrvServer:
         self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self) -> None:
-        """Health first, then no more changes, then the streams, the calls and the write under way."""
+        """Health first, then no more changes, then the streams, the calls and the write under way.
+
+        No step keeps the next one from running, so that the snapshot file is written in any case.
+        """
         _log.info("namesrv_stopping")
         tell_systemd("STOPPING=1")
-        await self._health.enter_graceful_shutdown()
+        self._health.enter_shutdown()
         self._manager.frozen = True
-        await self._durable.write_last_snapshot()
-        self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
-        await self._watch_streams.close()
+        await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
+        await run_step("streams", self._end_streams())
         grace = self._config.settings.shutdown_grace_millis / 1000
         if self._front is not None:
-            await self._front.close(grace)
-        try:
-            await self._grpc.stop(grace)
-        except TimeoutError:
-            _log.warning("listener_did_not_close")
+            await run_step("remoting", self._front.close(grace), grace + STEP_SECONDS)
+        await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._product_env is not None:
-            await self._product_env.close()
+            await run_step("product_env", self._product_env.close())
         await self._durable.close()
-        await self._config.close(LAST_WRITE_SECONDS)
-        await asyncio.to_thread(self._observation.stop)
+        await run_step("config", self._config.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
+        await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")
+
+    async def _end_streams(self) -> None:
+        self._channels.close_all(_ChannelClosing.REASON_SHUTDOWN)
+        await self._watch_streams.close()
