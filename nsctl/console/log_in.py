@@ -28,6 +28,7 @@ from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_tok
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
 from groundwork.hot_reload import HotReloaded
+from groundwork.permits import bearer_token
 from nsctl.console.protection import problem
 
 # The people who use the console: roles, and the file with their names and hashed passwords.
@@ -215,6 +216,7 @@ class TrustedProxy:
 
 
 # Wrong passwords and tokens: each costs whoever sent it a longer pause, by address and by the name that was tried.
+# It is one account for the log-in form and for tokens in headers: otherwise the one is a way around the other.
 
 FREE_GUESSES = 5
 """Wrong ones that cost nothing: people mistype."""
@@ -228,6 +230,9 @@ LONGEST_ADDRESS_SECONDS = 60.0
 LONGEST_NAME_SECONDS = 10.0
 """Longest pause of a name: who guesses from many addresses keeps the person it belongs to out for no longer, and from
 an address where the person has logged in before not at all."""
+
+THE_TOKEN = ""
+"""The token among the names: guesses of it from many addresses are slowed, too. No person has this name."""
 
 FORGET_SECONDS = 900.0
 """An address or name without another guess for so long begins anew."""
@@ -398,8 +403,23 @@ class LogIn:
         self._hashing = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self._waiting = 0
 
+    def refusal(self, request: web.Request) -> web.Response | None:
+        """Returns the answer to a request of somebody unknown, or None: then the request has the person."""
+        token = bearer_token(request.headers.get("Authorization", ""))
+        if token is None:
+            return None if self.lets_in(request) else _not_logged_in()
+        address = request.remote or "?"
+        if (slowed := self._slowed(address, THE_TOKEN)) is not None:
+            return slowed
+        if self.lets_in(request):
+            self._guesses.right(address, THE_TOKEN)
+            return None
+        self._guesses.begin(address, THE_TOKEN)
+        self._refused.tell(viewer=address)
+        return _not_logged_in()
+
     def lets_in(self, request: web.Request) -> bool:
-        """Whether it is known who asks. The request has the person afterwards."""
+        """Whether it is known who asks. The request has the person afterwards. A wrong token is not counted here."""
         person = self._who(request)
         if person is not None:
             request[PERSON] = person
@@ -417,10 +437,10 @@ class LogIn:
             )
         address = request.remote or "?"
         known = asked.name if self._user(asked.name) is not None else None
-        left = self._guesses.left(address, known)
-        if left > 0:
-            self._refused.tell(viewer=address)
-            return _later(429, "TOO_MANY_GUESSES", left)
+        if asked.token is not None:
+            known = THE_TOKEN
+        if (slowed := self._slowed(address, known)) is not None:
+            return slowed
         if self._waiting >= PASSWORDS_WAITING:
             return _later(503, "BUSY", 1.0)
         self._guesses.begin(address, known)
@@ -448,14 +468,19 @@ class LogIn:
         """Tells the page what to ask for."""
         return web.json_response({"token": self._token is not None, "password": self._doors.users is not None})
 
+    def _slowed(self, address: str, name: str | None) -> web.Response | None:
+        """The answer to a guess that comes before its pause is over."""
+        left = self._guesses.left(address, name)
+        if left <= 0:
+            return None
+        self._refused.tell(viewer=address)
+        return _later(429, "TOO_MANY_GUESSES", left)
+
     def _who(self, request: web.Request) -> Person | None:
         request[BY_COOKIE] = False
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            if self._is_token(token.strip()):
-                return _bearer(request)
-            self._refused.tell(viewer=request.remote)
-            return None
+        token = bearer_token(request.headers.get("Authorization", ""))
+        if token is not None:
+            return _bearer(request) if self._is_token(token) else None
         if self._doors.proxy is not None and (name := self._doors.proxy.name_in(request)) is not None:
             user = self._user(name)
             return Person(name, self._doors.proxy_role) if user is None else Person(name, user.role, user.fleets)
@@ -527,6 +552,10 @@ class LogIn:
 def _bearer(request: web.Request) -> Person:
     """Whoever has the token: nobody knows who it is, but it may do everything."""
     return Person(request.remote or "?", Role.ADMIN)
+
+
+def _not_logged_in() -> web.Response:
+    return problem(401, "NOT_LOGGED_IN", "log in, or send 'Authorization: Bearer TOKEN'")
 
 
 def _later(status: int, reason: str, seconds: float) -> web.Response:

@@ -250,6 +250,9 @@ def application(
     def refusal(request: web.Request) -> web.Response | None:
         return None if log_in is None or request.path == PATH else log_in.refusal(request)
 
+    def lets_in(request: web.Request) -> bool:
+        return log_in is None or log_in.lets_in(request)
+
     middlewares = [(connections or Connections()).middleware(), check_requests(host_names, refusal)]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     if log_in is not None:

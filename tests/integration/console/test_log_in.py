@@ -78,6 +78,21 @@ def test_a_log_in_gives_a_cookie_and_only_to_our_page(console: ConsoleProcess) -
     assert line["viewer"] == "127.0.0.1"
 
 
+def test_guesses_of_the_token_in_a_header_are_slowed_as_in_the_form(token: Path) -> None:
+    with ConsoleProcess("127.0.0.1:1", "--log-in-token-file", str(token)) as console:
+
+        def status(shown: str) -> int:
+            return console.request("/api/overview", headers={"Authorization": f"Bearer {shown}"})[0]
+
+        with ThreadPoolExecutor(12) as guessers:  # at once: each further one has to wait longer than all of this takes
+            statuses = list(guessers.map(status, ["wrong"] * 60))
+        assert (set(statuses), statuses.count(429) > statuses.count(401)) == ({401, 429}, True)
+        answers = [console.request("/api/log-in", "POST", SENT_BY_PAGE, {"token": "wrong"}) for _ in range(2)]
+        slowed = next(headers for code, headers, body in answers if code == 429 and b"TOO_MANY_GUESSES" in body)
+        assert int(slowed["retry-after"]) > 0
+        eventually(lambda: status(TOKEN) == 200)
+
+
 def test_a_new_certificate_is_shown_without_a_restart_and_a_wrong_one_is_not(
     console: ConsoleProcess, place: Place
 ) -> None:

@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None
 
 
 def person(log_in: LogIn, request: web.Request) -> Person | None:
-    return request[PERSON] if log_in.lets_in(request) else None
+    return request[PERSON] if log_in.refusal(request) is None else None
 
 
 def test_a_proxy_names_people_and_nobody_else_does(tmp_path: Path) -> None:
