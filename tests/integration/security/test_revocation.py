@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
+from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
+from tests.support.engines import present
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, register
+from tests.support.secured.certificates import Authority
+from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connected, register
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
 FOLLOW = route_service_pb2.StreamRouteSnapshotRequest(follow=True)
@@ -117,3 +121,24 @@ def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place, engi
         assert error_of(copy).metadata["permission"] == "administer"
         assert server.wait_for("open_calls_ended")["count"] == 1, "what only looks up may go on"
         follow.cancel()
+
+
+@pytest.mark.engines
+def test_streams_of_an_authority_that_is_replaced_end_on_the_native_engine(place: Place, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other", "Other CA")
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes(place.authority.path.read_bytes() + other.path.read_bytes())
+    pair = other.sign("admin of the other", ["admin.example"])
+    flags = (*place.flags("TLS"), "--tls-client-ca", str(authorities))
+    with (
+        NamesrvProcess(*flags, engine=present("native")) as server,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+        connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as admin,
+    ):
+        ended, kept = opened(client, "watch"), opened(admin, "watch")
+        authorities.write_bytes(other.path.read_bytes())
+        error = error_of(ended)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAUTHENTICATED, "NOT_AUTHENTICATED")
+        assert server.wait_for("client_certificate_revoked")["peer"].startswith("ipv4:127.0.0.1:")
+        assert administer(admin) == "OK"
+        kept.cancel()

@@ -15,6 +15,7 @@ from groundwork.grpc_errors import RichError
 from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
 from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from tests.support.registrations import registration
+from tests.support.secured.fleet import Place, connected
 
 pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
 
@@ -62,6 +63,23 @@ def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
             list(stream)
         assert RichError.of(caught.value).reason == "SLOW_READER"
         assert filler.route("broker-0-topic-0") is not None
+
+
+def test_a_stalled_reader_that_loses_its_right_is_cut_and_told_why(place: Place, engine: str) -> None:
+    place.permit(broker={"register": ["DefaultCluster/*"]})
+    with (
+        NamesrvProcess(*place.flags("token"), engine=engine) as namesrv,
+        connected(namesrv.endpoint, place.files("token", "broker")) as filler,
+        connected(namesrv.endpoint, place.files("token", "client")) as reader,
+    ):
+        fill(filler)
+        stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
+        next(iter(stream))
+        place.permit(client={"look_up": False})
+        namesrv.wait_for("open_calls_ended")
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+        assert RichError.of(caught.value).reason == "NOT_PERMITTED"
 
 
 def unless_cut(ask: Callable[[], Answer]) -> Answer | str:
