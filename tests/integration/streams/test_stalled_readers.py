@@ -49,7 +49,7 @@ def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations
     client.registration.RegisterBroker(registration(["one-more"]), timeout=20)
     assert client.route("one-more") is not None
     assert namesrv.terminate() == 0
-    assert namesrv.events("listener_did_not_close") == []
+    assert namesrv.events("shutdown_step_timed_out") == []
 
 
 def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:

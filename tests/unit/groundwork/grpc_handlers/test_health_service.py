@@ -1,0 +1,75 @@
+"""The health service: every watcher learns the last status, whatever other watchers do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2 as pb
+
+from groundwork.health_service import HealthService
+
+SERVING, NOT_SERVING, UNKNOWN = (
+    pb.HealthCheckResponse.SERVING,
+    pb.HealthCheckResponse.NOT_SERVING,
+    pb.HealthCheckResponse.SERVICE_UNKNOWN,
+)
+
+
+class _Context:
+    code: grpc.StatusCode | None = None
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        pass
+
+
+class _World:
+    def __init__(self) -> None:
+        self.health = HealthService()
+        self.context: Any = _Context()
+
+    def watch(self, service: str) -> Any:
+        return self.health.Watch(pb.HealthCheckRequest(service=service), self.context)
+
+    async def check(self, service: str) -> int:
+        answer = await self.health.Check(pb.HealthCheckRequest(service=service), self.context)
+        status: int = answer.status
+        return status
+
+
+def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
+    async def run() -> list[int]:
+        world = _World()
+        stuck, reading = world.watch("a"), world.watch("a")
+        told = [(await anext(stuck)).status]
+        for status in (SERVING, NOT_SERVING, SERVING):
+            world.health.set("a", status)
+            told.append((await anext(reading)).status)
+        world.health.enter_shutdown()
+        told += [(await anext(reading)).status, (await anext(stuck)).status]
+        await stuck.aclose()
+        await reading.aclose()
+        return told
+
+    assert asyncio.run(run()) == [UNKNOWN, SERVING, NOT_SERVING, SERVING, NOT_SERVING, NOT_SERVING]
+
+
+def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
+    async def run() -> tuple[int, int]:
+        world = _World()
+        world.health.set("a", SERVING)
+        world.health.enter_shutdown()
+        world.health.set("a", SERVING)
+        return await world.check("a"), await world.check("")
+
+    assert asyncio.run(run()) == (NOT_SERVING, NOT_SERVING)
+
+
+def test_an_unknown_service_is_not_found() -> None:
+    world = _World()
+    asyncio.run(world.check("unknown"))
+    assert world.context.code is grpc.StatusCode.NOT_FOUND
