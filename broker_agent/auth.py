@@ -219,7 +219,7 @@ class AgentSecurity:
             self._permits.refreshed()
 
     def _permits_reloaded(self) -> None:
-        self.on_permits_reloaded()  # whatever it has become meanwhile
+        self.on_permits_reloaded()  # set later than this method is handed over
 
 
 def _rule(settings: AgentSettings, permits: HotReloaded[Permits] | None, listener: ListenerTls | None) -> Rule:

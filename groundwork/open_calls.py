@@ -13,7 +13,7 @@ import structlog
 from groundwork.errors import CallRefused
 
 CHECK_SLICE = 64
-"""Calls that are checked before giving way: less than a millisecond, and the ends of as many calls."""
+"""Calls that are checked before yielding: less than a millisecond, and the ends of as many calls."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class OpenCalls:
         self._open[call] = None
 
     def remove(self, call: OpenCall) -> None:
-        """The call has ended. Removing one that is not open changes nothing."""
+        """The call has ended, or was removed before."""
         self._open.pop(call, None)
 
     def while_allowed(self, check: Callable[[], None]) -> WhileAllowed:
@@ -81,7 +81,7 @@ class WhileAllowed:
         self.calls.add(self)
 
     def end(self, refusal: CallRefused) -> None:
-        """Cancels what the task does; it goes on at the end of the context."""
+        """Cancels what the task does. The task continues at the end of the context."""
         assert self._task is not None, "it has been entered"
         self._refusal = refusal
         self._task.cancel()
@@ -93,5 +93,5 @@ class WhileAllowed:
         if self._refusal is None:
             return
         assert self._task is not None, "it has been entered"
-        if self._task.uncancel() <= self._cancels:  # else the caller has gone, too
+        if self._task.uncancel() <= self._cancels:  # else the caller has left, too
             raise self._refusal from None

@@ -37,7 +37,7 @@ class Entered:
     """A call that was let in: who makes it, and what that caller must be allowed for as long as the call is open."""
 
     principal: Principal | None
-    """As the permits have it now; None: there are no permits."""
+    """As the permits have it now. None without permits."""
     sharer: Sharer
     needs: list[Need] = field(default_factory=list)
     """Checks that the call passed, beyond the permission that its service needs."""
@@ -50,7 +50,7 @@ class Entered:
 
 
 _entered: ContextVar[Entered | None] = ContextVar("entered", default=None)
-"""The call that is being answered: each call runs in a task, or at least a context, of its own. None: no permits."""
+"""The call that is being answered. Each call has a task, or at least a context, of its own. None without permits."""
 
 
 def caller_of(context: Context) -> str:

@@ -14,7 +14,8 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
 from tests.support.engines import present
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.support.secured.agents import agent_flags
 from tests.support.secured.certificates import Authority
 from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connected, register
 
@@ -29,7 +30,7 @@ STREAMS: dict[str, tuple[str, Callable[[Client], Any]]] = {
     "copy": ("admin", lambda client: client.routes.StreamRouteSnapshot(COPY, timeout=LIVE_SECONDS)),
     "channel": ("broker", lambda client: client.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)),
 }
-"""By name: who opens the stream, and how."""
+"""By name: the caller, and the call that opens the stream."""
 
 LOST: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     "the token": ({"token_sha256": []}, grpc.StatusCode.UNAUTHENTICATED, "NOT_AUTHENTICATED"),
@@ -109,6 +110,19 @@ def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(p
         error = error_of(channel)
         assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
         eventually(client.route, lambda route: route is None, LIVE_SECONDS)
+
+
+def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(place: Place, engine: str) -> None:
+    with (
+        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        connected(server.endpoint, place.files("mTLS", "client")) as client,
+        BrokerAgentProcess(str(server.endpoint), *agent_flags(place, "broker")),
+    ):
+        eventually(client.route)
+        place.permit(broker={"register": []})
+        eventually(client.route, lambda route: route is None, LIVE_SECONDS)
+        place.permit()
+        eventually(client.route)
 
 
 def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place, engine: str) -> None:

@@ -23,7 +23,7 @@ def refused() -> None:
 
 
 async def waiting(calls: OpenCalls, check: Callable[[], None]) -> None:
-    """A call that waits for ever."""
+    """A call that waits forever."""
     with calls.while_allowed(check):
         await asyncio.Event().wait()
 
