@@ -1,0 +1,42 @@
+"""The gate of RocketMQ's requests: what waits is refused once changed permits do not admit it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
+
+from groundwork.permits import GroupPattern, Permits, Principal
+from namesrv.app.access import Authorizer
+from namesrv.core.errors import NotPermitted
+from namesrv.core.model import BrokerKey
+from namesrv.remoting.caller import ANONYMOUS, Caller, Gate, Grade
+
+BROKER = pb.BrokerHeartbeatRequest(broker=route_data_pb2.BrokerIdentity(cluster_name="c", broker_name="a"))
+
+
+def permits(*groups: str) -> Permits:
+    """Permits that let connections without a certificate register these groups."""
+    return Permits({ANONYMOUS: Principal("legacy", register=tuple(map(GroupPattern.parse, groups)))})
+
+
+def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> None:
+    in_force = [permits("c/a", "c/b")]
+    doorkeeper = Authorizer(
+        lambda: in_force[0],
+        lambda request: [BrokerKey(request.broker.cluster_name, request.broker.broker_name)],
+    )
+    gate, caller = Gate(Grade, doorkeeper), Caller("127.0.0.1:1", {}, lambda: None)
+
+    async def register() -> None:
+        with gate.while_allowed(caller, Grade.REGISTRATIONS, BROKER):
+            for groups in (["c/a"], ["c/b"]):
+                in_force[0] = permits(*groups)
+                await doorkeeper.open_calls.check_again()
+                await asyncio.sleep(0)
+            raise AssertionError("it was admitted")
+
+    with pytest.raises(NotPermitted, match="legacy may not register c/a"):
+        asyncio.run(register())
