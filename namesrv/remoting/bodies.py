@@ -17,7 +17,7 @@ from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TableMark
 from namesrv.core.slices import Sliced, sorted_in_slices
-from namesrv.remoting.limits import MAX_INFLATED_BYTES
+from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 # The mapping of a static topic, as brokers of RocketMQ 5 report it.
@@ -33,6 +33,8 @@ PAIRED_SLICE = 5_000
 
 _HIGHEST_INT = 2**31 - 1
 _HIGHEST_LONG = 2**63 - 1
+_MAPPING_MEMBERS = frozenset({"topic", "scope", "totalQueues", "epoch", "dirty", "currIdMap"})
+"""Members of a mapping that are kept."""
 _QUEUE = re.compile(r"[0-9]{1,10}")
 _PLAIN_ID = re.compile(r',(?:([0-9]{1,10})|"([0-9]{1,10})"):(0|[1-9][0-9]{0,9})(?=[,}])')
 """A queue behind another one, as RocketMQ writes it. Whatever is written otherwise is read by a JSON parser."""
@@ -62,7 +64,9 @@ def take_mapping(reader: ObjectReader) -> Sliced[object]:
         if name == "currIdMap" and inner.is_at_object:
             value[name] = yield from _take_queue_ids(inner)
         else:
-            value[name] = inner.take()
+            taken = inner.take()
+            if name in _MAPPING_MEMBERS:
+                value[name] = taken
         if count % MEMBERS_SLICE == 0:
             yield
     reader.close(inner)
@@ -366,7 +370,7 @@ def read_registration(
     body = RegistrationBody()
     if is_compressed(data):
         topics = RegisteredTopics(body, known_topics)
-        yield from _read_compressed((yield from inflated(data)), topics)
+        yield from _read_compressed(_Parts(data), topics)
         body.topic_configs = topics.configs
         return body
     try:
@@ -382,30 +386,6 @@ def read_registration(
 def is_compressed(data: bytes) -> bool:
     """Whether a body is compressed, by its first byte."""
     return data[:1] == _ZLIB
-
-
-def inflated(data: bytes, limit: int = MAX_INFLATED_BYTES) -> Sliced[bytes]:
-    """Unpacks one zlib stream in steps, no further than the limit.
-
-    Raises:
-        InvalidField: It is none, or ends too early.
-        LimitExceeded: It becomes too large.
-    """
-    parts, size, unpacking = [], 0, zlib.decompressobj()
-    try:
-        while not unpacking.eof:
-            part = unpacking.decompress(data, BYTES_SLICE)
-            data = unpacking.unconsumed_tail
-            size += len(part)
-            if size > limit:
-                raise LimitExceeded("bytes of an unpacked body", size, limit)
-            if not part and not data and not unpacking.eof:
-                raise InvalidField("body", "ends within its zlib stream")
-            parts.append(part)
-            yield
-    except zlib.error:
-        raise InvalidField("body", "is no zlib stream") from None
-    return b"".join(parts)
 
 
 def data_version_of(value: object) -> DataVersion:
@@ -492,15 +472,15 @@ def _plain_table(text: str) -> _PlainTable | None:
     return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))
 
 
-def _read_members(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
+def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool = False) -> Sliced[None]:
     """Reads a RegisterBrokerBody, or the wrapper in it. Versions before 3.0.11 send the wrapper alone."""
     topics = reading.topics
     body = topics.body
     for key in reader:
         match key:
-            case "topicConfigSerializeWrapper":
+            case "topicConfigSerializeWrapper" if not is_wrapper:
                 inner = reader.opened()
-                yield from _read_members(inner, reading)
+                yield from _read_members(inner, reading, is_wrapper=True)
                 reader.close(inner)
             case "topicConfigTable":
                 yield from _read_table(reader, reading)
@@ -573,57 +553,95 @@ def _filter_servers(value: object) -> tuple[str, ...]:
     return addresses
 
 
-def _read_compressed(data: bytes, topics: RegisteredTopics) -> Sliced[None]:
+def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> Sliced[None]:
     """Reads what RegisterBrokerBody.encode writes: parts with their lengths before them."""
-    parts, body = _Parts(data), topics.body
-    body.data_version = data_version_of(read_json(parts.text()))
-    for count in range(1, parts.count() + 1):
-        topics.add_text(parts.text())
+    body = topics.body
+    body.data_version = data_version_of(read_json((yield from parts.text())))
+    for count in range(1, (yield from parts.count()) + 1):
+        topics.add_text((yield from parts.text()))
         if count % READ_SLICE == 0:
             yield
-    body.filter_servers = _filter_servers(read_json(parts.text()))
-    if parts.ended:  # versions before 5 end here
-        return
-    for count in range(1, parts.count() + 1):
-        reader = ObjectReader(parts.text())
-        yield from topics.add_mapping("", reader)
-        reader.check_ended()
-        if count % READ_SLICE == 0:
-            yield
+    body.filter_servers = _filter_servers(read_json((yield from parts.text())))
+    if (yield from parts.are_left()):  # versions before 5 end here
+        for count in range(1, (yield from parts.count()) + 1):
+            reader = ObjectReader((yield from parts.text()))
+            yield from topics.add_mapping("", reader)
+            reader.check_ended()
+            if count % READ_SLICE == 0:
+                yield
+    yield from parts.end()
 
 
 class _Parts:
-    """Numbers and texts of an unpacked body."""
+    """Numbers and texts of a zlib stream. No more of it is unpacked ahead than one step, however much follows.
+
+    Reading raises InvalidField if the stream is none or ends too early, and LimitExceeded if it becomes too large.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._fed = 0
+        """Bytes of it that the decompressor has."""
+        self._unpacking = zlib.decompressobj()
+        self._unpacked = 0
+        """Bytes that have come out."""
+        self._buffer = b""
         self._at = 0
 
-    @property
-    def ended(self) -> bool:
-        return self._at == len(self._data)
+    def are_left(self) -> Sliced[bool]:
+        """Whether a part follows."""
+        while self._at == len(self._buffer) and not self._unpacking.eof:
+            yield from self._unpack()
+        return self._at < len(self._buffer)
 
-    def count(self) -> int:
+    def count(self) -> Sliced[int]:
         """A number of parts, each of which has a length of four bytes at least."""
-        number = self._number()
-        if not 0 <= number <= (len(self._data) - self._at) // 4:
+        number = yield from self._number()
+        if not 0 <= number <= MAX_INFLATED_BYTES // 4:
             raise InvalidField("body", f"says that {number} parts follow, which are not there")
         return number
 
-    def text(self) -> str:
-        length = self._number()
-        begin, end = self._at, self._at + length
-        if length < 0 or end > len(self._data):
-            raise InvalidField("body", f"has a part of {length} bytes that is not there")
-        self._at = end
+    def text(self) -> Sliced[str]:
+        length = yield from self._number()
+        if not 0 <= length <= MAX_PART_BYTES:
+            raise InvalidField("body", f"has a part of {length} bytes, at most {MAX_PART_BYTES}")
         try:
-            return self._data[begin:end].decode()
+            return (yield from self._take(length)).decode()
         except UnicodeDecodeError:
             raise InvalidField("body", "is no UTF-8") from None
 
-    def _number(self) -> int:
-        begin = self._at
-        self._at += 4
-        if self._at > len(self._data):
-            raise InvalidField("body", "ends within a number")
-        return int.from_bytes(self._data[begin : self._at], "big", signed=True)
+    def end(self) -> Sliced[None]:
+        """Unpacks the rest, which nobody reads: its checksum comes last."""
+        while not self._unpacking.eof:
+            self._at = len(self._buffer)
+            yield from self._unpack()
+
+    def _number(self) -> Sliced[int]:
+        return int.from_bytes((yield from self._take(4)), "big", signed=True)
+
+    def _take(self, size: int) -> Sliced[bytes]:
+        while len(self._buffer) - self._at < size:
+            if self._unpacking.eof:
+                raise InvalidField("body", "ends within a number or a part")
+            yield from self._unpack()
+        begin, self._at = self._at, self._at + size
+        return self._buffer[begin : self._at]
+
+    def _unpack(self) -> Sliced[None]:
+        """Unpacks one step, bounded by what goes in and by what comes out."""
+        unpacking = self._unpacking
+        packed = unpacking.unconsumed_tail
+        if not packed:
+            packed = self._data[self._fed : self._fed + BYTES_SLICE]
+            self._fed += len(packed)
+        try:
+            unpacked = unpacking.decompress(packed, BYTES_SLICE)
+        except zlib.error:
+            raise InvalidField("body", "is no zlib stream") from None
+        if not packed and not unpacked and not unpacking.eof:
+            raise InvalidField("body", "ends within its zlib stream")
+        self._unpacked += len(unpacked)
+        if self._unpacked > MAX_INFLATED_BYTES:
+            raise LimitExceeded("bytes of an unpacked body", self._unpacked, MAX_INFLATED_BYTES)
+        self._buffer, self._at = self._buffer[self._at :] + unpacked, 0
+        yield

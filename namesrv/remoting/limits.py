@@ -15,11 +15,18 @@ MAX_LENIENT_TOKENS = 50_000
 """Most keys and values in one value that standard JSON refuses, such as the details of one static topic: a twentieth of
 a second. The queues of its mapping are read in steps, and have a limit of their own."""
 
+MAX_VALUE_CHARACTERS = 512 * 1024
+"""Longest value of a body that becomes objects at once: these take up to eighty times its memory. A topic's route of a
+thousand groups has half of it. Tables and mappings are longer, and are read member by member."""
+
 MAX_DEPTH = 32
 """Deepest nesting in such a value."""
 
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 """Largest body after it was unpacked: four times the largest frame. A table of 200,000 topics has 30 MB."""
+
+MAX_PART_BYTES = 2 * 1024 * 1024
+"""Largest part of a compressed body. The mapping of a topic of 65,535 queues has 1 MB."""
 
 MAX_WAITING_REQUESTS = 32
 """Most requests of one connection that wait for the one before them. Beyond it nothing more is read from it."""

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from namesrv.core.errors import InvalidField
-from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS
+from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS, MAX_VALUE_CHARACTERS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _NEXT_KEY = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
 """From behind a value to behind the next key, where that has no escapes: at once what would be several steps."""
+_PIECES = 4 * 1024, 64 * 1024, MAX_VALUE_CHARACTERS
+"""Characters that are read as one value, one size after the other, until the value ends within them."""
 _NUMBER_KEY = re.compile(r"-?\d{1,20}")
 
 
@@ -30,11 +32,16 @@ def read_json(text: str) -> Any:
 
 
 def value_at(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at a position, and where it ends. Raises InvalidField."""
-    try:
-        return _scan(text, at)
-    except (ValueError, RecursionError):
-        return _Lenient(text).value(at, 0)
+    """The value that begins at a position, and where it ends. Raises InvalidField, also if it is too long."""
+    for size in _PIECES:
+        piece = text[at : at + size]
+        try:
+            value, end = _scan(piece, 0)
+        except (ValueError, RecursionError):
+            continue
+        if end < len(piece) or at + end == len(text):  # a number that is cut is a number, too
+            return value, at + end
+    return _Lenient(text).value(at, 0)
 
 
 class ObjectReader:

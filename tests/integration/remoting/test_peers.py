@@ -6,6 +6,7 @@ import socket
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
@@ -219,10 +220,30 @@ def test_many_registrations_that_come_at_once_wait_for_memory_and_are_all_taken(
 
 def test_a_zlib_bomb_is_refused_by_its_limit(client: RemotingClient) -> None:
     packer = zlib.compressobj()
-    bomb = b"".join([*(packer.compress(b"\0" * 1_000_000) for _ in range(200)), packer.flush()])
+    head = packer.compress(zlib.decompress(packed_body(["A"])) + bytes(4))
+    bomb = b"".join([head, *(packer.compress(b"\0" * 1_000_000) for _ in range(200)), packer.flush()])
     fields = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "brokerId": "0"}
     answer = client.ask(103, fields, bomb)
     assert (answer.code, "bytes of an unpacked body" in (answer.remark or "")) == (1, True)
+
+
+def test_bodies_of_junk_take_little_memory_and_leave_none(own_namesrv: NamesrvProcess) -> None:
+    def mebibytes(name: str) -> int:
+        status = Path(f"/proc/{own_namesrv.pid}/status").read_text(encoding="ascii")
+        return int(status.partition(f"{name}:")[2].split()[0]) // 1024
+
+    assert lookup_is_answered(own_namesrv)
+    before = mebibytes("VmRSS")
+    lists, nested = b"[" + b"[]," * 4_000_000 + b"[]]", b"[" + (b"[" * 900 + b"]" * 900 + b",") * 7_000 + b"[]]"
+    version, part = b'{"counter":8}', struct.pack(">ii", 0, len(lists)) + lists
+    packed = zlib.compress(struct.pack(">i", len(version)) + version + part)
+    with RemotingClient(address_of(own_namesrv)) as client:
+        for _ in range(2):
+            told = [client.ask(103, broker_fields(), b'{"x":' + junk + b"}").code for junk in (lists, nested)]
+            told += [client.ask(code, {**broker_fields(), "topic": "T"}, nested).code for code in (217, 322)]
+            assert [*told, client.ask(103, broker_fields(), packed).code] == [1] * 5
+    assert mebibytes("VmHWM") < before + 256
+    eventually(lambda: mebibytes("VmRSS") < before + 64)
 
 
 def test_connections_that_come_and_go_leave_nothing(own_namesrv: NamesrvProcess) -> None:

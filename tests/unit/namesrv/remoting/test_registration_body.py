@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
+import tracemalloc
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +17,9 @@ from hypothesis import strategies as st
 from namesrv import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, StaticMapping
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import Sliced
 from namesrv.remoting import bodies
-from namesrv.remoting.bodies import inflated
+from namesrv.remoting.bodies import BYTES_SLICE, read_registration
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
 
@@ -134,10 +137,59 @@ def test_a_checksum_of_the_body_as_sent_is_compared_and_its_top_bit_is_not() -> 
         read(data, (zlib.crc32(data) & 0x7FFFFFFF) ^ 1)
 
 
-def test_nothing_inflates_beyond_the_limit() -> None:
-    with pytest.raises(LimitExceeded):
-        run_sync(inflated(zlib.compress(b"\0" * 10_000_000), 1_000_000))
-    assert run_sync(inflated(zlib.compress(b"\0" * 999_999), 1_000_000)) == b"\0" * 999_999
+def test_nothing_inflates_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MAX_INFLATED_BYTES", 1_000_000)
+    mapping = struct.pack(">i", 1) + struct.pack(">i", 2) + b"{}"
+    head = zlib.decompress(compressed(["A"])) + mapping
+    assert read(zlib.compress(head.ljust(1_000_000, b"\0"))).topic_configs == {"A": (4, 5, 6, 0)}
+    for size in (1_000_001, 10_000_000):
+        with pytest.raises(LimitExceeded):
+            read(zlib.compress(head.ljust(size, b"\0")))
+
+
+def test_a_packed_body_of_empty_blocks_is_read_in_steps() -> None:
+    packer = zlib.compressobj()
+    begin = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH)
+    steps = read_registration(begin + b"\0\0\0\xff\xff" * 400_000, 0, (), None)
+    assert sum(1 for _ in until_refused(steps)) >= 2_000_000 // BYTES_SLICE
+
+
+def until_refused(steps: Sliced[Any]) -> Iterator[None]:
+    """The steps up to the refusal of what is read."""
+    with contextlib.suppress(InvalidField):
+        yield from steps
+
+
+JUNK = {
+    "lists": b"[" + b"[]," * 4_000_000 + b"[]]",
+    "nested": b"[" + (b"[" * 900 + b"]" * 900 + b",") * 7_000 + b"[]]",
+    "keys without quotes": b"{1:[" + b"[]," * 4_000_000 + b"[]]}",
+    "members of a mapping": b'{"topicQueueMappingInfoMap":{"T":{'
+    + b",".join(b'"m%d":[' % n + b"[]," * 100_000 + b"[]]" for n in range(15))
+    + b"}}}",
+}
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_few_objects_are_made_of_a_large_body(junk: bytes, *, is_packed: bool) -> None:
+    version = b'{"counter":8}'
+    parts = struct.pack(">i", len(version)) + version + struct.pack(">ii", 0, len(junk)) + junk
+    data = zlib.compress(parts) if is_packed else junk if junk.startswith(b'{"') else b'{"x":' + junk + b"}"
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(InvalidField):
+            read(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(data) + 64 * 1024 * 1024
+
+
+def test_a_wrapper_within_wrappers_is_passed_over() -> None:
+    depth = 400
+    inner = b'{"topicConfigSerializeWrapper":' * depth + b'{"filterServerList":["127.0.0.1:1"]}' + b"}" * depth
+    assert read(inner).filter_servers == ()
 
 
 @pytest.mark.parametrize(
