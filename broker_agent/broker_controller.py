@@ -35,6 +35,9 @@ from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize,
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
+from groundwork.loop_thread import STOP_LISTENER_SECONDS
+from groundwork.metrics_http import TELEMETRY_SECONDS
+from groundwork.shutdown import STEP_SECONDS, run_blocking_step
 from groundwork.tls_settings import certificates
 
 FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
@@ -167,33 +170,42 @@ class BrokerController:
         )
 
     def stop(self) -> None:
-        """Unregisters everywhere, or hands over, and ends all threads, in a few seconds at most."""
+        """Unregisters everywhere, or hands over, and ends all threads, in a few seconds.
+
+        A step that hangs or fails is logged and left behind.
+        """
         if self._stopping.is_set():
             return
         self._stopping.set()
         self._server.enter_shutdown()
-        self._probe.stop()
-        self._changes.stop()
+        run_blocking_step("probe", self._probe.stop)
+        run_blocking_step("changes", self._changes.stop)
         self._outer_api.stop_registering()
+        run_blocking_step("name_servers", self._leave_name_servers, self._unregister_seconds + STEP_SECONDS)
+        run_blocking_step("targets", self._targets.close)
+        run_blocking_step("calls", self._outer_api.close)
+        run_blocking_step("name_server_list", self._namesrv_list.stop)
+        run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
+        run_blocking_step("periodic", self._stop_periodic)
+        run_blocking_step("clients", self._clients.stop)
+        run_blocking_step("topics", self._topic_configs.stop)
+        run_blocking_step("client_listener", self._client_server.stop, STOP_LISTENER_SECONDS)
+        run_blocking_step("listener", self._server.stop, STOP_LISTENER_SECONDS)
+        run_blocking_step("telemetry", self._observation.stop, TELEMETRY_SECONDS)
+        _log.info("agent_stopped")
+
+    def _leave_name_servers(self) -> None:
         if self._settings.on_stop == "keep":
             self._outer_api.hand_over_all(timeout_seconds=self._unregister_seconds)
         else:
             identity = self._current.identity()
             self._outer_api.unregister_broker_all(identity, timeout_seconds=self._unregister_seconds)
-        self._targets.close()
-        self._outer_api.close()
-        self._namesrv_list.stop()
-        self._slave_synchronize.stop()
+
+    def _stop_periodic(self) -> None:
         self._sweeper.stop()
         self._sweeper.join(JOIN_SECONDS)
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
-        self._clients.stop()
-        self._topic_configs.stop()
-        self._client_server.stop()
-        self._server.stop()
-        self._observation.stop()
-        _log.info("agent_stopped")
 
     def register_broker_all(
         self, *, check_order_config: bool, force: bool, oneway: bool = False, after_others: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,14 +12,16 @@ import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from broker_agent.auth import AgentAdmission
 from broker_agent.errors import FAILURES, StartError
 from groundwork.call_metrics import CallObserver
+from groundwork.daemon_executor import DaemonExecutor
 from groundwork.endpoints import Endpoint
 from groundwork.freed_memory import GrownProcess
 from groundwork.grpcio_server import check_bindable, listener_options
+from groundwork.health_service import HealthService
 from groundwork.listener_tls import ListenerTls
 from groundwork.loop_thread import LoopThread
 from groundwork.open_calls import OpenCalls
@@ -39,13 +40,13 @@ class CallThreads:
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        """Starts them as they are needed.
+        """Starts them with the first call.
 
         Args:
             threads: How many.
             name: What they are called, with a number each.
         """
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = DaemonExecutor(threads, name)  # a disk that hangs must not keep the process
         self._free = asyncio.Semaphore(threads)
 
     async def run(self, call: Callable[..., ResultT], *args: Any) -> ResultT:
@@ -110,8 +111,8 @@ STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 THREADS = 8
 """Calls that one listener works on at once. Health checks take none."""
-NO_STREAMS_SECONDS = 30.0
-"""There are no streams here whose readers could be slow."""
+SLOW_READER_SECONDS = 30.0
+"""How long a reader of the only stream, that of the health, may take nothing."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 
@@ -153,7 +154,7 @@ class AgentServer:
         self._runner = LoopThread("broker-agent-operators")
         self._open_calls = OpenCalls()
         gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, NO_STREAMS_SECONDS, gate_of=gate_of, observers=observers)
+        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
         try:
             port = self._runner.run(self._bind(listen, handlers, services, tls))
         except RuntimeError as error:
@@ -183,7 +184,7 @@ class AgentServer:
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
-        self._runner.begin(self._health.enter_graceful_shutdown())
+        self._runner.begin(self._enter_shutdown())
 
     def check_again(self) -> None:
         """Ends the calls under way whose callers have lost the right to them. Thread-safe."""
@@ -206,9 +207,9 @@ class AgentServer:
         tls: ListenerTls | None,
     ) -> int:
         self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=MAX_WAITING_CALLS)
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._health = HealthService()
         await self._set_health(_Status.NOT_SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health.add_to(self._server, CallHandlers(FAILURES, SLOW_READER_SECONDS))
         for service, part in services:
             handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._threads))
         if tls is None:
@@ -227,7 +228,10 @@ class AgentServer:
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in _HEALTH_SERVICES:
-            await self._health.set(service, status)
+            self._health.set(service, status)
+
+    async def _enter_shutdown(self) -> None:
+        self._health.enter_shutdown()
 
 
 class _InThreads:

@@ -28,13 +28,13 @@ class HealthService:
         self._is_shutting_down = False
 
     def set(self, service: str, status: pb.HealthCheckResponse.ServingStatus) -> None:
-        """Sets the status of a service by its full name; empty: of the whole server. Ignored during the shutdown."""
+        """Sets the status of a service by its full name, or of the whole server if it is empty. Ignored after shutdown."""
         if not self._is_shutting_down:
             self._statuses[service] = status
             self._wake()
 
     def enter_shutdown(self) -> None:
-        """Sets all services to NOT_SERVING for ever."""
+        """Sets all services to NOT_SERVING forever."""
         self._is_shutting_down = True
         self._statuses = dict.fromkeys(self._statuses, _Answer.NOT_SERVING)
         self._wake()

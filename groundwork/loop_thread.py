@@ -13,6 +13,9 @@ from groundwork.event_loops import make_observable
 JOIN_SECONDS = 5.0
 """Time for what runs in the loop to answer, and for its thread to end: well above what either may take."""
 
+STOP_LISTENER_SECONDS = 2 * JOIN_SECONDS + 3.0
+"""Deadline of the stop of a listener in such a thread, which consists of its last work and its end."""
+
 ResultT = TypeVar("ResultT")
 
 

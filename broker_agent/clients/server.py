@@ -9,7 +9,7 @@ from functools import partial
 import grpc
 import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.auth import AgentAdmission
@@ -27,6 +27,7 @@ from broker_agent.errors import FAILURES, StartError
 from groundwork.call_metrics import CallObserver
 from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable, listener_options
+from groundwork.health_service import HealthService
 from groundwork.listener_tls import ListenerTls
 from groundwork.loop_thread import LoopThread
 from groundwork.open_calls import OpenCalls
@@ -151,8 +152,8 @@ class ClientServer:
         self._server = grpc.aio.server(options=options.as_grpc())
         handlers = handlers_of_clients(options, self._observers, self._admission, self._open_calls)
         handlers.add_service(self._server, SERVICE, (servicer,))
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health = HealthService()
+        self._health.add_to(self._server, CallHandlers(FAILURES, options.slow_reader_seconds))
         if tls is None:
             return self._server.add_insecure_port(str(listen))
         return self._server.add_secure_port(str(listen), tls.credentials())
@@ -160,10 +161,10 @@ class ClientServer:
     async def _start(self) -> None:
         await self._server.start()
         for service in ("", SERVICE.full_name):
-            await self._health.set(service, _Status.SERVING)
+            self._health.set(service, _Status.SERVING)
         _log.info("client_listener_started", listening_on=str(self.endpoint))
 
     async def _stop(self) -> None:
-        await self._health.enter_graceful_shutdown()
+        self._health.enter_shutdown()
         self._managers.tables.channels.close_all(pb.ClientChannelClosing.REASON_SHUTDOWN)
         await self._server.stop(STOP_SECONDS)

@@ -9,9 +9,11 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
+from structlog.testing import capture_logs
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_outer_api import Master, RegistrationResults
+from broker_agent.broker_probe import BrokerProbe
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.name_server import RegisterBrokerResult
@@ -101,6 +103,21 @@ def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
             assert next(answer.status for answer in watch if answer.status == SERVING)
         assert health_of(controller, SERVICE_NAME) == SERVING
+
+
+def test_a_step_of_the_stop_that_fails_keeps_no_other_from_running(
+    name_server: StartNameServer, settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_probe: BrokerProbe) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(BrokerProbe, "stop", fail)
+    server = name_server()
+    with capture_logs() as lines, running(settings(server)):
+        pass
+    assert len(server.unregistrations) == 1
+    assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["probe"]
+    assert lines[-1]["event"] == "agent_stopped"
 
 
 def test_a_reopened_channel_is_registered_over_at_once(name_server: StartNameServer, settings: MakeSettings) -> None:

@@ -19,7 +19,7 @@ async def hang() -> None:
 
 
 async def ignore_cancellation() -> None:
-    """Hangs until it is cancelled, and goes on then."""
+    """Hangs until it is cancelled, and hangs again then."""
     try:
         await hang()
     except asyncio.CancelledError:
