@@ -105,10 +105,10 @@ faults: setup  ## Let faults of every kind happen to a fleet for an hour and a h
 attack: setup  ## Attack every listener beside an honest client, and print what came of it (minutes); ATTACK=name, ON=listener: only these
 	$(BIN)/python -m tests.faults.attack --seconds $(or $(SECONDS),3) --on '$(ON)' $(ATTACK)
 
-fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames (two hours)
+fuzz: setup  ## Try new inputs: 20 times as many on every property, 20,000 on every parser and call, a million frames, and ten minutes of connections to the native engine (two hours)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "make fuzz SEED=$$seed"; \
 	fuzz="env FUZZ_EXAMPLES=20000 $(BIN)/pytest -n 2 --hypothesis-profile=fuzz --hypothesis-seed=$$seed --timeout=3600"; \
-	$$fuzz tests/unit -m hypothesis && $$fuzz tests/fuzz || \
+	export FUZZ_SEED=$$seed; sh engine/fuzz.sh 600 && $$fuzz tests/unit -m hypothesis && $$fuzz tests/fuzz || \
 		{ echo "To repeat it: make fuzz SEED=$$seed, or one test with $$fuzz TEST"; exit 1; }
 
 test-containers: setup  ## Build both images and run them; skipped by name where no container engine can run

@@ -125,7 +125,7 @@ async fn a_block_of_fields_without_an_end_ends_the_connection() {
 async fn few_bytes_that_stand_for_many_fields_are_refused_by_what_they_stand_for() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
-    let mut indexed = field("x-large", &"v".repeat(3_900));
+    let mut indexed = field("x-large", "v".repeat(3_900));
     indexed[0] = 0x40; // a literal that goes into the table, as its newest entry, 62
     raw.send(HEADERS, END_HEADERS, 1, &[block(KEPT, "5S"), indexed].concat()).await;
     let references = |count| [block(KEPT, "5S"), vec![0xBE; count]].concat(); // each stands for entry 62

@@ -45,7 +45,7 @@ async fn a_call_that_comes_again_comes_by_its_number_and_is_counted_when_it_is_a
 async fn one_that_its_caller_traces_is_seen_as_a_whole() {
     let served = learned(Limits::default()).await;
     let mut raw = Raw::connect(served.address).await;
-    let traced = field("traceparent", &format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)));
+    let traced = field("traceparent", format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)));
     raw.send(HEADERS, END_HEADERS, 1, &[block(AGAIN, "10S"), traced].concat()).await;
     raw.send(DATA, END_STREAM, 1, ASKED).await;
     assert_eq!(&raw.until(|frame| frame.kind == DATA).await.payload[5..], b"first");

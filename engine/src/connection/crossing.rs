@@ -156,5 +156,15 @@ mod tests {
             }
             prop_assert_eq!(out, expected);
         }
+
+        #[test]
+        fn any_bytes_are_passed_on_before_an_acknowledgement(
+            bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 1_usize..40,
+        ) {
+            let mut crossing = Crossing::new(Place::default());
+            bytes.chunks(cut).for_each(|piece| crossing.put(piece));
+            let whole = bytes.len() - crossing.place.have;
+            prop_assert_eq!(&crossing.out()[..], &bytes[..whole]);
+        }
     }
 }

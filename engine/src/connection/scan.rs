@@ -89,6 +89,15 @@ mod tests {
         frame
     }
 
+    fn scanned_in_pieces(wire: &[u8], length: usize) -> Seen {
+        let mut scan = FrameScan::default();
+        wire.chunks(length).map(|piece| scan.scan(piece)).fold(Seen::default(), |sum, seen| Seen {
+            control: sum.control + seen.control,
+            calls: sum.calls + seen.calls,
+            turn: sum.turn + seen.turn,
+        })
+    }
+
     #[test]
     fn calls_and_their_bodies_are_no_frames_of_control() {
         let wire = [frame(1, 4, 40), frame(0, 1, 5), frame(0, 0, 100)].concat();
@@ -109,11 +118,17 @@ mod tests {
         ) {
             let wire: Vec<u8> = frames.into_iter().flat_map(|(kind, flags, length)| frame(kind, flags, length)).collect();
             let whole = FrameScan::default().scan(&wire);
-            let mut pieces = FrameScan::default();
-            let counted = wire.chunks(cut).map(|piece| pieces.scan(piece)).fold(Seen::default(), |sum, seen| Seen {
-                control: sum.control + seen.control, calls: sum.calls + seen.calls, turn: sum.turn + seen.turn,
-            });
-            prop_assert_eq!(counted, whole);
+            prop_assert_eq!(scanned_in_pieces(&wire, cut), whole);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_counted_the_same_however_they_are_cut(
+            bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 1_usize..40,
+        ) {
+            let whole = FrameScan::default().scan(&bytes);
+            prop_assert_eq!(scanned_in_pieces(&bytes, cut), whole);
         }
     }
 

@@ -235,19 +235,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_decompressed_or_refused_within_the_limit(
-            bytes in proptest::collection::vec(any::<u8>(), 0..3_000), flips in proptest::collection::vec(any::<u16>(), 0..4),
+        fn any_bytes_are_decompressed_or_refused_within_the_limit_and_in_few_steps(
+            bytes in proptest::collection::vec(any::<u8>(), 0..3_000),
+            flips in proptest::collection::vec(any::<u16>(), 0..4),
+            copies in 1_usize..20,
         ) {
-            for (mut packed, encoding) in [(gzip(&bytes), Encoding::Gzip), (deflate(&bytes), Encoding::Deflate)] {
+            let gzip = gzip(&bytes).repeat(copies);
+            for (mut packed, encoding) in [(gzip, Encoding::Gzip), (deflate(&bytes), Encoding::Deflate)] {
                 for flip in &flips {
                     let at = usize::from(*flip) % (8 * packed.len());
                     packed[at / 8] ^= 1 << (at % 8);
                 }
-                match unpack(packed, encoding) {
-                    Ok(unpacked) if flips.is_empty() => prop_assert_eq!(unpacked, bytes.clone()),
+                let most_steps = packed.len() / MAX_READ + MOST / MAX_WRITTEN + MAX_MEMBERS + 2;
+                let intact = flips.is_empty() && (copies <= MAX_MEMBERS || encoding == Encoding::Deflate);
+                let (unpacked, steps) = unpack_in_steps(packed, encoding);
+                prop_assert!(steps <= most_steps, "{steps} steps");
+                match unpacked {
+                    Ok(unpacked) if flips.is_empty() => prop_assert_eq!(&unpacked[..bytes.len()], &bytes[..]),
                     Ok(unpacked) => prop_assert!(unpacked.len() <= MOST),
-                    Err(_) => prop_assert!(!flips.is_empty()),
+                    Err(_) => prop_assert!(!intact),
                 }
+            }
+        }
+
+        #[test]
+        fn bytes_that_nothing_compressed_are_decompressed_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            for (header, encoding) in [(&gzip(b"")[..10], Encoding::Gzip), (&deflate(b"")[..2], Encoding::Deflate)] {
+                let unpacked = unpack([header, &bytes].concat(), encoding);
+                prop_assert!(unpacked.map_or(0, |unpacked| unpacked.len()) <= MOST);
             }
         }
     }

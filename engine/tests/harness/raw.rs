@@ -27,8 +27,11 @@ pub const END_HEADERS: u8 = 4;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a client sends first.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// A frame as it came.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Frame {
     pub kind: u8,
     pub flags: u8,
@@ -51,8 +54,8 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A field that is not indexed.
-pub fn field(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| {
+pub fn field(name: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let text = |text: &[u8]| {
         let mut length = text.len().saturating_sub(127);
         let mut raw = vec![u8::try_from(text.len().min(127)).expect("a byte")];
         if text.len() >= 127 {
@@ -62,9 +65,9 @@ pub fn field(name: &str, value: &str) -> Vec<u8> {
             }
             raw.push(u8::try_from(length).expect("a byte"));
         }
-        [raw, text.as_bytes().to_vec()].concat()
+        [&raw, text].concat()
     };
-    [vec![0], text(name), text(value)].concat()
+    [vec![0], text(name.as_bytes()), text(value.as_ref())].concat()
 }
 
 /// A block of fields, none of which is indexed.
@@ -93,7 +96,7 @@ impl Raw {
     /// Connects and greets with these settings.
     pub async fn with(address: SocketAddr, settings: &[u8]) -> Self {
         let mut raw = Self::silent(address).await;
-        raw.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        raw.bytes(PREFACE).await;
         raw.send(SETTINGS, 0, 0, settings).await;
         raw
     }
