@@ -28,7 +28,7 @@ class HealthService:
         self._is_shutting_down = False
 
     def set(self, service: str, status: pb.HealthCheckResponse.ServingStatus) -> None:
-        """Sets the status of a service by its full name, or of the whole server if it is empty. Ignored after shutdown."""
+        """Sets the status of a service by its full name; the empty name is the whole server. Ignored after shutdown."""
         if not self._is_shutting_down:
             self._statuses[service] = status
             self._wake()

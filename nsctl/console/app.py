@@ -6,10 +6,10 @@ import asyncio
 import ipaddress
 import re
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 import structlog
 import typer
@@ -28,6 +28,7 @@ from groundwork.logs import LogLevel, configure_logs
 from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from groundwork.program import stop_event
 from groundwork.settings_cli import ProgramSettings, add_command, exit_with
+from groundwork.shutdown import STEP_SECONDS, Background, run_step
 from groundwork.tls_settings import ClientSecuritySettings
 from nsctl.console.log_in import Doors, LogIn, Network, RoleName, TrustedProxy, reloaded_users, role_of
 from nsctl.console.observer import Fleet
@@ -322,23 +323,17 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
         )
         _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
         watching = (connections.watch(), *((page.tls.watch(),) if page.tls else ()))
-        await _until(stop, *watching, *(fleet.run() for fleet in fleets.values()))
+        background = Background()
+        for work in (*watching, *(fleet.run() for fleet in fleets.values())):
+            background.begin(work)
+        await background.run_until(stop)
     finally:
         if listener is not None:
             listener.close()
         events.close()
-        await runner.cleanup()
-        for server in chain.from_iterable(servers.values()):
-            await server.close()
-
-
-async def _until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
-    """Works until it is told to stop; raises what ends any of the works before."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work) for work in works]
-        await stop.wait()
-        for task in tasks:
-            task.cancel()
+        await run_step("page", runner.cleanup(), SHUTDOWN_SECONDS + STEP_SECONDS)
+        closing = [server.close() for server in chain.from_iterable(servers.values())]
+        await run_step("connections", asyncio.gather(*closing))
 
 
 def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
