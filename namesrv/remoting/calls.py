@@ -213,13 +213,13 @@ class OperatorQueries:
 
     async def get_kv_config(self, request: Request, caller: Caller) -> bytes:
         """GET_KV_CONFIG, 101."""
-        asked = pb.GetKvConfigRequest(namespace=_text(request, "namespace"), key=_text(request, "key"))
+        asked = pb.GetKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
         told = await self._queries.kv_config.GetKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS, fields={"value": told.value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
         """GET_KVLIST_BY_NAMESPACE, 219: the whole namespace, of which there is no page here."""
-        namespace = _text(request, "namespace")
+        namespace = fields.text(request, "namespace")
         entries = self._manager.kv_config.entries(namespace)
         if not entries:
             raise KvNotFound(namespace)
@@ -243,15 +243,15 @@ class OperatorChanges:
 
     async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
         """PUT_KV_CONFIG, 100."""
-        namespace, key = _text(request, "namespace"), _text(request, "key")
+        namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
         asked = pb.PutKvConfigRequest(namespace=namespace, key=key)
-        asked.value = _checked(request, "value")
+        asked.value = fields.text_or_empty(request, "value")
         await self._changes.kv_config.PutKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
     async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
         """DELETE_KV_CONFIG, 102."""
-        asked = pb.DeleteKvConfigRequest(namespace=_text(request, "namespace"), key=_text(request, "key"))
+        asked = pb.DeleteKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
         await self._changes.kv_config.DeleteKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
@@ -273,9 +273,9 @@ class OperatorChanges:
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
         """DELETE_TOPIC_IN_NAMESRV, 216."""
-        asked = pb.DeleteTopicRequest(topic=_text(request, "topic"))
+        asked = pb.DeleteTopicRequest(topic=fields.text(request, "topic"))
         if request.fields.get("clusterName"):
-            asked.cluster_name = _text(request, "clusterName")
+            asked.cluster_name = fields.text(request, "clusterName")
         with contextlib.suppress(TopicNotFound):
             await self._changes.intents.DeleteTopic(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
@@ -293,24 +293,7 @@ class OperatorChanges:
         return answer(request, ResponseCode.SUCCESS)
 
     def _groups(self, request: Request) -> list[BrokerKey]:
-        return self._manager.groups_named(_text(request, "brokerName"), None)
-
-
-def _text(request: Request, name: str) -> str:
-    fields.text(request, name)
-    return _checked(request, name)
-
-
-def _checked(request: Request, name: str) -> str:
-    """A field's text, which may be empty. Raises InvalidField if it is not there, or has halves of characters."""
-    value = request.fields.get(name)
-    if value is None:
-        raise InvalidField(name, "is missing")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidField(name, "has characters that are none") from None
-    return value
+        return self._manager.groups_named(fields.text(request, "brokerName"), None)
 
 
 def _properties(body: bytes) -> dict[str, str]:

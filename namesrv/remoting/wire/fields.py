@@ -22,9 +22,20 @@ of each."""
 
 def text(request: Request, name: str) -> str:
     """A field that must be there. Raises InvalidField."""
-    value = request.fields.get(name)
-    if not value:
+    if not request.fields.get(name):
         raise InvalidField(name, "is missing")
+    return text_or_empty(request, name)
+
+
+def text_or_empty(request: Request, name: str) -> str:
+    """A field that must be there, and may be empty. Raises InvalidField, also if it has halves of characters."""
+    value = request.fields.get(name)
+    if value is None:
+        raise InvalidField(name, "is missing")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidField(name, "has characters that are none") from None
     return value
 
 

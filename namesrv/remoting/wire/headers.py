@@ -18,6 +18,9 @@ _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 _JAVA = 0
 """LanguageCode of Java: a language that a client does not know would break it."""
 
+_ODD_BYTES = "surrogateescape"
+"""Bytes that are no UTF-8 become halves of characters, which JSON can have, too: then only the call is refused that reads
+the field, and the connection stays."""
 _scan = json.JSONDecoder(strict=False).raw_decode
 _FIXED = struct.Struct(">hBhii")
 """Code, language, version, opaque, flag."""
@@ -105,7 +108,7 @@ def answer(
 
 def _of_json(frame: Frame) -> Request:
     try:
-        text = frame.header.decode()
+        text = frame.header.decode(errors=_ODD_BYTES)
         values, end = _scan(text, 0)
     except (ValueError, RecursionError):
         raise BrokenFrame("a header that is no JSON") from None
@@ -179,10 +182,7 @@ def _length(header: bytes, at: int, form: struct.Struct) -> tuple[int, int]:
 def _binary_text(header: bytes, at: int, form: struct.Struct) -> tuple[str, int]:
     """A text after its length, and where it ends."""
     length, begin = _length(header, at, form)
-    try:
-        return header[begin : begin + length].decode(), begin + length
-    except UnicodeDecodeError:
-        raise BrokenFrame("a binary header with a text that is no UTF-8") from None
+    return header[begin : begin + length].decode(errors=_ODD_BYTES), begin + length
 
 
 def _json_header(opaque: int, code: int, fields: Mapping[str, str] | None, remark: str | None) -> bytes:
