@@ -41,7 +41,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     engine: Engine = Field(
         "auto",
         description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
-        "trusted network), or auto: native if it is installed, else grpcio.",
+        "trusted network), or auto: native if it is installed, else grpcio, but only on loopback.",
     )
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."

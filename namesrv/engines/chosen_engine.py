@@ -29,11 +29,11 @@ class EngineMissing(Exception):
     """The engine that was asked for cannot be used here. The text says what to do."""
 
 
-def choose_engine(wanted: str) -> ChosenEngine:
-    """The engine to use where one is wanted; ``auto`` takes native where it can be used, else grpcio.
+def choose_engine(wanted: str, listen: Endpoint) -> ChosenEngine:
+    """Chooses the engine: ``auto`` takes native if it can be used, else grpcio, but only on loopback.
 
     Raises:
-        EngineMissing: Native is wanted and cannot be used.
+        EngineMissing: Native is wanted, or ``auto`` beyond loopback, and native cannot be used.
     """
     if wanted not in {"auto", "native"}:
         return ChosenEngine(wanted, "as set")
@@ -42,11 +42,13 @@ def choose_engine(wanted: str) -> ChosenEngine:
         return ChosenEngine(
             "native", "as set" if wanted == "native" else f"{NATIVE_PACKAGE} {__version__} is installed"
         )
-    if wanted == "auto":
+    if wanted == "auto" and listen.is_loopback:
         return ChosenEngine("grpcio", problem)
+    why = "" if wanted == "native" else f", which auto requires beyond loopback (listen {listen})"
     raise EngineMissing(
-        f"setting engine: native cannot be used: {problem}; pip install "
-        f"./namesrv_engine-{__version__}-*.whl (in a clone: make engine), or use --engine grpcio"
+        f"setting engine: native cannot be used{why}: {problem}; pip install "
+        f"./namesrv_engine-{__version__}-*.whl (in a clone: make engine), "
+        "or use --engine grpcio, which is for trusted networks"
     )
 
 

@@ -161,7 +161,7 @@ class ReplicaServer:
         set_log_level(settings.log_level)
         self._settings = settings
         try:
-            self._engine = choose_engine(settings.engine)
+            self._engine = choose_engine(settings.engine, settings.endpoint)
             warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             credentials = follow_security(settings)

@@ -93,7 +93,7 @@ class NamesrvServer:
         settings = self._config.settings
         set_log_level(settings.log_level)
         try:
-            self._engine = choose_engine(settings.engine)
+            self._engine = choose_engine(settings.engine, settings.endpoint)
             warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             product_env_credentials = product_env_security(settings) if settings.cluster_test else None

@@ -30,6 +30,8 @@ from tests.support.secured.fleet import (
     register,
 )
 
+EVERYWHERE = ("--listen", "0.0.0.0:0", "--engine", "grpcio")
+
 
 @pytest.mark.parametrize(
     ("begins", "ends", "name", "told", "answer"),
@@ -165,7 +167,7 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
 
 
 def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
-    program = [str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", "--allow-insecure", "--log-format", "json"]
+    program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, "--allow-insecure", "--log-format", "json"]
     with Process(program) as server:
         assert server.wait_for("listener_without_tls")["level"] == "warning"
         server.wait_for("namesrv_started")
@@ -173,7 +175,7 @@ def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
 
 def test_a_listener_beyond_loopback_with_tls_needs_no_permission_and_no_warning(place: Place) -> None:
     flags = place.flags("TLS", with_permits=False)
-    program = [str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", *flags, "--log-format", "json"]
+    program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, *flags, "--log-format", "json"]
     with Process(program) as server:
         server.wait_for("namesrv_started")
         assert not server.events("listener_without_tls")

@@ -35,20 +35,34 @@ WRONG_WHEELS = {
 }
 
 
+def refused_start(modules: Path, *arguments: str) -> str:
+    """The only line of a name server that does not start, with a folder of modules that hide others."""
+    done = subprocess.run(
+        [str(BIN / "namesrv"), "serve", *arguments],
+        env={**os.environ, "PYTHONPATH": str(modules)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)" in done.stderr
+    assert "or use --engine grpcio" in done.stderr
+    return done.stderr
+
+
 @pytest.mark.parametrize("wheel", WRONG_WHEELS)
 def test_a_wheel_that_cannot_be_used_is_one_line_that_says_what_to_install(wheel: str, tmp_path: Path) -> None:
     name, content, problem = WRONG_WHEELS[wheel]
     (tmp_path / name).write_text(content, encoding="ascii")
-    done = subprocess.run(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--engine", "native"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("namesrv: setting engine: native cannot be used: namesrv-engine ")
-    assert problem in done.stderr
-    assert f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)" in done.stderr
-    assert "or use --engine grpcio" in done.stderr
+    line = refused_start(tmp_path, "--listen", "127.0.0.1:0", "--engine", "native")
+    assert line.startswith("namesrv: setting engine: native cannot be used: namesrv-engine ")
+    assert problem in line
+
+
+def test_auto_beyond_loopback_does_not_start_on_a_wheel_that_cannot_be_loaded(tmp_path: Path) -> None:
+    name, content, problem = WRONG_WHEELS["an error when it is loaded"]
+    (tmp_path / name).write_text(content, encoding="ascii")
+    line = refused_start(tmp_path, "--listen", "0.0.0.0:0", "--allow-insecure")
+    assert "which auto requires beyond loopback (listen 0.0.0.0:0)" in line
+    assert problem in line
 
 
 @pytest.fixture(params=[pytest.param("native", marks=pytest.mark.engines)], scope="module")
