@@ -19,6 +19,10 @@ CONNECTION_BYTES, CALL_BYTES = 16 * 1024, 2 * 1024
 TRIES, MOST_PAUSE_SECONDS = 6, 8.0
 """Without gauges: how often it is tried in vain before growth is taken for needed, and the longest pause until then."""
 
+LEAST_AGAIN_LOOKS, MOST_AGAIN_LOOKS = 60, 600
+"""Looks after which growth that was taken for needed is tried again, the first time and the longest: a flood may have
+lasted longer than all tries, and what it leaves behind does not grow."""
+
 _STATM = Path("/proc/self/statm")
 
 
@@ -86,7 +90,7 @@ class FreedMemory:
 class GrownProcess:
     """Has the system take memory back from a process whose listeners have no gauges: a flood may still be under way.
 
-    So it is tried again, some times, before what the process has grown by counts as needed.
+    So it is tried again, some times, before what the process has grown by counts as needed, and seldom afterwards.
     """
 
     def __init__(
@@ -98,20 +102,35 @@ class GrownProcess:
         self._base = resident()
         """The least that there was, or what could not be given back."""
         self._in_vain = 0
+        self._least = self._base
+        """The least that there ever was."""
+        self._until_again = self._again_looks = LEAST_AGAIN_LOOKS
 
     def look(self) -> float:
         """Gives memory back if it is time to. Blocking. Returns the seconds until the next look."""
         size = self._resident()
-        self._base = min(self._base, size)
+        self._base, self._least = min(self._base, size), min(self._least, size)
         if size - self._base < LEAST_BYTES:
             self._in_vain = 0
+            self._try_again(size)
             return LOOK_SECONDS
         self._give_back()
         left = self._resident()
         self._in_vain = 0 if size - left >= LEAST_BYTES else self._in_vain + 1
         if self._in_vain == TRIES:
             self._base, self._in_vain = left, 0
+            self._until_again = self._again_looks = LEAST_AGAIN_LOOKS
         return min(MOST_PAUSE_SECONDS, LOOK_SECONDS * float(1 << self._in_vain))
+
+    def _try_again(self, size: int) -> None:
+        """Gives back what has become free since it was taken for needed, if it is time to."""
+        if size - self._least < LEAST_BYTES:
+            return
+        self._until_again -= 1
+        if self._until_again == 0:
+            self._give_back()
+            self._again_looks = min(2 * self._again_looks, MOST_AGAIN_LOOKS)
+            self._until_again = self._again_looks
 
     async def run(self) -> None:
         """Looks now and then. Runs until cancelled."""

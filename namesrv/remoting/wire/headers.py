@@ -19,8 +19,8 @@ _JAVA = 0
 """LanguageCode of Java: a language that a client does not know would break it."""
 
 _ODD_BYTES = "surrogateescape"
-"""Bytes that are no UTF-8 become halves of characters, which JSON can have, too: then only the call is refused that reads
-the field, and the connection stays."""
+"""Bytes that are no UTF-8 become halves of characters, which JSON can have, too. A call refuses a field with them, and
+the connection stays."""
 _scan = json.JSONDecoder(strict=False).raw_decode
 _FIXED = struct.Struct(">hBhii")
 """Code, language, version, opaque, flag."""

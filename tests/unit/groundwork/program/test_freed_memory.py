@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from groundwork.freed_memory import (
     CONNECTION_BYTES,
+    LEAST_AGAIN_LOOKS,
     LEAST_BYTES,
     LOOK_SECONDS,
+    MOST_AGAIN_LOOKS,
     MOST_PAUSE_SECONDS,
     TRIES,
     FreedMemory,
@@ -120,3 +122,22 @@ def test_without_gauges_memory_that_is_needed_is_left_alone_after_some_tries() -
     for _ in range(10 * TRIES):
         process.memory.look()
     assert process.trims == TRIES
+
+
+def test_what_a_flood_leaves_that_lasted_longer_than_all_tries_is_given_back() -> None:
+    process = Grown()
+    process.resident += 5 * LEAST_BYTES
+    for _ in range(TRIES):
+        process.memory.look()
+    process.free = 5 * LEAST_BYTES
+    for _ in range(LEAST_AGAIN_LOOKS):
+        process.memory.look()
+    assert process.resident == BASE
+
+
+def test_needed_memory_is_tried_more_and_more_seldom() -> None:
+    process = Grown()
+    process.resident += 5 * LEAST_BYTES
+    for _ in range(TRIES + 10 * MOST_AGAIN_LOOKS):
+        process.memory.look()
+    assert TRIES < process.trims <= TRIES + 10 + 4
