@@ -28,6 +28,7 @@ from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
 from groundwork.rpc_handlers import CallHandlers, LargeRequests
+from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from namesrv.app.access import Authorizer, NamedGroups
 from namesrv.app.quotas import FairShares
@@ -189,7 +190,7 @@ class Security:
         while self.tls is not None or self._permits is not None:
             await asyncio.sleep(CHECK_SECONDS)
             before = self._generation()
-            await asyncio.to_thread(self._look)
+            await in_daemon_thread("watched-files", self._look)  # a disk that hangs must not keep the process
             if self._generation() != before:
                 await self._open_calls.check_again()
 
