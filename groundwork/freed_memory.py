@@ -20,8 +20,8 @@ TRIES, MOST_PAUSE_SECONDS = 6, 8.0
 """Without gauges: how often it is tried in vain before growth is taken for needed, and the longest pause until then."""
 
 LEAST_AGAIN_LOOKS, MOST_AGAIN_LOOKS = 60, 600
-"""Looks after which growth that was taken for needed is tried again, the first time and the longest: a flood may have
-lasted longer than all tries, and what it leaves behind does not grow."""
+"""Looks after which growth that was taken for needed is tried again: the first time, and the longest. A flood may last
+longer than all tries, and its leftovers do not grow."""
 
 _STATM = Path("/proc/self/statm")
 

@@ -111,7 +111,7 @@ class _Lenient:
         """The value that begins at a position, and where it ends."""
         self._left -= 1
         if self._left < 0 or depth > MAX_DEPTH:
-            raise InvalidField("body", "has a value with unquoted keys that is too large or too deep")
+            raise InvalidField("body", "has a value that is too large or too deep")
         if self._text.startswith("{", at):
             return self._object(at, depth)
         if self._text.startswith("[", at):

@@ -59,7 +59,7 @@ ODD_TOPICS = {
 
 
 def asked(folder: Path, frames: list[bytes]) -> list[int]:
-    """The codes that requests on one connection are answered with, after which it is open."""
+    """Returns the answers' codes of requests on one connection, and checks that it stays open."""
 
     async def run() -> list[int]:
         front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder}))
