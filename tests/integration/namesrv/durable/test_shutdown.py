@@ -66,7 +66,7 @@ def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(engi
 
 
 class _BrokenFront:
-    """A front whose end fails: first when it is cancelled, then when it is closed."""
+    """A listener of another protocol that fails when it is cancelled and when it is closed."""
 
     endpoint = Endpoint("127.0.0.1", 1)
 

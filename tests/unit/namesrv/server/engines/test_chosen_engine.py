@@ -1,4 +1,4 @@
-"""Which engine is taken, and what is said where none can be."""
+"""The choice of the engine, and the errors where none can be used."""
 
 from __future__ import annotations
 
