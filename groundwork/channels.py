@@ -255,6 +255,12 @@ class RenewedAioChannel(grpc.aio.Channel):
 
 Options = Sequence[tuple[str, int | str]]
 
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise: a full
+batch of routes has 4 MiB, and the names beside it less. A hostile message takes 26 times its size when it is parsed."""
+
+_LARGEST_MESSAGE = "grpc.max_receive_message_length"
+
 _log = logging.getLogger(__name__)
 
 
@@ -371,6 +377,13 @@ class _AddsToken(grpc.AuthMetadataPlugin):
         callback((("authorization", f"Bearer {self._token.refreshed()[1]}"),), None)
 
 
+def bounded(options: Options) -> Options:
+    """Options of a connection, with the bound on messages that every connection has."""
+    if any(name == _LARGEST_MESSAGE for name, _ in options):
+        return options
+    return (*options, (_LARGEST_MESSAGE, MAX_ANSWER_BYTES))
+
+
 def open_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.Channel:
@@ -381,7 +394,7 @@ def open_channel(
         options: gRPC's options of the connection.
         security: What to show and what to check; None: no TLS.
     """
-    target = str(endpoint)
+    target, options = str(endpoint), bounded(options)
     if security is None:
         return grpc.insecure_channel(target, options=options)
 
@@ -396,7 +409,7 @@ def open_aio_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
-    target = str(endpoint)
+    target, options = str(endpoint), bounded(options)
     if security is None:
         return grpc.aio.insecure_channel(target, options=options)
 

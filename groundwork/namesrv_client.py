@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -14,14 +15,14 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
-from groundwork.channels import ClientSecurity, Options, open_aio_channel, open_channel
+from groundwork.channels import ClientSecurity, Options, bounded, open_aio_channel, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, FailedCall, RichError
+from groundwork.intake import Intake, IntakeLimits, TooMuchSent, rows_in
 
 # What both clients stand on: how a connection behaves, and the calls of the contract by their names.
 
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Largest message that is accepted: a full batch of routes has 4 MiB, and the names beside it less."""
+AnswerT = TypeVar("AnswerT")
 
 SERVICES: tuple[ServiceDescriptor, ...] = (
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
@@ -60,8 +61,9 @@ class ConnectionSettings:
             # Without it gRPC takes 60 s more to notice a dead peer, whatever the keepalive timeout.
             "grpc.http2.ping_timeout_ms": self.keepalive_seconds,
         }
-        options: list[tuple[str, int | str]] = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
-        options += [(name, int(seconds * 1000)) for name, seconds in millis.items() if seconds is not None]
+        options: list[tuple[str, int | str]] = [
+            (name, int(seconds * 1000)) for name, seconds in millis.items() if seconds is not None
+        ]
         if self.keepalive_seconds is not None:
             options.append(("grpc.http2.max_pings_without_data", 0))
         if not self.shared:
@@ -76,6 +78,19 @@ class ConnectionSettings:
 PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
 
+STREAM_LIMITS = IntakeLimits(bytes=2 << 30, rows=4_000_000, seconds=3_600.0)
+"""The most that a stream with a deadline may bring. 1,000,000 topics on ten groups each have 450 MB and as many rows as
+topics; a stream without a deadline has no such end, and its reader bounds it."""
+
+LIST_LIMITS = IntakeLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
+"""The most that all pages of a list may bring: the names of 1,000,000 topics have at most 260 MB, in 1,000 pages."""
+
+MAX_PAGES = 20_000
+"""Most pages of a list: each may be empty, and name a next one."""
+
+MAX_BROKERS = 200_000
+"""Most brokers, or groups, that are kept of one name server, which takes 50,000: each takes a kilobyte."""
+
 
 class CallTable:
     """The calls of some services on one channel, made when they are first wanted."""
@@ -88,6 +103,8 @@ class CallTable:
     def get(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
         """What makes a call of the contract; it takes request, timeout and metadata.
 
+        Each answer of a stream comes with its encoded size.
+
         Args:
             name: The call's name, such as ``GetTopicRoute``.
             read: Makes an answer of its bytes; None: as the contract says.
@@ -95,8 +112,11 @@ class CallTable:
         key = (name, read)
         if key not in self._calls:
             method = self._methods[name]
-            make = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
-            self._calls[key] = make(_path(method), _encoded, read or GetMessageClass(method.output_type).FromString)
+            parse = read or GetMessageClass(method.output_type).FromString
+            if method.server_streaming:
+                self._calls[key] = self._channel.unary_stream(_path(method), _encoded, _sized(parse))
+            else:
+                self._calls[key] = self._channel.unary_unary(_path(method), _encoded, parse)
         return self._calls[key]
 
 
@@ -107,8 +127,62 @@ def turn_page(request: Message, answer: Message) -> bool:
     return bool(token)
 
 
+class ListIntake:
+    """The account of a list that comes in several answers. The reader of the list owns it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        name: str,
+        limits: IntakeLimits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts before the first answer.
+
+        Args:
+            endpoint: The name server, for the error.
+            name: The call, for the error.
+            limits: The most that all answers may bring; None: ``LIST_LIMITS``.
+            monotonic: The clock, in seconds.
+        """
+        self._endpoint = endpoint
+        self._intake = Intake(name, limits or LIST_LIMITS, monotonic)
+        self._name = name
+        self._pages = 0
+
+    def take(self, page: Message) -> None:
+        """Counts an answer. Raises CallError if the list is over a limit now."""
+        self._pages += 1
+        check_count(self._endpoint, f"pages of {self._name}", self._pages, MAX_PAGES)
+        with _bounds(self._endpoint):
+            self._intake.take(page.ByteSize(), rows_in(page))
+
+
+def check_count(endpoint: Endpoint, what: str, count: int, limit: int) -> None:
+    """Checks how much a name server has sent. Raises CallError if that is over the limit."""
+    if count > limit:
+        raise _too_much(endpoint, f"{count:,} {what} so far, over the limit of {limit:,}")
+
+
+@contextmanager
+def _bounds(endpoint: Endpoint) -> Iterator[None]:
+    try:
+        yield
+    except TooMuchSent as error:
+        raise _too_much(endpoint, str(error)) from error
+
+
+def _too_much(endpoint: Endpoint, problem: str) -> CallError:
+    # The code of a server that breaks the contract: another one is asked.
+    return CallError(endpoint, RichError(grpc.StatusCode.INTERNAL, f"sends too much: {problem}"))
+
+
 def _path(method: MethodDescriptor) -> str:
     return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _sized(parse: Callable[[bytes], Any]) -> Callable[[bytes], tuple[int, Any]]:
+    return lambda encoded: (len(encoded), parse(encoded))
 
 
 def _encoded(request: Message) -> bytes:
@@ -153,7 +227,8 @@ class AioNamesrvClient:
     async def call(self, name: str, request: Message) -> Message:
         """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
         with self._failures():
-            return self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
+            answer: Message = self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
+            return answer
 
     def stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
         """Makes a streaming call that must end within the time for a call; yields its answers as they come."""
@@ -170,11 +245,16 @@ class AioNamesrvClient:
     async def _messages(
         self, name: str, request: Message, timeout_seconds: float | None
     ) -> AsyncGenerator[Message, None]:
-        call: grpc.aio.UnaryStreamCall[Message, Message] = self._calls.get(name)(request, timeout=timeout_seconds)
+        call: grpc.aio.UnaryStreamCall[Message, tuple[int, Message]]
+        call = self._calls.get(name)(request, timeout=timeout_seconds)
+        intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)
         try:
-            with self._failures():
-                async for message in call:
-                    yield self._readable(message)
+            with self._failures(), _bounds(self.endpoint):
+                async for sized in call:
+                    encoded_bytes, message = self._readable(sized)
+                    if intake is not None:
+                        intake.take(encoded_bytes, rows_in(message))
+                    yield message
         finally:
             call.cancel()
 
@@ -192,7 +272,7 @@ class AioNamesrvClient:
                 raise
             raise self._failure(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
 
-    def _readable(self, answer: Message | None) -> Message:
+    def _readable(self, answer: AnswerT | None) -> AnswerT:
         if answer is None:  # this is what gRPC makes of bytes that cannot be parsed
             raise self._failure(grpc.StatusCode.INTERNAL, "sent what is not a message of the contract")
         return answer
@@ -203,8 +283,10 @@ class AioNamesrvClient:
 
 async def pages(server: Calls, name: str, request: Message) -> AsyncIterator[Message]:
     """All pages of a list; the request's page token is overwritten."""
+    intake = ListIntake(server.endpoint, name)
     while True:
         answer = await server.call(name, request)
+        intake.take(answer)
         yield answer
         if not turn_page(request, answer):
             return
@@ -245,7 +327,7 @@ class NamesrvClient:
         if credentials is None:
             self._connection = open_channel(endpoint, settings.options, security)
         else:
-            self._connection = grpc.secure_channel(str(endpoint), credentials, settings.options)
+            self._connection = grpc.secure_channel(str(endpoint), credentials, bounded(settings.options))
         self._calls = CallTable(self._connection, services)
 
     def call(self, name: str, request: Message) -> Message:
@@ -271,8 +353,13 @@ class NamesrvClient:
             read: Makes an answer of its bytes; None: as the contract says.
         """
         call = self._calls.get(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
+        intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)
         try:
-            yield from call
+            for encoded_bytes, answer in call:
+                if intake is not None:
+                    with _bounds(self.endpoint):
+                        intake.take(encoded_bytes, rows_in(answer) if isinstance(answer, Message) else 0)
+                yield answer
         except grpc.RpcError as error:
             raise self._failure(error) from error
         finally:
@@ -280,8 +367,10 @@ class NamesrvClient:
 
     def pages(self, name: str, request: Message) -> Iterator[Message]:
         """All pages of a list; the request's page token is overwritten."""
+        intake = ListIntake(self.endpoint, name)
         while True:
             answer = self.call(name, request)
+            intake.take(answer)
             yield answer
             if not turn_page(request, answer):
                 return

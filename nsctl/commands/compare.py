@@ -12,7 +12,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from groundwork.namesrv_client import NamesrvClient
+from groundwork.namesrv_client import MAX_BROKERS, STREAM_LIMITS, ListIntake, NamesrvClient, check_count
 from nsctl.commands.show import TopicKind, route_rows, topic_names
 from nsctl.output import Format, Row, iso
 from nsctl.rocketmq import RocketmqNamesrv
@@ -96,6 +96,7 @@ def _digests(server: NamesrvClient) -> Digests:
                 row.digest,
                 row.data_version.counter,
             )
+        check_count(server.endpoint, "digests", len(found), MAX_BROKERS)
     return found
 
 
@@ -135,9 +136,11 @@ def _routes(server: NamesrvClient) -> Routes:
     """The routes of all topics of a name server, by group."""
     names = list(topic_names(server, None, TopicKind.ALL))
     found: Routes = {}
+    intake = ListIntake(server.endpoint, "BatchGetTopicRoutes", STREAM_LIMITS)
     for start in range(0, len(names), BATCH):
         answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))
         assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
+        intake.take(answer)
         for named in answer.routes:
             found[named.topic] = _by_group(named.route)
     return found

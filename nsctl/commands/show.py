@@ -12,7 +12,7 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client import NamesrvClient
+from groundwork.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
 from nsctl.output import Format, Row, iso
 from nsctl.session import Session
 
@@ -108,12 +108,11 @@ def cluster(session: Session) -> None:
 def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
     """The live brokers of one name server, by cluster, name and id."""
     request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
-    lives = [
-        live
-        for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds)
-        if isinstance(message, pb.StreamRouteSnapshotResponse)
-        for live in message.chunk.live_brokers
-    ]
+    lives: list[route_data_pb2.BrokerLiveInfo] = []
+    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+        assert isinstance(message, pb.StreamRouteSnapshotResponse)
+        lives += message.chunk.live_brokers
+        check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
     return iter(sorted(lives, key=lambda live: (live.cluster_name, live.broker_name, live.broker_id)))
 
 

@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, retry_if_not_result
 from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import Calls, pages
+from groundwork.namesrv_client import MAX_BROKERS, Calls, check_count, pages
 
 # The console's observation of one name server.
 
@@ -220,6 +220,7 @@ class Observer:
                 revision, taken_at = answer.header.revision, answer.snapshot_header.taken_at_millis
             for live in answer.chunk.live_brokers:
                 lives[BrokerKey(live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)] = live
+            check_count(self.server.endpoint, "live brokers", len(lives), MAX_BROKERS)
         read_at = self._timing.now_millis()
         intents = await self._unless_refused(self._intents(), ())
         return Tables(revision, taken_at, read_at, lives, intents, await self._digests(status))
@@ -247,6 +248,7 @@ class Observer:
             for row in cast("pb.GetRouteDigestResponse", page).brokers:
                 key = BrokerKey(row.cluster_name, row.broker_name, row.broker_id, row.broker_addr)
                 found[key] = Reported(row.data_version.counter, row.digest)
+            check_count(self.server.endpoint, "digests", len(found), MAX_BROKERS)
         self._digests_of = point
         return found
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent import futures
 from contextlib import aclosing, closing
+from unittest import mock
 
 import grpc
 import pytest
@@ -14,8 +15,11 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork import namesrv_client
+from groundwork.channels import MAX_ANSWER_BYTES
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
+from groundwork.intake import IntakeLimits
 from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient, pages
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
@@ -23,6 +27,8 @@ NOTHING = pb.GetNamesrvStatusRequest()
 EVERYTHING = pb.StreamRouteSnapshotRequest()
 PAGES = [["T1", "T2"], ["T3"], []]
 TIMEOUT = 20.0
+ENDLESS = 1_000
+"""Page size that asks the fake for a list without end."""
 
 
 class Fake(route_service_pb2_grpc.RouteServiceServicer):
@@ -32,6 +38,8 @@ class Fake(route_service_pb2_grpc.RouteServiceServicer):
         self.metadata: dict[str, str | bytes] = {}
         self.ended = threading.Event()
         """Set when an endless stream has lost its reader."""
+        self.pages_sent = 0
+        """Pages of an endless list that were asked for."""
 
     def GetNamesrvStatus(  # noqa: N802
         self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
@@ -50,20 +58,32 @@ class Fake(route_service_pb2_grpc.RouteServiceServicer):
 
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:  # noqa: N802
         number = int(request.page_token or "0")
+        if request.page_size == ENDLESS:
+            self.pages_sent += 1
+            return pb.ListTopicsResponse(topics=PAGES[0], next_page_token=str(number + 1))
         following = str(number + 1) if number + 1 < len(PAGES) else ""
         return pb.ListTopicsResponse(topics=PAGES[number], next_page_token=following)
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
-        if request.follow:
+        if request.follow or request.pin_id == "endless":
             context.add_callback(self.ended.set)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=7))
         if request.follow:
             self.ended.wait(TIMEOUT)
+        elif request.pin_id == "endless":
+            while not self.ended.is_set():
+                yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=[pb.TopicQueues()] * 100))
         elif request.pin_id:
             context.abort(grpc.StatusCode.INTERNAL, "broke off")
         yield pb.StreamRouteSnapshotResponse(snapshot_end=pb.SnapshotEnd())
+
+
+def _packed_zeros(_request: bytes, context: grpc.ServicerContext) -> bytes:
+    """One byte more than clients accept, which takes a few kilobytes on its way."""
+    context.set_compression(grpc.Compression.Gzip)
+    return bytes(MAX_ANSWER_BYTES + 1)
 
 
 @pytest.fixture
@@ -76,8 +96,11 @@ def endpoint(fake: Fake) -> Iterator[Endpoint]:
     with futures.ThreadPoolExecutor(max_workers=4) as pool:
         server = grpc.server(pool)
         route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
-        garbled = {"GetNamesrvConfig": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\xff")}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("namesrv_api.v1.AdminService", garbled),))
+        odd = {
+            "GetNamesrvConfig": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\xff"),
+            "GetKvConfig": grpc.unary_unary_rpc_method_handler(_packed_zeros),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("namesrv_api.v1.AdminService", odd),))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
@@ -163,6 +186,29 @@ def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
     assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
 
 
+def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
+    with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
+        error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
+    problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
+    assert str(error) == f"{endpoint}: INTERNAL: {problem}"
+    assert error.unreachable
+    assert fake.ended.wait(TIMEOUT)
+
+
+def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
+    with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+    assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
+    assert fake.pages_sent == 6
+
+
+def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
+    with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
+        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+    assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
+    assert fake.pages_sent == 4
+
+
 def test_a_call_that_nobody_implements_says_so(ask: Ask) -> None:
     error = failure(ask, "GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest())
     assert error.reason == "UNIMPLEMENTED"
@@ -224,6 +270,12 @@ def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:
     assert error.error.code is grpc.StatusCode.INTERNAL
 
 
+def test_an_answer_that_is_too_large_once_it_is_unpacked_is_a_failure(ask: Ask) -> None:
+    error = failure(ask, "GetKvConfig", admin_service_pb2.GetKvConfigRequest())
+    assert error.error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than max" in error.error.message
+
+
 def test_answers_can_be_read_by_another_class(endpoint: Endpoint) -> None:
     with NamesrvClient(endpoint, TIMEOUT) as client:
         first, _ = client.stream("StreamRouteSnapshot", EVERYTHING, TIMEOUT, len)
@@ -237,7 +289,7 @@ def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
 
 
 def test_what_is_not_set_is_left_to_grpc_and_nothing_is_repeated() -> None:
-    assert set(PLAIN.options) == {("grpc.max_receive_message_length", 8 << 20), ("grpc.enable_retries", 0)}
+    assert set(PLAIN.options) == {("grpc.enable_retries", 0)}
 
 
 def test_settings_become_options_in_grpcs_units() -> None:
@@ -250,7 +302,6 @@ def test_settings_become_options_in_grpcs_units() -> None:
         service_config="{}",
     )
     assert dict(settings.options) == {
-        "grpc.max_receive_message_length": 8 << 20,
         "grpc.min_reconnect_backoff_ms": 3_000,
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.max_reconnect_backoff_ms": 1_000,

@@ -1,0 +1,86 @@
+"""Bounds on what a program accepts from a server that it calls: bytes, rows and time, counted while they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+
+class TooMuchSent(Exception):
+    """A server sent more than the program accepts. The text names the limit and the value, not the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """The most that one answer may bring, all of its messages together."""
+
+    bytes: int
+    """Encoded bytes."""
+    rows: int
+    """Rows, as the caller counts them."""
+    seconds: float
+    """Time from the first message to the last."""
+
+
+class Intake:
+    """The account of one answer that comes in several messages. The reader of the answer owns it."""
+
+    def __init__(self, what: str, limits: IntakeLimits, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Starts empty.
+
+        Args:
+            what: The answer, for the error: "a snapshot".
+            limits: The most that it may bring.
+            monotonic: The clock, in seconds.
+        """
+        self._what = what
+        self._limits = limits
+        self._monotonic = monotonic
+        self._began: float | None = None
+        self.bytes = 0
+        """Bytes that have come."""
+        self.rows = 0
+        """Rows that have come."""
+
+    def take(self, encoded_bytes: int, rows: int = 0) -> None:
+        """Counts a message.
+
+        Raises:
+            TooMuchSent: The answer is over a limit now.
+        """
+        now = self._monotonic()
+        if self._began is None:
+            self._began = now
+        self.bytes += encoded_bytes
+        self.rows += rows
+        limits = self._limits
+        counted = (
+            ("bytes", self.bytes, limits.bytes),
+            ("rows", self.rows, limits.rows),
+            ("seconds", now - self._began, limits.seconds),
+        )
+        for unit, value, limit in counted:
+            if value > limit:
+                raise TooMuchSent(f"{self._what} has {value:,.0f} {unit} so far, over the limit of {limit:,.0f}")
+
+    def begin_anew(self) -> None:
+        """Forgets what has come, because nothing of it is held: the next message is the first one again."""
+        self._began = None
+        self.bytes = self.rows = 0
+
+
+def rows_in(message: Message) -> int:
+    """Returns the number of rows of a message: elements of its lists, and of the lists of the messages within it."""
+    rows = 0
+    for _, value in message.ListFields():
+        match value:
+            case Message():
+                rows += rows_in(value)
+            case str() | bytes() | int() | float():
+                pass
+            case _:
+                rows += len(value)
+    return rows
