@@ -79,8 +79,8 @@ PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
 
 STREAM_LIMITS = IntakeLimits(bytes=2 << 30, rows=4_000_000, seconds=3_600.0)
-"""The most that a stream with a deadline may bring. 1,000,000 topics on ten groups each have 450 MB and as many rows as
-topics; a stream without a deadline has no such end, and its reader bounds it."""
+"""The most that a stream with a deadline may bring. The topics of a name server are rows; 1,000,000 topics on ten groups
+each have 450 MB. The reader of a stream without a deadline bounds it."""
 
 LIST_LIMITS = IntakeLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
 """The most that all pages of a list may bring: the names of 1,000,000 topics have at most 260 MB, in 1,000 pages."""
@@ -89,7 +89,7 @@ MAX_PAGES = 20_000
 """Most pages of a list: each may be empty, and name a next one."""
 
 MAX_BROKERS = 200_000
-"""Most brokers, or groups, that are kept of one name server, which takes 50,000: each takes a kilobyte."""
+"""Most brokers, or groups, that are kept of one name server, which accepts 50,000. Each takes 1 kB."""
 
 
 class CallTable:

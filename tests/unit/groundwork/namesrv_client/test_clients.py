@@ -81,7 +81,7 @@ class Fake(route_service_pb2_grpc.RouteServiceServicer):
 
 
 def _packed_zeros(_request: bytes, context: grpc.ServicerContext) -> bytes:
-    """One byte more than clients accept, which takes a few kilobytes on its way."""
+    """One byte more than clients accept, compressed to a few KiB."""
     context.set_compression(grpc.Compression.Gzip)
     return bytes(MAX_ANSWER_BYTES + 1)
 
