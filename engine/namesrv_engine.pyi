@@ -48,11 +48,11 @@ class Engine:
         max_metadata: int,
         max_streams: int,
         max_connections: int,
-        max_connections_of_address: int,
-        kept_connections: int,
-        max_pending: int,
-        max_assembling: int,
+        max_calls: int,
+        max_bytes_in: int,
         max_waiting: int,
+        caller_percent: int,
+        kept_percent: int,
         max_cancels: int,
         max_connection_rate: int,
         keepalive: float,
@@ -61,8 +61,7 @@ class Engine:
         body_timeout: float,
         linger: float,
         max_connection_age: float,
-        overloaded: tuple[str, bytes],
-        refused_certificate: tuple[str, bytes],
+        explanations: dict[str, tuple[str, bytes]],
     ) -> None: ...
     def handover(self) -> int: ...
     def listen(self) -> None: ...

@@ -77,7 +77,7 @@ class FreedMemory:
         """Bytes of the process beyond what connections and calls take."""
         stats = self._stats()
         held = stats["connections"] * CONNECTION_BYTES + stats["calls_under_way"] * CALL_BYTES
-        return self._resident() - held - stats["assembling_bytes"] - stats["waiting_bytes"]
+        return self._resident() - held - stats["request_bytes"] - stats["waiting_bytes"]
 
     async def run(self) -> None:
         """Looks once a second. Runs until cancelled."""

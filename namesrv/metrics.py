@@ -199,8 +199,8 @@ def _of_front(front: FrontCounter) -> Iterator[Family]:
 
 _GAUGES = {
     "connections": "Open connections.",
-    "calls_under_way": "Calls that the event loop has, or that wait for it.",
-    "assembling_bytes": "Bytes of requests that are still coming in.",
+    "calls_under_way": "Calls that wait for their request or for the event loop.",
+    "request_bytes": "Bytes of requests, metadata included, until the event loop has let go of them.",
     "waiting_bytes": "Bytes of answers that wait for their readers.",
     "cache_bytes": "Bytes of answers that are kept.",
     "cache_answers": "Answers that are kept, stale ones included.",

@@ -16,6 +16,7 @@ use rustix::io;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::ledger::Hold;
 use crate::peer::Peer;
 
 /// Number of a call: which thread has it, and which of its calls it is.
@@ -55,6 +56,8 @@ pub struct CallInfo {
     pub known: Option<u64>,
     /// The generation of permits in force when it began. What it teaches the engine counts while that lasts.
     pub generation: u64,
+    /// The bytes of its request in the account of its caller, until Python has let go of it.
+    pub(crate) _held: Option<Hold>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
 }
@@ -73,6 +76,7 @@ impl CallInfo {
             credentials: None,
             known: None,
             generation: 0,
+            _held: None,
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         }
@@ -92,6 +96,14 @@ pub struct Notice {
     pub not_told: u64,
 }
 
+/// A message of a request that streams, with its bytes in the account of its sender.
+#[derive(Debug)]
+pub struct HeldMessage {
+    /// The message.
+    pub bytes: Bytes,
+    pub(crate) _held: Hold,
+}
+
 /// Something that Python is told.
 #[derive(Debug)]
 pub enum Event {
@@ -102,7 +114,7 @@ pub enum Event {
     /// The client has taken the last message that was written.
     Writable(CallId),
     /// A message of a request that streams; None: there is no other.
-    Message(CallId, Option<Bytes>),
+    Message(CallId, Option<HeldMessage>),
     /// Something that an operator should read: what, who, and the words.
     Notice(Notice),
     /// A thread of the engine has ended although nobody asked it to: the cause, in words.

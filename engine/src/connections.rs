@@ -2,18 +2,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use crate::grpc::payload::Waiting;
+use crate::peer::Owner;
 use crate::shared::Shared;
 
 /// One open connection, as its calls and its worker see it.
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
     number: u64,
+    owner: Owner,
     /// Bytes that wait for its reader.
     pub(crate) waiting: Rc<Waiting>,
     /// Whether it must close because it holds most of what waits for readers.
@@ -62,6 +64,8 @@ pub(crate) struct Connections {
     shared: Arc<Shared>,
     handles: RefCell<HashMap<u64, Rc<ConnectionHandle>>>,
     next_number: Cell<u64>,
+    /// Bytes that wait for the readers of each owner.
+    addresses: RefCell<HashMap<Owner, Weak<Cell<usize>>>>,
     /// Bytes that wait for readers, of all connections.
     waiting: Rc<Cell<usize>>,
     /// How many of them the shared count has.
@@ -74,18 +78,20 @@ impl Connections {
             shared: Arc::clone(shared),
             handles: RefCell::default(),
             next_number: Cell::new(0),
+            addresses: RefCell::default(),
             waiting: Rc::default(),
             reported: Cell::new(0),
         }
     }
 
-    /// Adds a connection.
-    pub(crate) fn add(&self) -> Rc<ConnectionHandle> {
+    /// Adds a connection of an owner.
+    pub(crate) fn add(&self, owner: Owner) -> Rc<ConnectionHandle> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let handle = Rc::new(ConnectionHandle {
             number,
-            waiting: Waiting::of(&self.waiting),
+            owner,
+            waiting: Waiting::of(self.address(owner), &self.waiting),
             must_close: Cell::new(false),
             is_refused: Cell::new(false),
             cancels: Cell::new(0),
@@ -95,6 +101,20 @@ impl Connections {
         });
         self.handles.borrow_mut().insert(number, Rc::clone(&handle));
         handle
+    }
+
+    /// What waits for the readers of an owner.
+    fn address(&self, owner: Owner) -> Rc<Cell<usize>> {
+        let mut addresses = self.addresses.borrow_mut();
+        if let Some(bytes) = addresses.get(&owner).and_then(Weak::upgrade) {
+            return bytes;
+        }
+        if addresses.len() > 2 * self.handles.borrow().len() {
+            addresses.retain(|_, bytes| bytes.strong_count() > 0);
+        }
+        let bytes = Rc::default();
+        addresses.insert(owner, Rc::downgrade(&bytes));
+        bytes
     }
 
     /// Removes a connection that has ended.
@@ -112,21 +132,39 @@ impl Connections {
         }
     }
 
-    /// Closes the connections that hold most of what waits for readers, until the rest is within the bound.
-    pub(crate) fn check_waiting(&self) {
+    /// Keeps what waits for readers within its limits: closes connections of the address of this one if that holds more
+    /// than its share, and of the address that holds most if all together hold too much.
+    pub(crate) fn check_waiting(&self, of: &ConnectionHandle) {
         let most = self.shared.limits.max_waiting / self.shared.threads;
-        let mut waiting = self.waiting.get();
+        let waiting = self.waiting.get();
         let before = self.reported.replace(waiting);
         self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction
-        if waiting <= most {
-            return;
+        let of_address = match of.owner {
+            Owner::Machine => most,
+            Owner::Site(_) => self.shared.limits.of_address(most),
+        };
+        let mine = of.waiting.of_address.get();
+        if mine > of_address {
+            self.close_most(of.owner, mine - of_address);
         }
+        if waiting > most {
+            let addresses = self.addresses.borrow();
+            let worst = addresses.iter().max_by_key(|(_, bytes)| bytes.upgrade().map_or(0, |bytes| bytes.get()));
+            if let Some((owner, _)) = worst {
+                self.close_most(*owner, waiting - most);
+            }
+        }
+    }
+
+    /// Closes the connections of an owner that hold most, until they held so many bytes.
+    fn close_most(&self, owner: Owner, mut bytes: usize) {
         let handles = self.handles.borrow();
-        let mut by_waiting: Vec<&Rc<ConnectionHandle>> = handles.values().collect();
-        by_waiting.sort_unstable_by_key(|handle| handle.waiting.bytes.get());
-        while waiting > most {
-            let Some(worst) = by_waiting.pop() else { return };
-            waiting -= worst.waiting.bytes.get().min(waiting);
+        let mut of_owner: Vec<&Rc<ConnectionHandle>> =
+            handles.values().filter(|handle| handle.owner == owner).collect();
+        of_owner.sort_unstable_by_key(|handle| handle.waiting.bytes.get());
+        while bytes > 0 {
+            let Some(worst) = of_owner.pop() else { return };
+            bytes = bytes.saturating_sub(worst.waiting.bytes.get());
             if !worst.must_close.replace(true) {
                 self.shared.counts.closed_for_waiting.fetch_add(1, Ordering::Relaxed);
                 worst.wake();

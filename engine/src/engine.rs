@@ -16,10 +16,11 @@ use crate::accept::{self, Listener, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
-use crate::grpc::status::{Code, Status};
+use crate::grpc::status::{Code, Status, Statuses};
+use crate::ledger::Kind;
 use crate::limits::Limits;
 use crate::panics::text_of;
-use crate::shared::{Method, Shared, Stage, Statuses};
+use crate::shared::{Method, Shared, Stage};
 use crate::worker_thread;
 
 /// Most events that are handed over in one turn of the event loop.
@@ -36,12 +37,23 @@ pub struct Setup {
     pub threads: usize,
     /// Whether callers need permits; without, all are of one class.
     pub permits: bool,
-    /// What a call is told for which there is no room now.
-    pub overloaded: Explanation,
-    /// What a call is told whose connection shows a certificate that is no longer accepted.
-    pub refused_certificate: Explanation,
+    /// What calls are told that the engine itself ends.
+    pub explanations: Explanations,
     /// The clock of everything that is counted per time.
     pub clock: Clock,
+}
+
+/// What calls are told that the engine itself ends.
+#[derive(Debug)]
+pub struct Explanations {
+    /// There is no room for the call now.
+    pub overloaded: Explanation,
+    /// Its address has as many calls open as one may have.
+    pub calls_of_address: Explanation,
+    /// Its address has as many bytes of requests here as one may have.
+    pub bytes_of_address: Explanation,
+    /// The certificate of its connection is no longer accepted.
+    pub refused_certificate: Explanation,
 }
 
 /// A status in words, and for programs: the trailer `grpc-status-details-bin` as it travels.
@@ -80,9 +92,12 @@ impl Engine {
         let threads = setup.threads.clamp(1, 64);
         let bridge = Arc::new(Bridge::new(threads)?);
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
+        let told = setup.explanations;
         let statuses = Statuses {
-            overloaded: setup.overloaded.of(Code::ResourceExhausted),
-            refused_certificate: setup.refused_certificate.of(Code::Unauthenticated),
+            overloaded: told.overloaded.of(Code::ResourceExhausted),
+            calls_of_address: told.calls_of_address.of(Code::ResourceExhausted),
+            bytes_of_address: told.bytes_of_address.of(Code::ResourceExhausted),
+            refused_certificate: told.refused_certificate.of(Code::Unauthenticated),
         };
         let shared =
             Shared::new(setup.limits, setup.methods, cache, setup.permits, bridge, statuses, threads, setup.clock);
@@ -260,7 +275,7 @@ impl Engine {
         use std::sync::atomic::Ordering::Relaxed;
         let (counts, cache) = (&self.shared.counts, &self.shared.cache);
         vec![
-            ("connections", self.shared.places.taken() as u64),
+            ("connections", self.shared.ledger.held(Kind::Connections) as u64),
             ("accepted_connections", counts.accepted.load(Relaxed)),
             ("refused_connections", counts.refused_connections.load(Relaxed)),
             ("refused_of_address", counts.refused_of_address.load(Relaxed)),
@@ -270,8 +285,8 @@ impl Engine {
             ("refused_calls", counts.refused_calls.load(Relaxed)),
             ("cancelled_calls", counts.cancelled_calls.load(Relaxed)),
             ("asked_calls", counts.asked.load(Relaxed)),
-            ("calls_under_way", self.shared.pending.load(Relaxed) as u64),
-            ("assembling_bytes", self.shared.assembling.held() as u64),
+            ("calls_under_way", self.shared.ledger.held(Kind::Calls) as u64),
+            ("request_bytes", self.shared.ledger.held(Kind::BytesIn) as u64),
             ("waiting_bytes", counts.waiting.load(Relaxed) as u64),
             ("cache_bytes", cache.bytes() as u64),
             ("cache_answers", cache.len() as u64),
@@ -332,13 +347,18 @@ mod tests {
     use super::*;
 
     fn told_after(run: impl FnOnce() -> Result<(), String>) -> Vec<String> {
+        let told = || Explanation { text: String::new(), details: Bytes::new() };
         let setup = Setup {
             limits: Limits::default(),
             methods: Vec::new(),
             threads: 1,
             permits: false,
-            overloaded: Explanation { text: String::new(), details: Bytes::new() },
-            refused_certificate: Explanation { text: String::new(), details: Bytes::new() },
+            explanations: Explanations {
+                overloaded: told(),
+                calls_of_address: told(),
+                bytes_of_address: told(),
+                refused_certificate: told(),
+            },
             clock: Clock::default(),
         };
         let engine = Engine::new(setup).expect("descriptors");

@@ -15,14 +15,16 @@ pub struct Limits {
     pub max_streams: u32,
     /// Connections open at once; those above are closed at once.
     pub max_connections: usize,
-    /// Connections open at once of one address other than this machine's own; those above are closed at once.
-    pub max_site_connections: usize,
-    /// Of the connections, those that only programs of this machine may have.
-    pub kept_connections: usize,
-    /// Calls that Python has, or that wait for it, at once; more are refused.
-    pub max_pending: usize,
-    /// Bytes of all messages together that are still coming in.
-    pub max_assembling: usize,
+    /// Calls at once that wait for their request or for Python; more are refused.
+    pub max_calls: usize,
+    /// Bytes of all requests together, metadata and messages, until Python has let go of them; more are refused.
+    pub max_bytes_in: usize,
+    /// Of every kind that is limited, what one address other than this machine's own may hold, percent.
+    pub caller_percent: usize,
+    /// Of every kind that is limited, what only programs of this machine may hold, percent.
+    pub kept_percent: usize,
+    /// Whether all programs of this machine are one caller without a share. Tests set it to false to have several callers.
+    pub trust_loopback: bool,
     /// Bytes of all answers together that wait for their readers. Over it, connections that hold most are closed.
     pub max_waiting: usize,
     /// Calls that Python has and the client cancels, on one connection within one keepalive time.
@@ -51,10 +53,11 @@ impl Default for Limits {
             max_metadata: 16 << 10,
             max_streams: 200,
             max_connections: 20_000,
-            max_site_connections: 10_000,
-            kept_connections: 4_000,
-            max_pending: 100_000,
-            max_assembling: 128 << 20,
+            max_calls: 100_000,
+            max_bytes_in: 128 << 20,
+            caller_percent: 50,
+            kept_percent: 20,
+            trust_loopback: true,
             max_waiting: 128 << 20,
             max_cancels: 400,
             max_connection_rate: 2_000,
@@ -65,5 +68,12 @@ impl Default for Limits {
             linger: Duration::from_secs(5),
             max_connection_age: Duration::ZERO,
         }
+    }
+}
+
+impl Limits {
+    /// What one address may hold of so much.
+    pub(crate) fn of_address(&self, in_all: usize) -> usize {
+        (in_all * self.caller_percent / 100).max(1)
     }
 }

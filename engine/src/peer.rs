@@ -1,15 +1,22 @@
 //! Who is at the other end of a connection.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use crate::ledger::Account;
+#[cfg(test)]
+use crate::ledger::Ledger;
 
 /// The other end of a connection, as long as it lasts.
 #[derive(Debug)]
 pub struct Peer {
     /// Its address as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`, `unix:`.
     pub address: String,
+    /// The account of its address.
+    pub(crate) account: Arc<Account>,
     /// The certificate that it showed and we checked, DER.
     pub certificate: Option<Bytes>,
     /// That certificate and those that its client showed with it.
@@ -21,10 +28,10 @@ pub struct Peer {
 impl Peer {
     #[cfg(test)]
     pub(crate) fn unknown() -> Self {
-        Self { address: "unknown:".into(), certificate: None, chain: Vec::new(), authorities_generation: 0 }
+        Self::of(None, Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine))
     }
 
-    pub(crate) fn of(address: Option<SocketAddr>) -> Self {
+    pub(crate) fn of(address: Option<SocketAddr>, account: Arc<Account>) -> Self {
         let address = match address {
             None => "unix:".into(),
             Some(SocketAddr::V4(v4)) => format!("ipv4:{}:{}", v4.ip(), v4.port()),
@@ -33,7 +40,7 @@ impl Peer {
                 None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
             },
         };
-        Self { address, certificate: None, chain: Vec::new(), authorities_generation: 0 }
+        Self { address, account, certificate: None, chain: Vec::new(), authorities_generation: 0 }
     }
 }
 
@@ -49,7 +56,7 @@ pub(crate) fn site_of(address: IpAddr) -> u64 {
 }
 
 /// Whose connections are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// All programs of this machine.
     Machine,
@@ -58,10 +65,11 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    pub(crate) fn of(address: Option<SocketAddr>) -> Self {
+    /// The owner of a connection. With `trust_loopback`, those from loopback addresses are the machine's.
+    pub(crate) fn of(address: Option<SocketAddr>, trust_loopback: bool) -> Self {
         match address.map(|address| address.ip().to_canonical()) {
             None => Self::Machine,
-            Some(ip) if ip.is_loopback() => Self::Machine,
+            Some(ip) if trust_loopback && ip.is_loopback() => Self::Machine,
             Some(ip) => Self::Site(site_of(ip)),
         }
     }
@@ -70,6 +78,10 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn account() -> Arc<Account> {
+        Arc::clone(&Peer::unknown().account)
+    }
 
     fn address(text: &str) -> SocketAddr {
         text.parse().expect("an address")
@@ -82,18 +94,18 @@ mod tests {
             ("[::1]:80", "ipv6:%5B::1%5D:80"),
             ("[::ffff:1.2.3.4]:80", "ipv4:1.2.3.4:80"),
         ] {
-            assert_eq!(Peer::of(Some(address(told))).address, written);
+            assert_eq!(Peer::of(Some(address(told)), account()).address, written);
         }
-        assert_eq!(Peer::of(None).address, "unix:");
+        assert_eq!(Peer::of(None, account()).address, "unix:");
     }
 
     #[test]
     fn programs_of_this_machine_are_one_owner() {
-        assert_eq!(Owner::of(None), Owner::Machine, "a Unix socket");
+        assert_eq!(Owner::of(None, true), Owner::Machine, "a Unix socket");
         for told in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(Owner::of(Some(address(told))), Owner::Machine, "{told}");
+            assert_eq!(Owner::of(Some(address(told)), true), Owner::Machine, "{told}");
         }
-        assert_eq!(Owner::of(Some(address("10.0.0.1:1"))), Owner::of(Some(address("[::ffff:10.0.0.1]:2"))));
+        assert_eq!(Owner::of(Some(address("10.0.0.1:1")), true), Owner::of(Some(address("[::ffff:10.0.0.1]:2")), true));
     }
 
     #[test]

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::accept::places::Places;
 use crate::accept::tls::ListenerTls;
 use crate::bridge::{Bridge, Event};
 use crate::cache::Cache;
 use crate::classes::Classes;
 use crate::clock::Clock;
-use crate::grpc::message::Assembling;
-use crate::grpc::status::{CODES, Status};
+use crate::grpc::status::{CODES, Statuses};
 use crate::known::Known;
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::notices::Notices;
 
@@ -139,15 +138,6 @@ impl Http2Errors {
     }
 }
 
-/// What calls are told that the engine itself ends, in the words of the name server.
-#[derive(Debug)]
-pub(crate) struct Statuses {
-    /// There is no room for the call now.
-    pub(crate) overloaded: Status,
-    /// The certificate of its connection is no longer accepted.
-    pub(crate) refused_certificate: Status,
-}
-
 /// What all threads of the engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -159,15 +149,13 @@ pub(crate) struct Shared {
     pub(crate) classes: Classes,
     pub(crate) known: Known,
     pub(crate) bridge: Arc<Bridge>,
-    pub(crate) assembling: Arc<Assembling>,
     /// What calls are told that the engine itself ends.
-    pub(crate) statuses: Statuses,
+    pub(crate) statuses: Arc<Statuses>,
     pub(crate) counts: Counts,
     pub(crate) http2_errors: Http2Errors,
-    pub(crate) places: Arc<Places>,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) notices: Notices,
     pub(crate) clock: Clock,
-    pub(crate) pending: AtomicUsize,
     pub(crate) threads: usize,
     /// How often permits were read anew.
     permits_generation: AtomicU64,
@@ -177,16 +165,6 @@ pub(crate) struct Shared {
     stage: AtomicU8,
     /// Wakes the accepting thread; workers have inboxes.
     pub(crate) next_stage: Notify,
-}
-
-/// A place among the calls that Python has. Given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct CallPlace(Arc<Shared>);
-
-impl Drop for CallPlace {
-    fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Shared {
@@ -212,12 +190,10 @@ impl Shared {
             notices: Notices::new(Arc::clone(&bridge), clock.clone()),
             clock,
             bridge,
-            assembling: Arc::new(Assembling::new(limits.max_assembling, statuses.overloaded.clone())),
-            statuses,
+            statuses: Arc::new(statuses),
             counts: Counts::default(),
             http2_errors: Http2Errors::default(),
-            places: Places::new(&limits),
-            pending: AtomicUsize::new(0),
+            ledger: Ledger::new(&limits),
             threads,
             permits_generation: AtomicU64::new(0),
             tls: RwLock::new(None),
@@ -249,13 +225,6 @@ impl Shared {
         let generation = self.permits_generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.classes.forget(generation);
         self.known.forget_until(generation);
-    }
-
-    /// A place for another call; None if there is none.
-    pub(crate) fn take_call_place(self: &Arc<Self>) -> Option<CallPlace> {
-        let before = self.pending.fetch_add(1, Ordering::Relaxed);
-        let place = CallPlace(Arc::clone(self)); // gives the place back where there is none
-        (before < self.limits.max_pending).then_some(place)
     }
 
     /// The certificates in force; None: no TLS.

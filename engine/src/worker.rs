@@ -61,7 +61,7 @@ impl Worker {
             recipients: RefCell::default(),
             unpacking: Unpacking {
                 max_message: shared.limits.max_message,
-                account: Arc::clone(&shared.assembling),
+                statuses: Arc::clone(&shared.statuses),
                 turn: Rc::new(Semaphore::new(1)),
             },
             newcomers: Semaphore::new(NEWCOMERS),

@@ -284,8 +284,7 @@ async fn check(served: &Served, honest: &mut SendRequest<Bytes>, input: &[u8]) -
         return Err(format!("another client is answered {bytes:?} with status {status}"));
     }
     let gone = Instant::now() + PATIENCE;
-    for (gauge, expected) in [("connections", 1), ("calls_under_way", 0), ("assembling_bytes", 0), ("waiting_bytes", 0)]
-    {
+    for (gauge, expected) in [("connections", 1), ("calls_under_way", 0), ("request_bytes", 0), ("waiting_bytes", 0)] {
         while served.stat(gauge) != expected {
             if Instant::now() > gone {
                 return Err(format!("{gauge} stays {}", served.stat(gauge)));

@@ -33,7 +33,7 @@ async fn a_compressed_message_is_taken_in_a_call_and_in_a_stream() {
     assert_eq!(joined, (Bytes::from_static(b"\0\0\0\0\x0ea few messages"), "0".to_owned()));
     let broken = call_with(&mut client, JOINED, framed(1, b"no gzip"), "5S", &GZIP).await;
     assert_eq!(broken.1, "13");
-    served.until("assembling_bytes", 0).await;
+    served.until("request_bytes", 0).await;
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_call_ends_at_its_deadline_while_its_message_waits_to_be_decompressed(
     for waiting in waiting {
         assert_eq!(waiting.await.expect("ends"), "4");
     }
-    served.until("assembling_bytes", 0).await;
+    served.until("request_bytes", 0).await;
     served.until("calls_under_way", 0).await;
 }
 
@@ -179,4 +179,93 @@ async fn http_2_errors_are_counted_by_their_reason() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted");
+}
+
+const ATTACKER: &str = "127.0.0.2";
+
+/// A connection from another address than the honest one.
+async fn attacker(served: &Served) -> Raw {
+    Raw::from(ATTACKER.parse().expect("an address"), served.address).await
+}
+
+#[tokio::test]
+async fn calls_without_a_body_are_limited_by_address() {
+    let served = Served::with_addresses(Limits { max_calls: 10, kept_percent: 0, ..Limits::default() });
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let mut raw = attacker(&served).await;
+        raw.send(HEADERS, END_HEADERS, 1, &block(KEPT, "20S")).await;
+        held.push(raw);
+    }
+    served.until("calls_under_way", 5).await;
+    let mut past = attacker(&served).await;
+    past.send(HEADERS, END_HEADERS, 1, &block(KEPT, "20S")).await;
+    let refused = past.until(|frame| frame.stream == 1).await;
+    assert_eq!((refused.kind, refused.flags & 1), (HEADERS, 1), "it ends with a status");
+    let mut honest = served.connect().await;
+    assert_eq!(call(&mut honest, STREAM, b"", "5S").await.1, "0");
+    drop(held);
+    served.until("calls_under_way", 0).await;
+}
+
+#[tokio::test]
+#[allow(clippy::await_holding_lock)] // Python's thread waits for it, as it should
+async fn bytes_of_requests_are_limited_by_address_until_python_lets_go_of_them() {
+    let limits = Limits { max_bytes_in: 100_000, kept_percent: 0, ..Limits::default() };
+    let served = Served::with_addresses(limits);
+    let busy = served.busy.lock().expect("no test panicked");
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut raw = attacker(&served).await;
+        raw.call(1, SLOW, &framed(0, &[7; 12_000]), "20S").await;
+        held.push(raw);
+    }
+    served.until("calls_under_way", 4).await;
+    let mut past = attacker(&served).await;
+    past.call(1, SLOW, &framed(0, &[7; 12_000]), "20S").await;
+    past.until(|frame| frame.kind == HEADERS && frame.stream == 1).await;
+    drop(held);
+    served.until("calls_under_way", 0).await;
+    assert!(served.stat("request_bytes") > 48_000, "the requests are still in the list of events");
+    drop(busy);
+    served.until("request_bytes", 0).await;
+}
+
+#[tokio::test]
+async fn silent_handshakes_are_limited_by_address() {
+    let certificate = Certificate::new();
+    let limits = Limits { trust_loopback: false, caller_percent: 1, ..Limits::default() };
+    let served = Served::with_tls(limits, &certificate);
+    let mut silent = Vec::new();
+    for _ in 0..60 {
+        silent.push(Raw::silent_from(ATTACKER.parse().expect("an address"), served.address).await);
+    }
+    served.until("refused_connections", 20).await;
+    let mut honest = served.connect_with_tls(&certificate).await;
+    assert_eq!(call(&mut honest, KEPT, b"topic", "5S").await.1, "0");
+}
+
+#[tokio::test]
+async fn readers_of_the_address_that_holds_most_are_closed_and_an_honest_slow_reader_is_not() {
+    let limits = Limits { max_waiting: 1 << 20, ..Limits::default() };
+    let served = Served::with_addresses(limits);
+    let topic = vec![7; 15_000];
+    let mut filler = served.connect().await;
+    assert_eq!(call(&mut filler, KEPT, &topic, "5S").await.1, "0");
+    let no_window = [0, 4, 0, 0, 0, 0];
+    let mut slow = Raw::with(served.address, &no_window).await;
+    for call in 0..12 {
+        slow.call(2 * call + 1, KEPT, &framed(0, &topic), "20S").await;
+    }
+    served.until_at_least("waiting_bytes", 180_000).await;
+    let mut many = Vec::new();
+    for _ in 0..80 {
+        let mut raw = attacker(&served).await;
+        raw.send(SETTINGS, 0, 0, &no_window).await;
+        raw.call(1, KEPT, &framed(0, &topic), "20S").await;
+        many.push(raw);
+    }
+    served.until_at_least("closed_for_waiting", 10).await;
+    assert!(slow.send(harness::raw::PING, 0, 0, b"a ping!!").await);
+    slow.until(|frame| frame.kind == harness::raw::PING && frame.flags & harness::raw::ACK != 0).await;
 }

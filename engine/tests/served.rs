@@ -42,7 +42,7 @@ async fn a_call_that_nobody_answers_ends_at_its_deadline_and_one_that_is_not_the
 
 #[tokio::test]
 async fn beyond_the_calls_under_way_another_one_is_refused_and_hits_are_not() {
-    let served = Served::with(Limits { max_pending: 1, ..Limits::default() });
+    let served = Served::with(Limits { max_calls: 1, ..Limits::default() });
     let mut client = served.connect().await;
     call(&mut client, KEPT, b"topic", "5S").await;
     let mut other = client.clone();

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
+from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
 from namesrv.core.registrations import RouteInfoManager
 
@@ -115,11 +116,10 @@ class Options:
     max_metadata: int
     max_streams: int
     max_connections: int
-    max_connections_of_address: int
-    kept_connections: int
-    max_pending: int
-    max_assembling: int
+    max_calls: int
+    max_bytes_in: int
     max_waiting: int
+    shares: ShareRules
     max_connection_rate: int
     keepalive: float
     keepalive_timeout: float
@@ -127,6 +127,16 @@ class Options:
     body_timeout: float = 20.0
     linger: float = 5.0
     max_connection_age: float = 0.0
+
+    @property
+    def calls_of_address(self) -> int:
+        """Most calls that one address may have open."""
+        return self.shares.of_caller(self.max_calls)
+
+    @property
+    def bytes_of_address(self) -> int:
+        """Most bytes of requests that one address may have here."""
+        return self.shares.of_caller(self.max_bytes_in)
 
     @property
     def max_cancels(self) -> int:

@@ -49,7 +49,6 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
     from namesrv.engines.api import Options  # noqa: PLC0415 - the package of native may be missing
     from namesrv.engines.native import NativeServer  # noqa: PLC0415
 
-    connections, rules = _connections(settings), settings.share_rules
     options = Options(
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,
@@ -57,12 +56,11 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         max_message=MAX_MESSAGE_BYTES,
         max_metadata=MAX_METADATA_BYTES,
         max_streams=settings.max_concurrent_streams,
-        max_connections=connections,
-        max_connections_of_address=rules.of_caller(connections),
-        kept_connections=rules.kept(connections),
-        max_pending=MAX_CALLS_UNDER_WAY,
-        max_assembling=MAX_REQUEST_BYTES_UNDER_WAY,
+        max_connections=_connections(settings),
+        max_calls=MAX_CALLS_UNDER_WAY,
+        max_bytes_in=MAX_REQUEST_BYTES_UNDER_WAY,
         max_waiting=MAX_ANSWER_BYTES_WAITING,
+        shares=settings.share_rules,
         max_connection_rate=settings.max_connections_per_second,
         keepalive=settings.keepalive_time_millis / 1000,
         keepalive_timeout=settings.keepalive_timeout_millis / 1000,

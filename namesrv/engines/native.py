@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork import rpc_handlers
-from groundwork.errors import CallRefused, NotAuthenticated
+from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
 from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
@@ -840,11 +840,11 @@ class NativeServer(grpc.aio.Server):
             max_metadata=options.max_metadata,
             max_streams=options.max_streams,
             max_connections=options.max_connections,
-            max_connections_of_address=options.max_connections_of_address,
-            kept_connections=options.kept_connections,
-            max_pending=options.max_pending,
-            max_assembling=options.max_assembling,
+            max_calls=options.max_calls,
+            max_bytes_in=options.max_bytes_in,
             max_waiting=options.max_waiting,
+            caller_percent=options.shares.caller_percent,
+            kept_percent=options.shares.kept_percent,
             max_cancels=options.max_cancels,
             max_connection_rate=options.max_connection_rate,
             keepalive=options.keepalive,
@@ -853,8 +853,7 @@ class NativeServer(grpc.aio.Server):
             body_timeout=options.body_timeout,
             linger=options.linger,
             max_connection_age=options.max_connection_age,
-            overloaded=_told(Overloaded("too much is under way or coming in; try again in a moment")),
-            refused_certificate=_told(NotAuthenticated("the certificate of this connection is no longer accepted")),
+            explanations=_explanations(options),
         )
 
     async def _until_calls_ended(self, seconds: float) -> None:
@@ -886,6 +885,17 @@ class NativeServer(grpc.aio.Server):
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _explanations(options: Options) -> dict[str, tuple[str, bytes]]:
+    """What calls are told that the engine itself ends."""
+    calls, request_bytes, caller = options.calls_of_address, options.bytes_of_address, "your address"
+    return {
+        "overloaded": _told(Overloaded("too much is under way or coming in; try again in a moment")),
+        "calls_of_address": _told(LimitExceeded("open calls", calls + 1, calls, caller)),
+        "bytes_of_address": _told(LimitExceeded("bytes of requests", request_bytes + 1, request_bytes, caller)),
+        "refused_certificate": _told(NotAuthenticated("the certificate of this connection is no longer accepted")),
+    }
 
 
 def _told(error: CallRefused) -> tuple[str, bytes]:

@@ -4,7 +4,6 @@
 //! takes a thread of its own, and the scheduler shares the processor between the two.
 
 pub(crate) mod mistakes;
-pub(crate) mod places;
 pub(crate) mod rates;
 pub(crate) mod tls;
 
@@ -20,7 +19,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
@@ -29,18 +27,15 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::accept::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
-use crate::accept::places::{NoPlace, Place};
 use crate::accept::rates::Rates;
 use crate::accept::tls::ALPN;
+use crate::ledger::{Hold, Kind, Over};
 use crate::peer::{Owner, Peer, site_of};
 use crate::shared::{Shared, Stage};
 use crate::wire::{MovingWire, Socket, Wire};
 
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// Connections that may be in the middle of their handshakes.
-const MAX_HANDSHAKES: usize = 4_096;
 
 /// A socket that somebody else has bound and listens on.
 #[derive(Debug)]
@@ -54,7 +49,8 @@ pub(crate) enum Listener {
 pub(crate) struct Accepted {
     pub(crate) wire: MovingWire,
     pub(crate) peer: Peer,
-    pub(crate) place: Place,
+    /// Its place among the connections.
+    pub(crate) place: Hold,
     pub(crate) carrier: Carrier,
 }
 
@@ -85,8 +81,6 @@ struct Acceptor {
     workers: Vec<UnboundedSender<Accepted>>,
     next: RefCell<usize>,
     rates: RefCell<Rates>,
-    /// Admits connections to their handshakes.
-    handshakes: Arc<Semaphore>,
 }
 
 /// Accepts until the engine drains.
@@ -107,8 +101,7 @@ pub(crate) fn run(
 impl Acceptor {
     fn new(shared: Arc<Shared>, workers: Vec<UnboundedSender<Accepted>>) -> Self {
         let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, shared.clock.now()));
-        let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-        Self { shared, workers, next: RefCell::new(0), rates, handshakes }
+        Self { shared, workers, next: RefCell::new(0), rates }
     }
 
     async fn accept_all(self: Rc<Self>, listeners: Vec<Listener>) -> Result<(), String> {
@@ -147,10 +140,11 @@ impl Acceptor {
     }
 
     fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
-        let mut peer = Peer::of(address);
-        let place = match self.shared.places.take(Owner::of(address)) {
+        let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
+        let mut peer = Peer::of(address, account);
+        let place = match peer.account.hold(Kind::Connections, 1) {
             Ok(place) => place,
-            Err(none) => return self.no_place(&peer, &none),
+            Err(over) => return self.no_place(&peer, over),
         };
         let now = self.shared.clock.now();
         if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()), now)) {
@@ -170,20 +164,23 @@ impl Acceptor {
         match self.shared.tls().filter(|_| address.is_some()) {
             None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(tls) => {
-                let Ok(turn) = Arc::clone(&self.handshakes).try_acquire_owned() else {
+                let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
                     return;
                 };
-                let shaking = Rc::clone(self).shake_hands(tls.config, socket, peer, place);
-                spawn_local(async move {
-                    shaking.await;
-                    drop(turn);
-                });
+                spawn_local(Rc::clone(self).shake_hands(tls.config, socket, peer, (place, handshake)));
             }
         }
     }
 
-    async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, socket: Socket, mut peer: Peer, place: Place) {
+    async fn shake_hands(
+        self: Rc<Self>,
+        config: Arc<ServerConfig>,
+        socket: Socket,
+        mut peer: Peer,
+        holds: (Hold, Hold),
+    ) {
+        let (place, _handshake) = holds;
         let shaken = timeout(self.shared.limits.handshake_timeout, shake(config, socket)).await;
         match shaken {
             Err(_) => {
@@ -209,7 +206,7 @@ impl Acceptor {
         }
     }
 
-    fn hand_on(&self, wire: Wire, peer: Peer, place: Place, carrier: Carrier) {
+    fn hand_on(&self, wire: Wire, peer: Peer, place: Hold, carrier: Carrier) {
         let Ok(wire) = wire.detach() else { return };
         let mut next = self.next.borrow_mut();
         *next = (*next + 1) % self.workers.len();
@@ -217,13 +214,13 @@ impl Acceptor {
         let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier });
     }
 
-    fn no_place(&self, peer: &Peer, none: &NoPlace) {
-        match none {
-            NoPlace::InAll(most) => {
+    fn no_place(&self, peer: &Peer, over: Over) {
+        match over {
+            Over::InAll(most) => {
                 let text = format!("{most} connections are open, which is all there may be; further ones are closed");
                 self.refuse("too_many_connections", peer, &text);
             }
-            NoPlace::OfSite(most) => {
+            Over::OfAddress(most) => {
                 self.shared.counts.refused_of_address.fetch_add(1, Ordering::Relaxed);
                 let text = format!(
                     "its address has {most} connections, which is all that one may have (caller_share_percent of \
@@ -265,17 +262,15 @@ mod tests {
     use crate::bridge::{Bridge, Event};
     use crate::cache::Cache;
     use crate::clock::Clock;
-    use crate::grpc::status::{Code, Status};
+    use crate::grpc::status::Statuses;
     use crate::limits::Limits;
-    use crate::shared::Statuses;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
-        let status = Status::new(Code::ResourceExhausted, "");
-        let statuses = Statuses { overloaded: status.clone(), refused_certificate: status };
+        let statuses = Statuses::unknown();
         let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, statuses, 1, Clock::default()));
         let (sender, accepted) = unbounded_channel();
         (Rc::new(Acceptor::new(shared, vec![sender])), accepted)
@@ -283,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn beyond_the_connections_of_an_address_one_more_is_closed_counted_and_told() {
-        let limits = Limits { max_connections: 10, max_site_connections: 2, kept_connections: 0, ..Limits::default() };
+        let limits = Limits { max_connections: 10, caller_percent: 20, kept_percent: 0, ..Limits::default() };
         let (acceptor, mut accepted) = acceptor(limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let mut clients = Vec::new();
@@ -305,6 +300,6 @@ mod tests {
         let [Event::Notice(notice)] = &told[..] else { panic!("{told:?}") };
         assert_eq!((notice.kind, notice.peer.as_str()), ("too_many_connections_of_address", "ipv4:10.0.0.1:3"));
         drop(there);
-        assert_eq!(acceptor.shared.places.taken(), 0);
+        assert_eq!(acceptor.shared.ledger.held(Kind::Connections), 0);
     }
 }

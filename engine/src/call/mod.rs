@@ -35,6 +35,7 @@ use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::payload::Payload;
 use crate::grpc::status::{Code, Status};
+use crate::ledger::{Hold, Kind};
 use crate::peer::Peer;
 use crate::worker::Worker;
 
@@ -105,7 +106,9 @@ pub(crate) fn begin(
         generation: shared.permits_generation(),
     };
     if head.of(shared).streams_in {
-        call.ask(None, Some(body));
+        if let Some(admitted) = call.admit(0) {
+            call.ask(admitted, None, Some(body));
+        }
         return;
     }
     let first = match body.poll_data(cx) {
@@ -121,12 +124,23 @@ pub(crate) fn begin(
             drop(body);
             hits.begin();
             if !call.answer_from_cache(&message, Some(hits)) {
-                call.ask(Some(message), None);
+                if let Some(admitted) = call.admit(message.len()) {
+                    call.ask(admitted, Some(message), None);
+                }
             }
             return;
         }
     }
-    tokio::task::spawn_local(call.receive(first, body));
+    if let Some(admitted) = call.admit(0) {
+        tokio::task::spawn_local(call.receive(admitted, first, body));
+    }
+}
+
+/// What a call holds in the account of its address once it is more than a hit.
+struct Admitted {
+    place: Hold,
+    /// Of its metadata, and then of its message.
+    bytes: Hold,
 }
 
 impl OpenCall {
@@ -152,13 +166,29 @@ impl OpenCall {
         true
     }
 
+    /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no room.
+    fn admit(&mut self, bytes: usize) -> Option<Admitted> {
+        let place = self.peer.account.hold(Kind::Calls, 1).map_err(|over| (Kind::Calls, over));
+        let admitted = place.and_then(|place| {
+            let bytes = self.peer.account.hold(Kind::BytesIn, self.head.metadata_size + bytes);
+            Ok(Admitted { place, bytes: bytes.map_err(|over| (Kind::BytesIn, over))? })
+        });
+        match admitted {
+            Ok(admitted) => Some(admitted),
+            Err((kind, over)) => {
+                let shared = Arc::clone(self.shared());
+                shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
+                let _ = self.responder.refuse(&shared.statuses.over(kind, over)); // fails only if the client has left
+                None
+            }
+        }
+    }
+
     /// Hands the call to Python, and a task to the call.
-    fn ask(mut self, message: Option<Bytes>, body: Option<RecvStream>) {
+    fn ask(mut self, admitted: Admitted, message: Option<Bytes>, body: Option<RecvStream>) {
         let shared = Arc::clone(self.shared());
-        let Some(place) = shared.take_call_place() else {
-            shared.counts.refused_calls.fetch_add(1, Ordering::Relaxed);
-            return drop(self.responder.refuse(&shared.statuses.overloaded));
-        };
+        let Admitted { place, mut bytes } = admitted;
+        let body = body.map(|body| (body, self.assembler(bytes.split(0))));
         shared.counts.asked.fetch_add(1, Ordering::Relaxed);
         let known = message.as_ref().and_then(|message| self.known(message));
         let info = Arc::new(CallInfo {
@@ -171,6 +201,7 @@ impl OpenCall {
             credentials: self.credentials.take(),
             known,
             generation: self.generation,
+            _held: Some(bytes),
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });
@@ -178,7 +209,6 @@ impl OpenCall {
         if info.known.is_some() && PendingKnownCall::has_room(&self.connection) {
             PendingKnownCall::wait(self, info, place);
         } else {
-            let body = body.map(|body| (body, self.assembler()));
             CallTask::spawn(self, info, place, body);
         }
     }
@@ -192,13 +222,13 @@ impl OpenCall {
         self.shared().known.number_of(&mut key, self.head.method, self.credentials.as_ref(), message)
     }
 
-    fn assembler(&self) -> Assembler {
-        Assembler::new(self.shared().limits.max_message, &self.shared().assembling)
+    fn assembler(&self, held: Hold) -> Assembler {
+        Assembler::new(self.shared().limits.max_message, &self.shared().statuses, held)
     }
 
     /// Waits for the rest of a request of one message, then answers.
-    async fn receive(mut self, first: Bytes, mut body: RecvStream) {
-        let assembler = self.assembler();
+    async fn receive(mut self, mut admitted: Admitted, first: Bytes, mut body: RecvStream) {
+        let assembler = self.assembler(admitted.bytes.split(0));
         let patience = Instant::now() + self.shared().limits.body_timeout;
         let until = self.deadline.map_or(patience, |deadline| deadline.min(patience));
         let message = {
@@ -212,10 +242,11 @@ impl OpenCall {
         };
         match message {
             None => {}
-            Some(Ok(message)) => {
+            Some(Ok((message, held))) => {
                 drop(body);
                 if !self.answer_from_cache(&message, None) {
-                    self.ask(Some(message), None);
+                    admitted.bytes.merge(held);
+                    self.ask(admitted, Some(message), None);
                 }
             }
             Some(Err(status)) => {
@@ -250,7 +281,7 @@ async fn only_message(
     mut assembler: Assembler,
     first: Bytes,
     body: &mut RecvStream,
-) -> Result<Bytes, Status> {
+) -> Result<(Bytes, Hold), Status> {
     let mut message = None;
     let mut chunk = Some(first);
     while let Some(bytes) = chunk {
@@ -272,8 +303,8 @@ async fn only_message(
         return Err(Status::new(Code::Internal, "the request holds no whole message"));
     };
     if !message.compressed {
-        return Ok(message.bytes);
+        return Ok((message.bytes, message.held));
     }
     drop(assembler);
-    worker.unpacking.clone().unpack(message.bytes, Encoding::of(headers)?).await
+    worker.unpacking.clone().unpack(message, Encoding::of(headers)?).await
 }

@@ -14,14 +14,14 @@ use crate::call::open::OpenCall;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
 use crate::grpc::status::{Code, Status};
-use crate::shared::CallPlace;
+use crate::ledger::Hold;
 use crate::worker::Recipient;
 
 /// Most of one connection. A further one gets a task, which notices at once when the client cancels it.
 const MAX_PENDING: u32 = 64;
 
 /// A known call that waits for Python.
-pub(crate) struct PendingKnownCall(RefCell<Option<(OpenCall, Arc<CallInfo>, CallPlace)>>);
+pub(crate) struct PendingKnownCall(RefCell<Option<(OpenCall, Arc<CallInfo>, Hold)>>);
 
 impl PendingKnownCall {
     /// Whether another call of a connection may wait here.
@@ -30,7 +30,7 @@ impl PendingKnownCall {
     }
 
     /// Has a call wait for its command.
-    pub(crate) fn wait(call: OpenCall, info: Arc<CallInfo>, place: CallPlace) {
+    pub(crate) fn wait(call: OpenCall, info: Arc<CallInfo>, place: Hold) {
         let pending = &call.connection.pending_known;
         pending.set(pending.get() + 1);
         let (worker, id) = (Rc::clone(&call.worker), info.id);

@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) method: u16,
+    /// As HTTP/2 counts it.
+    pub(crate) metadata_size: usize,
     pub(crate) timeout: Option<Duration>,
     /// Its caller has this call traced.
     pub(crate) sampled: bool,
@@ -63,6 +65,7 @@ pub(crate) fn head_of(parts: &Parts, shared: &Shared) -> Result<Head, Refusal> {
     };
     Ok(Head {
         method: *method,
+        metadata_size: size,
         timeout,
         sampled: headers.get("traceparent").is_some_and(|value| is_sampled(value.as_bytes())),
     })

@@ -14,14 +14,14 @@ use http::HeaderMap;
 use tokio::task::spawn_local;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-use crate::bridge::{CallInfo, Command, Event};
+use crate::bridge::{CallInfo, Command, Event, HeldMessage};
 use crate::call::open::OpenCall;
 use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
 use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::status::{Code, Status};
-use crate::shared::CallPlace;
+use crate::ledger::Hold;
 use crate::worker::Recipient;
 
 /// The commands for one call, until its task takes them.
@@ -73,7 +73,7 @@ struct Reading {
     /// Python waits for a message.
     wanted: bool,
     /// Decompresses the message that Python waits for.
-    unpacking: Option<LocalFuture<Result<Bytes, Status>>>,
+    unpacking: Option<LocalFuture<Result<(Bytes, Hold), Status>>>,
     /// When the message that has begun must be whole.
     patience: Option<Pin<Box<Sleep>>>,
 }
@@ -89,7 +89,7 @@ pub(crate) struct CallTask {
     call: OpenCall,
     info: Arc<CallInfo>,
     mailbox: Rc<Mailbox>,
-    _place: CallPlace,
+    _place: Hold,
     reading: Option<Reading>,
     deadline: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
@@ -113,7 +113,7 @@ impl CallTask {
     pub(crate) fn spawn(
         call: OpenCall,
         info: Arc<CallInfo>,
-        place: CallPlace,
+        place: Hold,
         body: Option<(RecvStream, Assembler)>,
     ) -> Rc<dyn Recipient> {
         let mailbox = Rc::new(Mailbox::default());
@@ -127,7 +127,7 @@ impl CallTask {
         call: OpenCall,
         info: Arc<CallInfo>,
         mailbox: Rc<Mailbox>,
-        place: CallPlace,
+        place: Hold,
         body: Option<(RecvStream, Assembler)>,
     ) -> Self {
         let holds_connection = call.head.of(&call.worker.shared).holds_connection;
@@ -209,7 +209,7 @@ impl CallTask {
             }
             Command::Write(message) => {
                 responder.start(message)?;
-                self.call.worker.connections.check_waiting();
+                self.call.worker.connections.check_waiting(&self.call.connection);
             }
             Command::Begin(metadata) => responder.begin_with(metadata)?,
             Command::Finish(trailers) => {
@@ -233,7 +233,7 @@ impl CallTask {
         let Some(reading) = self.reading.as_mut().filter(|reading| reading.wanted) else { return Poll::Pending };
         if let Some(unpacking) = &mut reading.unpacking {
             return match unpacking.as_mut().poll(cx) {
-                Poll::Ready(Ok(message)) => Poll::Ready(self.pass_on(message)),
+                Poll::Ready(Ok((message, held))) => Poll::Ready(self.pass_on(message, held)),
                 Poll::Ready(Err(status)) => Poll::Ready(self.refuse(&status)),
                 Poll::Pending => self.poll_patience(cx),
             };
@@ -244,12 +244,12 @@ impl CallTask {
                 Ok(Some(message)) if message.compressed => match Encoding::of(&self.info.headers) {
                     Ok(encoding) => {
                         let unpacking = self.call.worker.unpacking.clone();
-                        reading.unpacking = Some(Box::pin(unpacking.unpack(message.bytes, encoding)));
+                        reading.unpacking = Some(Box::pin(unpacking.unpack(message, encoding)));
                         return Poll::Ready(Step::Again);
                     }
                     Err(status) => return Poll::Ready(self.refuse(&status)),
                 },
-                Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes)),
+                Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes, message.held)),
                 Err(status) => return Poll::Ready(self.refuse(&status)),
             }
             match reading.body.poll_data(cx) {
@@ -290,12 +290,13 @@ impl CallTask {
     }
 
     /// Gives Python the message that it waits for.
-    fn pass_on(&mut self, message: Bytes) -> Step {
+    fn pass_on(&mut self, bytes: Bytes, held: Hold) -> Step {
         if let Some(reading) = &mut self.reading {
             reading.wanted = false;
             reading.patience = None;
             reading.unpacking = None;
         }
+        let message = HeldMessage { bytes, _held: held };
         self.call.worker.shared.tell(Event::Message(self.info.id, Some(message)));
         Step::Again
     }

@@ -78,7 +78,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     let wire = Gathered::new(wire, &worker.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
     let Ok(Ok(http2)) = timeout(patience, builder(&worker).handshake(paced)).await else { return };
-    let registration = Registration { handle: worker.connections.add(), worker: Rc::clone(&worker) };
+    let registration =
+        Registration { handle: worker.connections.add(peer.account.owner()), worker: Rc::clone(&worker) };
     let handle = Rc::clone(&registration.handle);
     let mut connection = Connection::new(http2, wire, Rc::clone(&worker), handle, Arc::new(peer), pace);
     let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
@@ -368,7 +369,7 @@ impl Future for Connection {
         let left = this.wire.poll_end_turn(cx);
         this.unsent.set(this.wire.unsent());
         this.pace.heavy.borrow_mut().end();
-        this.worker.connections.check_waiting();
+        this.worker.connections.check_waiting(&this.handle);
         if let Poll::Ready(Err(_)) = left {
             return Poll::Ready(());
         }

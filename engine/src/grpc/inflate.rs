@@ -10,8 +10,9 @@ use flate2::{Decompress, FlushDecompress, Status as Progress};
 use http::HeaderMap;
 use tokio::sync::Semaphore;
 
-use crate::grpc::message::{Assembling, too_large};
-use crate::grpc::status::{Code, Status};
+use crate::grpc::message::{Message, too_large};
+use crate::grpc::status::{Code, Status, Statuses};
+use crate::ledger::{Hold, Kind};
 
 /// Compressed bytes that a step reads at most: blocks without content write nothing, and cost time all the same.
 const MAX_READ: usize = 4 << 10;
@@ -68,18 +69,18 @@ impl Encoding {
 pub(crate) struct Unpacking {
     /// Largest decompressed message, bytes.
     pub(crate) max_message: usize,
-    /// The account of all incoming bytes, compressed and decompressed ones of a message included.
-    pub(crate) account: Arc<Assembling>,
+    /// What a call is told that has no room for its message.
+    pub(crate) statuses: Arc<Statuses>,
     /// Admits one message of a worker at a time.
     pub(crate) turn: Rc<Semaphore>,
 }
 
 impl Unpacking {
-    /// Decompresses a message.
-    pub(crate) async fn unpack(self, packed: Bytes, encoding: Encoding) -> Result<Bytes, Status> {
+    /// Decompresses a message. Meanwhile compressed and decompressed bytes count in its hold, and then the latter.
+    pub(crate) async fn unpack(self, message: Message, encoding: Encoding) -> Result<(Bytes, Hold), Status> {
+        let Message { bytes: packed, mut held, .. } = message;
         let mut decoder = encoding.decoder()?;
-        let mut held = self.account.hold();
-        held.grow(packed.len())?;
+        let compressed = held.split(usize::MAX);
         let Ok(_turn) = self.turn.acquire().await else {
             return Err(Status::new(Code::Unavailable, "the server ends"));
         };
@@ -96,11 +97,12 @@ impl Unpacking {
             if whole.len() + written > self.max_message {
                 return Err(too_large(self.max_message + 1, self.max_message));
             }
-            held.grow(written)?;
+            held.grow(written).map_err(|over| self.statuses.over(Kind::BytesIn, over))?;
             whole.extend_from_slice(&buffer[..written]);
             if progress == Progress::StreamEnd {
                 if at == packed.len() {
-                    return Ok(whole.into());
+                    drop(compressed);
+                    return Ok((whole.into(), held));
                 }
                 if encoding != Encoding::Gzip || members == MAX_MEMBERS {
                     return Err(encoding.broken());
@@ -118,6 +120,9 @@ impl Unpacking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::limits::Limits;
+    use crate::peer::Owner;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use proptest::prelude::*;
@@ -142,21 +147,28 @@ mod tests {
 
     /// Decompresses. Returns the result, and in how many steps.
     fn unpack_in_steps(bytes: impl Into<Bytes>, encoding: Encoding) -> (Result<Bytes, Status>, usize) {
-        let account = Arc::new(Assembling::new(8 << 20, Status::new(Code::ResourceExhausted, "too much")));
+        let ledger = Ledger::new(&Limits { max_bytes_in: 8 << 20, ..Limits::default() });
         let turn = Rc::new(Semaphore::new(1));
-        let unpacking = Unpacking { max_message: MOST, account: Arc::clone(&account), turn };
+        let unpacking = Unpacking { max_message: MOST, statuses: Arc::new(Statuses::unknown()), turn };
+        let bytes = bytes.into();
+        let held = ledger.account(Owner::Machine).hold(Kind::BytesIn, bytes.len()).expect("it fits");
+        let message = Message { bytes, compressed: true, held };
         let mut steps = 0;
         let unpacked = {
-            let mut unpacked = pin!(unpacking.unpack(bytes.into(), encoding));
+            let mut unpacked = pin!(unpacking.unpack(message, encoding));
             loop {
                 steps += 1;
                 let polled = unpacked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 if let Poll::Ready(unpacked) = polled {
-                    break unpacked;
+                    break unpacked.map(|(bytes, held)| {
+                        assert_eq!(ledger.held(Kind::BytesIn), bytes.len());
+                        drop(held);
+                        bytes
+                    });
                 }
             }
         };
-        assert_eq!(account.held(), 0, "given back");
+        assert_eq!(ledger.held(Kind::BytesIn), 0, "given back");
         (unpacked, steps)
     }
 

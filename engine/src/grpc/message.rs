@@ -3,11 +3,11 @@
 //! What a peer declares takes no memory: the length is checked first, and the buffer grows with what has come.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::grpc::status::{Code, Status};
+use crate::grpc::status::{Code, Status, Statuses};
+use crate::ledger::{Hold, Kind};
 
 /// Length of the prefix of a message.
 pub(crate) const PREFIX: usize = 5;
@@ -15,80 +15,29 @@ pub(crate) const PREFIX: usize = 5;
 /// The most that is reserved for a message before any of it has come.
 const FIRST_RESERVE: usize = 16 << 10;
 
-/// Bytes of all messages that are still coming in, and how many there may be.
-#[derive(Debug)]
-pub(crate) struct Assembling {
-    most: usize,
-    held: AtomicUsize,
-    /// What those are told that find no room.
-    overloaded: Status,
-}
-
-impl Assembling {
-    pub(crate) fn new(most: usize, overloaded: Status) -> Self {
-        Self { most, held: AtomicUsize::new(0), overloaded }
-    }
-
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    /// Nothing so far, which is given back when it is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> HeldBytes {
-        HeldBytes { all: Arc::clone(self), bytes: 0 }
-    }
-}
-
-/// Bytes that somebody holds of those that there may be.
-#[derive(Debug)]
-pub(crate) struct HeldBytes {
-    all: Arc<Assembling>,
-    bytes: usize,
-}
-
-impl HeldBytes {
-    /// Holds more. Refused if all together would be too many.
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Status> {
-        let all = &self.all;
-        let before = all.held.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > all.most {
-            all.held.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(all.overloaded.clone());
-        }
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    fn shrink(&mut self, bytes: usize) {
-        self.bytes -= bytes;
-        self.all.held.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        self.shrink(self.bytes);
-    }
-}
-
 /// A message as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
     pub(crate) compressed: bool,
+    /// Its bytes in the account of its sender.
+    pub(crate) held: Hold,
 }
 
 /// Cuts a request into messages.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     max_message: usize,
+    statuses: Arc<Statuses>,
     held: BytesMut,
-    counted: HeldBytes,
+    /// The bytes that have come, in the account of their sender.
+    counted: Hold,
 }
 
 impl Assembler {
-    pub(crate) fn new(max_message: usize, all: &Arc<Assembling>) -> Self {
-        Self { max_message, held: BytesMut::new(), counted: all.hold() }
+    /// An assembler whose messages count in a hold of bytes.
+    pub(crate) fn new(max_message: usize, statuses: &Arc<Statuses>, counted: Hold) -> Self {
+        Self { max_message, statuses: Arc::clone(statuses), held: BytesMut::new(), counted }
     }
 
     /// The message of a body that is there whole, and holds nothing else. None: it takes an assembler to tell.
@@ -99,7 +48,7 @@ impl Assembler {
 
     /// Takes what has come. Refuses what is larger than it may be.
     pub(crate) fn feed(&mut self, chunk: &Bytes) -> Result<(), Status> {
-        self.counted.grow(chunk.len())?;
+        self.counted.grow(chunk.len()).map_err(|over| self.statuses.over(Kind::BytesIn, over))?;
         if self.held.is_empty() {
             self.held.reserve(chunk.len().max(FIRST_RESERVE.min(declared_or_zero(chunk) + PREFIX)));
         }
@@ -117,11 +66,11 @@ impl Assembler {
         }
         self.held.advance(PREFIX);
         let bytes = self.held.split_to(length).freeze();
-        self.counted.shrink(PREFIX + length);
+        let held = self.counted.split(PREFIX + length);
         if self.held.is_empty() {
             self.held = BytesMut::new(); // otherwise it would keep the message's memory after it
         }
-        Ok(Some(Message { bytes, compressed }))
+        Ok(Some(Message { bytes, compressed, held }))
     }
 
     /// Whether the body ended in the middle of a message.
@@ -163,14 +112,22 @@ fn declared_or_zero(body: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::limits::Limits;
+    use crate::peer::Owner;
     use proptest::prelude::*;
 
-    fn all(most: usize) -> Arc<Assembling> {
-        Arc::new(Assembling::new(most, Status::new(Code::ResourceExhausted, "too much")))
+    fn ledger(max_bytes_in: usize) -> Arc<Ledger> {
+        Ledger::new(&Limits { max_bytes_in, ..Limits::default() })
     }
 
     fn assembler(max_message: usize, most: usize) -> Assembler {
-        Assembler::new(max_message, &all(most))
+        assembler_of(max_message, &ledger(most))
+    }
+
+    fn assembler_of(max_message: usize, ledger: &Arc<Ledger>) -> Assembler {
+        let counted = ledger.account(Owner::Machine).hold(Kind::BytesIn, 0).expect("nothing");
+        Assembler::new(max_message, &Arc::new(Statuses::unknown()), counted)
     }
 
     fn framed(message: &[u8]) -> Vec<u8> {
@@ -198,13 +155,13 @@ mod tests {
 
     #[test]
     fn all_half_messages_together_are_bounded_and_given_back() {
-        let all = all(20);
-        let mut one = Assembler::new(100, &all);
+        let all = ledger(20);
+        let mut one = assembler_of(100, &all);
         one.feed(&framed(&[1; 15]).slice_off(15)).expect("fits");
-        let mut other = Assembler::new(100, &all);
+        let mut other = assembler_of(100, &all);
         assert_eq!(other.feed(&Bytes::from(vec![0; 6])).expect_err("does not fit").code, Code::ResourceExhausted);
         drop(one);
-        assert_eq!(all.held(), 0);
+        assert_eq!(all.held(Kind::BytesIn), 0);
         other.feed(&Bytes::from(vec![0; 6])).expect("fits now");
     }
 
@@ -235,8 +192,8 @@ mod tests {
             cuts in proptest::collection::vec(1_usize..50, 1..100),
         ) {
             let wire: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
-            let all = all(1 << 20);
-            let mut assembler = Assembler::new(200, &all);
+            let all = ledger(1 << 20);
+            let mut assembler = assembler_of(200, &all);
             let (mut at, mut out, mut cuts) = (0, Vec::new(), cuts.into_iter().cycle());
             while at < wire.len() {
                 let end = wire.len().min(at + cuts.next().unwrap_or(1));
@@ -248,15 +205,15 @@ mod tests {
             }
             prop_assert_eq!(out, messages);
             prop_assert!(assembler.is_empty());
-            prop_assert_eq!(all.held(), 0);
+            prop_assert_eq!(all.held(Kind::BytesIn), 0);
         }
 
         #[test]
         fn any_bytes_are_taken_or_refused_and_never_held_beyond_the_bound(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 0..20),
         ) {
-            let all = all(300);
-            let mut assembler = Assembler::new(200, &all);
+            let all = ledger(300);
+            let mut assembler = assembler_of(200, &all);
             for chunk in chunks {
                 if assembler.feed(&Bytes::from(chunk)).is_err() {
                     break;
@@ -264,10 +221,10 @@ mod tests {
                 while let Ok(Some(message)) = assembler.next() {
                     prop_assert!(message.bytes.len() <= 200);
                 }
-                prop_assert!(all.held() <= 300);
+                prop_assert!(all.held(Kind::BytesIn) <= 300);
             }
             drop(assembler);
-            prop_assert_eq!(all.held(), 0);
+            prop_assert_eq!(all.held(Kind::BytesIn), 0);
         }
     }
 }

@@ -14,25 +14,28 @@ use crate::grpc::message::PREFIX;
 /// What a payload that waits costs beyond its own bytes: the state of its stream and of its frames.
 const OVERHEAD: usize = 512;
 
-/// Bytes that wait for readers: of one connection, and of all connections of a thread.
+/// Bytes that wait for readers: of one connection, of its address, and of all connections of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) bytes: Cell<usize>,
+    pub(crate) of_address: Rc<Cell<usize>>,
     pub(crate) of_all: Rc<Cell<usize>>,
 }
 
 impl Waiting {
-    pub(crate) fn of(of_all: &Rc<Cell<usize>>) -> Rc<Self> {
-        Rc::new(Self { bytes: Cell::new(0), of_all: Rc::clone(of_all) })
+    pub(crate) fn of(of_address: Rc<Cell<usize>>, of_all: &Rc<Cell<usize>>) -> Rc<Self> {
+        Rc::new(Self { bytes: Cell::new(0), of_address, of_all: Rc::clone(of_all) })
     }
 
     fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
+        self.of_address.set(self.of_address.get() + bytes);
         self.of_all.set(self.of_all.get() + bytes);
     }
 
     fn subtract(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() - bytes);
+        self.of_address.set(self.of_address.get() - bytes);
         self.of_all.set(self.of_all.get() - bytes);
     }
 }
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn what_waits_is_counted_until_its_last_part_is_gone() {
         let of_all = Rc::new(Cell::new(0));
-        let waiting = Waiting::of(&of_all);
+        let waiting = Waiting::of(Rc::default(), &of_all);
         let mut payload = Payload::framed(Bytes::from_static(b"header"), Bytes::from_static(b"tail"), &waiting);
         let counted = OVERHEAD + 10;
         assert_eq!((waiting.bytes.get(), of_all.get()), (counted, counted));
@@ -171,7 +174,7 @@ mod tests {
             tail in proptest::collection::vec(any::<u8>(), 0..300),
             cut in 0_usize..345, steps in proptest::collection::vec(1_usize..9, 1..20),
         ) {
-            let waiting = Waiting::of(&Rc::new(Cell::new(0)));
+            let waiting = Waiting::of(Rc::default(), &Rc::default());
             let mut expected = vec![0];
             expected.extend_from_slice(&u32::try_from(header.len() + tail.len()).expect("short").to_be_bytes());
             expected.extend_from_slice(&header);

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 
+use crate::ledger::{Kind, Over};
+
 /// gRPC's status codes, those that the engine itself ends calls with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -44,6 +46,42 @@ impl Status {
             trailers.insert(GRPC_STATUS_DETAILS, details.clone());
         }
         trailers
+    }
+}
+
+/// What calls are told that the engine itself ends, in the words of the name server.
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    /// There is no room for the call now.
+    pub(crate) overloaded: Status,
+    /// The address of the caller has as many calls open as one may have.
+    pub(crate) calls_of_address: Status,
+    /// The address of the caller has as many bytes of requests here as one may have.
+    pub(crate) bytes_of_address: Status,
+    /// The certificate of its connection is no longer accepted.
+    pub(crate) refused_certificate: Status,
+}
+
+impl Statuses {
+    /// What a call is told for which a limit leaves no room.
+    pub(crate) fn over(&self, kind: Kind, over: Over) -> Status {
+        let status = match (over, kind) {
+            (Over::InAll(_), _) => &self.overloaded,
+            (Over::OfAddress(_), Kind::BytesIn) => &self.bytes_of_address,
+            (Over::OfAddress(_), _) => &self.calls_of_address,
+        };
+        status.clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        let exhausted = |text| Status::new(Code::ResourceExhausted, text);
+        Self {
+            overloaded: exhausted("too much"),
+            calls_of_address: exhausted("calls of address"),
+            bytes_of_address: exhausted("bytes of address"),
+            refused_certificate: Status::new(Code::Unauthenticated, "certificate"),
+        }
     }
 }
 

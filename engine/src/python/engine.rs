@@ -1,5 +1,6 @@
 //! The engine as Python sees it: each method is a few lines that turn what Python has into what Rust has, or back.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::{CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
-use crate::engine::{Engine, Explanation, Setup, status_trailers};
+use crate::engine::{Engine, Explanation, Explanations, Setup, status_trailers};
 use crate::limits::Limits;
 use crate::shared::Method;
 
@@ -47,9 +48,8 @@ impl PyEngine {
     #[new]
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
-        max_connections_of_address, kept_connections, max_pending, max_assembling, max_waiting, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, linger, max_connection_age, overloaded,
-        refused_certificate,
+        max_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
+        handshake_timeout, body_timeout, linger, max_connection_age, explanations,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
@@ -61,11 +61,11 @@ impl PyEngine {
         max_metadata: usize,
         max_streams: u32,
         max_connections: usize,
-        max_connections_of_address: usize,
-        kept_connections: usize,
-        max_pending: usize,
-        max_assembling: usize,
+        max_calls: usize,
+        max_bytes_in: usize,
         max_waiting: usize,
+        caller_percent: usize,
+        kept_percent: usize,
         max_cancels: u32,
         max_connection_rate: u32,
         keepalive: f64,
@@ -74,8 +74,7 @@ impl PyEngine {
         body_timeout: f64,
         linger: f64,
         max_connection_age: f64,
-        overloaded: (String, Vec<u8>),
-        refused_certificate: (String, Vec<u8>),
+        mut explanations: HashMap<String, (String, Vec<u8>)>,
     ) -> PyResult<Self> {
         let limits = Limits {
             cache_bytes,
@@ -83,11 +82,12 @@ impl PyEngine {
             max_metadata,
             max_streams,
             max_connections,
-            max_site_connections: max_connections_of_address,
-            kept_connections,
-            max_pending,
-            max_assembling,
+            max_calls,
+            max_bytes_in,
             max_waiting,
+            caller_percent,
+            kept_percent,
+            trust_loopback: true,
             max_cancels,
             max_connection_rate,
             keepalive: seconds(keepalive)?,
@@ -103,14 +103,24 @@ impl PyEngine {
             cached,
             holds_connection,
         });
-        let explanation = |(text, details): (String, Vec<u8>)| Explanation { text, details: details.into() };
+        let mut explanation = |name: &str| {
+            let (text, details) = explanations
+                .remove(name)
+                .ok_or_else(|| PyValueError::new_err(format!("explanations have no {name}")))?;
+            PyResult::Ok(Explanation { text, details: details.into() })
+        };
+        let explanations = Explanations {
+            overloaded: explanation("overloaded")?,
+            calls_of_address: explanation("calls_of_address")?,
+            bytes_of_address: explanation("bytes_of_address")?,
+            refused_certificate: explanation("refused_certificate")?,
+        };
         let engine = Engine::new(Setup {
             limits,
             methods: methods.collect(),
             threads,
             permits,
-            overloaded: explanation(overloaded),
-            refused_certificate: explanation(refused_certificate),
+            explanations,
             clock: Clock::default(),
         })?;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -168,7 +178,7 @@ impl PyEngine {
                 Event::Cancelled(id) => list.append((CANCELLED, id, py.None()))?,
                 Event::Writable(id) => list.append((WRITABLE, id, py.None()))?,
                 Event::Message(id, message) => {
-                    list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message))))?;
+                    list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message.bytes))))?;
                 }
                 Event::Notice(Notice { kind, peer, text, not_told }) => {
                     list.append((NOTICE, 0, (kind, peer, text, not_told)))?;
@@ -301,12 +311,12 @@ impl PyEngine {
         py.detach(move || engine.join());
     }
 
-    fn stats(&self) -> std::collections::HashMap<&'static str, u64> {
+    fn stats(&self) -> HashMap<&'static str, u64> {
         self.engine.stats().into_iter().collect()
     }
 
     /// HTTP/2 errors that were reported to clients, by reason.
-    fn http2_errors(&self) -> std::collections::HashMap<&'static str, u64> {
+    fn http2_errors(&self) -> HashMap<&'static str, u64> {
         self.engine.http2_errors().into_iter().collect()
     }
 

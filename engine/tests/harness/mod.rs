@@ -13,7 +13,9 @@ use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
-use namesrv_engine::{Clock, Command, Engine, Event, Explanation, Limits, Method, Setup, status_trailers};
+use namesrv_engine::{
+    Clock, Command, Engine, Event, Explanation, Explanations, Limits, Method, Setup, status_trailers,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -83,7 +85,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
                 engine.command(call.id, Command::Read);
             }
             Event::Message(id, Some(message)) => {
-                joined.entry(id).or_default().extend_from_slice(&message);
+                joined.entry(id).or_default().extend_from_slice(&message.bytes);
                 engine.command(id, Command::Read);
             }
             Event::Message(id, None) => {
@@ -115,6 +117,12 @@ pub struct Served {
 }
 
 impl Served {
+    /// An engine that counts each loopback address by itself.
+    pub fn with_addresses(mut limits: Limits) -> Self {
+        limits.trust_loopback = false;
+        Self::with(limits)
+    }
+
     pub fn with(limits: Limits) -> Self {
         Self::new(limits, false, None)
     }
@@ -156,8 +164,12 @@ impl Served {
             methods,
             threads: 1,
             permits,
-            overloaded: explanation("no room"),
-            refused_certificate: explanation("no longer accepted"),
+            explanations: Explanations {
+                overloaded: explanation("no room"),
+                calls_of_address: explanation("calls of one address"),
+                bytes_of_address: explanation("bytes of one address"),
+                refused_certificate: explanation("no longer accepted"),
+            },
             clock: clock.clone(),
         };
         let engine = Arc::new(Engine::new(setup).expect("descriptors"));
@@ -202,8 +214,17 @@ impl Served {
 
     /// Waits until a gauge has a value.
     pub async fn until(&self, name: &str, value: u64) {
+        self.until_is(name, value, |now| now == value).await;
+    }
+
+    /// Waits until a gauge has a value or a greater one.
+    pub async fn until_at_least(&self, name: &str, value: u64) {
+        self.until_is(name, value, |now| now >= value).await;
+    }
+
+    async fn until_is(&self, name: &str, value: u64, accepted: impl Fn(u64) -> bool) {
         let reached = async {
-            while self.stat(name) != value {
+            while !accepted(self.stat(name)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

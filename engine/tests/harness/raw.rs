@@ -1,10 +1,10 @@
 //! A client that sends frames by hand, because no library would send these.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Codes of errors (RFC 9113, 7).
@@ -93,9 +93,18 @@ impl Raw {
         Self::with(address, &[]).await
     }
 
+    /// Connects from this address and greets.
+    pub async fn from(from: IpAddr, address: SocketAddr) -> Self {
+        Self::silent_from(from, address).await.greet(&[]).await
+    }
+
     /// Connects and greets with these settings.
     pub async fn with(address: SocketAddr, settings: &[u8]) -> Self {
-        let mut raw = Self::silent(address).await;
+        Self::silent(address).await.greet(settings).await
+    }
+
+    async fn greet(self, settings: &[u8]) -> Self {
+        let mut raw = self;
         raw.bytes(PREFACE).await;
         raw.send(SETTINGS, 0, 0, settings).await;
         raw
@@ -104,6 +113,13 @@ impl Raw {
     /// Connects, and says nothing.
     pub async fn silent(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.expect("connects"))
+    }
+
+    /// The same from this address.
+    pub async fn silent_from(from: IpAddr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().expect("descriptors");
+        socket.bind((from, 0).into()).expect("a loopback address");
+        Self(socket.connect(address).await.expect("connects"))
     }
 
     /// Sends bytes. Whether the server still took them.

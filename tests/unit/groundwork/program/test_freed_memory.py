@@ -15,7 +15,7 @@ from groundwork.freed_memory import (
     resident_bytes,
 )
 
-IDLE = {"connections": 0, "calls_under_way": 0, "assembling_bytes": 0, "waiting_bytes": 0}
+IDLE = {"connections": 0, "calls_under_way": 0, "request_bytes": 0, "waiting_bytes": 0}
 BASE = 100 * 1024 * 1024
 
 

@@ -1,0 +1,271 @@
+//! The ledger: the account of every address, with all that its callers hold.
+//!
+//! Whatever a peer can make the engine keep is a `Hold` in the account of its address. The hold travels with the work and
+//! gives the amount back where the work ends. Each kind has a limit in all, and one for each address. A part of each is
+//! reserved for programs of this machine.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::limits::Limits;
+use crate::peer::Owner;
+
+/// What can be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Open connections.
+    Connections,
+    /// TLS handshakes under way.
+    Handshakes,
+    /// Calls that wait for their request or for Python.
+    Calls,
+    /// Bytes of requests: metadata and messages, until Python has let go of them.
+    BytesIn,
+}
+
+const KINDS: usize = 4;
+
+/// TLS handshakes under way at once.
+const MAX_HANDSHAKES: usize = 4_096;
+
+/// The limits of one kind.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    in_all: usize,
+    of_address: usize,
+    /// What only programs of this machine may take.
+    kept: usize,
+}
+
+/// The limit that is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// All hold so much together.
+    InAll(usize),
+    /// One address holds so much.
+    OfAddress(usize),
+}
+
+/// All accounts.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    bounds: [Bound; KINDS],
+    held: [AtomicUsize; KINDS],
+    accounts: Mutex<HashMap<Owner, Weak<Account>>>,
+}
+
+/// The account of one address.
+#[derive(Debug)]
+pub(crate) struct Account {
+    ledger: Arc<Ledger>,
+    owner: Owner,
+    held: [AtomicUsize; KINDS],
+}
+
+/// An amount that work holds. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    account: Arc<Account>,
+    kind: Kind,
+    amount: usize,
+}
+
+impl Ledger {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        let bound = |in_all: usize| Bound {
+            in_all,
+            of_address: limits.of_address(in_all),
+            kept: in_all * limits.kept_percent / 100,
+        };
+        Arc::new(Self {
+            bounds: [limits.max_connections, MAX_HANDSHAKES, limits.max_calls, limits.max_bytes_in].map(bound),
+            held: Default::default(),
+            accounts: Mutex::default(),
+        })
+    }
+
+    /// The account of an owner, which lasts as long as anything of it is held or a connection refers to it.
+    pub(crate) fn account(self: &Arc<Self>, owner: Owner) -> Arc<Account> {
+        let mut accounts = self.accounts();
+        if let Some(account) = accounts.get(&owner).and_then(Weak::upgrade) {
+            return account;
+        }
+        let account = Arc::new(Account { ledger: Arc::clone(self), owner, held: Default::default() });
+        accounts.insert(owner, Arc::downgrade(&account));
+        account
+    }
+
+    /// How much is held of a kind.
+    pub(crate) fn held(&self, kind: Kind) -> usize {
+        self.held[kind as usize].load(Ordering::Relaxed)
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, HashMap<Owner, Weak<Account>>> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Holds an amount. Refused if the address or all addresses together would hold too much.
+    pub(crate) fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Hold, Over> {
+        self.take(kind, amount, usize::MAX)?;
+        Ok(Hold { account: Arc::clone(self), kind, amount })
+    }
+
+    /// Takes an amount, unless all together would hold more than `most`.
+    fn take(&self, kind: Kind, amount: usize, most: usize) -> Result<(), Over> {
+        let kind = kind as usize;
+        let Bound { in_all, of_address, kept } = self.ledger.bounds[kind];
+        let (most, of_address) = match self.owner {
+            Owner::Machine => (in_all.min(most), usize::MAX),
+            Owner::Site(_) => (in_all.saturating_sub(kept).min(most), of_address),
+        };
+        let (mine, all) = (&self.held[kind], &self.ledger.held[kind]);
+        if mine.fetch_add(amount, Ordering::Relaxed) + amount > of_address {
+            mine.fetch_sub(amount, Ordering::Relaxed);
+            return Err(Over::OfAddress(of_address));
+        }
+        if all.fetch_add(amount, Ordering::Relaxed) + amount > most {
+            all.fetch_sub(amount, Ordering::Relaxed);
+            mine.fetch_sub(amount, Ordering::Relaxed);
+            return Err(Over::InAll(most));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut accounts = self.ledger.accounts();
+        // Another one of the same owner may have been made meanwhile.
+        if accounts.get(&self.owner).is_some_and(|account| account.strong_count() == 0) {
+            accounts.remove(&self.owner);
+        }
+    }
+}
+
+impl Hold {
+    /// Holds more. Refused as `Account::hold` is, and if all together would hold more than three quarters: work that grows
+    /// leaves a quarter to work that is there whole. Then it holds as much as before.
+    pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Over> {
+        let in_all = self.account.ledger.bounds[self.kind as usize].in_all;
+        self.account.take(self.kind, amount, in_all - in_all / 4)?;
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// Cuts off so much, at most all of it, as a hold of its own.
+    pub(crate) fn split(&mut self, amount: usize) -> Self {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        Self { account: Arc::clone(&self.account), kind: self.kind, amount }
+    }
+
+    /// Adds a hold of the same account and kind.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let kind = self.kind as usize;
+        self.account.held[kind].fetch_sub(self.amount, Ordering::Relaxed);
+        self.account.ledger.held[kind].fetch_sub(self.amount, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ONE: Owner = Owner::Site(1);
+    const OTHER: Owner = Owner::Site(2);
+
+    fn ledger(max_bytes_in: usize, caller_percent: usize, kept_percent: usize) -> Arc<Ledger> {
+        Ledger::new(&Limits { max_bytes_in, caller_percent, kept_percent, ..Limits::default() })
+    }
+
+    fn hold(ledger: &Arc<Ledger>, owner: Owner, amount: usize) -> Result<Hold, Over> {
+        ledger.account(owner).hold(Kind::BytesIn, amount)
+    }
+
+    #[test]
+    fn an_address_holds_its_share_and_no_more_until_some_is_given_back() {
+        let ledger = ledger(10, 30, 0);
+        let mine = hold(&ledger, ONE, 3).expect("its share");
+        assert_eq!(hold(&ledger, ONE, 1).expect_err("too much"), Over::OfAddress(3));
+        let others = hold(&ledger, OTHER, 3).expect("a share of its own");
+        drop(mine);
+        let mut mine = hold(&ledger, ONE, 2).expect("given back");
+        assert_eq!(mine.grow(2).expect_err("too much"), Over::OfAddress(3));
+        mine.grow(1).expect("as much as before, and one more");
+        drop((mine, others));
+        assert_eq!(ledger.held(Kind::BytesIn), 0);
+        assert!(ledger.accounts().is_empty(), "nothing is kept of addresses that hold nothing");
+    }
+
+    #[test]
+    fn programs_of_this_machine_have_no_share_and_a_reserve_that_no_address_takes() {
+        let ledger = ledger(10, 90, 20);
+        let _others = hold(&ledger, ONE, 8).expect("without the reserve");
+        assert_eq!(hold(&ledger, OTHER, 1).expect_err("this is kept"), Over::InAll(8));
+        let _ours = hold(&ledger, Owner::Machine, 2).expect("the reserve");
+        assert_eq!(hold(&ledger, Owner::Machine, 1).expect_err("nothing is left"), Over::InAll(10));
+    }
+
+    #[test]
+    fn holds_that_grow_leave_a_quarter_to_others() {
+        let ledger = ledger(100, 100, 0);
+        let mut growing = hold(&ledger, ONE, 0).expect("nothing");
+        growing.grow(75).expect("three quarters");
+        assert_eq!(growing.grow(1).expect_err("the last quarter"), Over::InAll(75));
+        let _whole = hold(&ledger, OTHER, 25).expect("the last quarter");
+    }
+
+    #[test]
+    fn a_hold_that_is_split_and_merged_is_given_back_once() {
+        let ledger = ledger(10, 100, 0);
+        let mut whole = hold(&ledger, ONE, 10).expect("all");
+        let mut part = whole.split(4);
+        assert_eq!(ledger.held(Kind::BytesIn), 10);
+        part.merge(whole.split(99));
+        drop(whole);
+        assert_eq!(ledger.held(Kind::BytesIn), 10);
+        drop(part);
+        assert_eq!(ledger.held(Kind::BytesIn), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_held_is_the_sum_of_all_holds_and_within_the_limits(
+            steps in proptest::collection::vec((0_u64..4, 0_usize..6, any::<bool>()), 0..60),
+        ) {
+            let ledger = ledger(20, 40, 20);
+            let mut holds: Vec<(Owner, usize, Hold)> = Vec::new();
+            for (site, amount, gives_back) in steps {
+                let owner = if site == 0 { Owner::Machine } else { Owner::Site(site) };
+                if gives_back && !holds.is_empty() {
+                    holds.swap_remove(amount % holds.len());
+                } else {
+                    let of = |owner| holds.iter().filter(|hold| hold.0 == owner).map(|hold| hold.1).sum::<usize>();
+                    let all = holds.iter().map(|hold| hold.1).sum::<usize>();
+                    let fits = match owner {
+                        Owner::Machine => all + amount <= 20,
+                        Owner::Site(_) => all + amount <= 16 && of(owner) + amount <= 8,
+                    };
+                    let held = hold(&ledger, owner, amount);
+                    prop_assert_eq!(held.is_ok(), fits);
+                    holds.extend(held.ok().map(|held| (owner, amount, held)));
+                }
+                prop_assert_eq!(ledger.held(Kind::BytesIn), holds.iter().map(|hold| hold.1).sum::<usize>());
+            }
+        }
+    }
+}
