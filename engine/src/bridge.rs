@@ -56,7 +56,7 @@ pub struct CallInfo {
     pub known: Option<u64>,
     /// The generation of permits in force when it began. What it teaches the engine counts while that lasts.
     pub generation: u64,
-    /// The bytes of its request in the account of its caller, until Python has let go of it.
+    /// The bytes of its request in the account of its caller, until Python has released it.
     pub(crate) _held: Option<Hold>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,

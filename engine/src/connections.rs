@@ -132,8 +132,8 @@ impl Connections {
         }
     }
 
-    /// Keeps what waits for readers within its limits: closes connections of the address of this one if that holds more
-    /// than its share, and of the address that holds most if all together hold too much.
+    /// Keeps the bytes that wait for readers within their limits. Closes connections of this one's address if that holds
+    /// more than its share. Closes connections of the address that holds most if all together hold too much.
     pub(crate) fn check_waiting(&self, of: &ConnectionHandle) {
         let most = self.shared.limits.max_waiting / self.shared.threads;
         let waiting = self.waiting.get();

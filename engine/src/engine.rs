@@ -46,7 +46,7 @@ pub struct Setup {
 /// What calls are told that the engine itself ends.
 #[derive(Debug)]
 pub struct Explanations {
-    /// There is no room for the call now.
+    /// There is no capacity for the call now.
     pub overloaded: Explanation,
     /// Its address has as many calls open as one may have.
     pub calls_of_address: Explanation,
@@ -119,7 +119,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has connections over TCP talk TLS from now on. Open connections go on, unless `client_ca` no longer accepts the
+    /// Has connections over TCP talk TLS from now on. Open connections stay open, unless `client_ca` no longer accepts the
     /// certificate that their client showed.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Engine {
         self.shared.bridge.give(&mut locked(&self.commands));
     }
 
-    /// Keeps an answer for callers of the same class as this call's. False if there is no room for it, or if permits were
+    /// Keeps an answer for callers of the same class as this call's. False if there is no capacity for it, or if permits were
     /// read anew since the call began.
     pub fn put<T: AsRef<[u8]>>(
         &self,
@@ -232,7 +232,7 @@ impl Engine {
         self.shared.renew_permits();
     }
 
-    /// Has Python get a number in place of calls like this one, from the same caller. Whether it is short enough.
+    /// Has Python get a number instead of calls like this one, from the same caller. Whether it is short enough.
     pub fn know(&self, call: &CallInfo, number: u64) -> bool {
         let Some(request) = &call.request else { return false };
         self.shared.known.put(call, request, number)
@@ -257,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with the end: 1 drains, 2 ends connections, 3 leaves them.
+    /// Continues the end: 1 drains, 2 ends connections, 3 leaves them.
     pub fn stop(&self, stage: u8) {
         self.shared.set_stage(Stage::of(stage));
     }

@@ -1,6 +1,6 @@
 //! Requests that Python knows by a number: those that come again and again, byte for byte, from callers that it let in.
 //!
-//! Nothing of an answer is here. Python gets the number in place of the call, and decides what the answer is, or wants
+//! Nothing of an answer is here. Python gets the number instead of the call, and decides what the answer is, or wants
 //! to see the call after all. What is known is forgotten when permits or tokens are read anew.
 
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ impl Known {
         numbers.by_key.get(buffer.as_slice()).copied()
     }
 
-    /// Gives the request of a call a number in place of the one that it had. False if the request is too long, the caller
+    /// Gives the request of a call a number instead of the one that it had. False if the request is too long, the caller
     /// is not identified, or the call is of older permits.
     pub(crate) fn put(&self, call: &CallInfo, request: &[u8], number: u64) -> bool {
         let mut key = Vec::new();

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Handshakes,
     /// Calls that wait for their request or for Python.
     Calls,
-    /// Bytes of requests: metadata and messages, until Python has let go of them.
+    /// Bytes of requests: metadata and messages, until Python has released them.
     BytesIn,
 }
 
@@ -142,7 +142,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let mut accounts = self.ledger.accounts();
-        // Another one of the same owner may have been made meanwhile.
+        // Another one of the same owner may exist by now.
         if accounts.get(&self.owner).is_some_and(|account| account.strong_count() == 0) {
             accounts.remove(&self.owner);
         }

@@ -17,7 +17,7 @@ pub struct Limits {
     pub max_connections: usize,
     /// Calls at once that wait for their request or for Python; more are refused.
     pub max_calls: usize,
-    /// Bytes of all requests together, metadata and messages, until Python has let go of them; more are refused.
+    /// Bytes of all requests together, metadata and messages, until Python has released them; more are refused.
     pub max_bytes_in: usize,
     /// Of every kind that is limited, what one address other than this machine's own may hold, percent.
     pub caller_percent: usize,

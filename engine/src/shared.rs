@@ -208,7 +208,7 @@ impl Shared {
         Stage::of(self.stage.load(Ordering::Acquire))
     }
 
-    /// Goes on to a stage; never back.
+    /// Continues to a stage; never back.
     pub(crate) fn set_stage(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.bridge.wake_threads();

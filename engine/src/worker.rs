@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(crate) heavy_turns: HeavyTurns,
     /// Buffer in which cache keys are built.
     pub(crate) key: RefCell<Vec<u8>>,
-    /// Buffer in which the connection that has its turn gathers its writes.
+    /// Buffer in which the connection that runs gathers its writes.
     pub(crate) spare: Spare,
 }
 
@@ -97,7 +97,7 @@ impl Worker {
         drop(removed);
     }
 
-    /// Has every connection and every call look again whether it may go on.
+    /// Has every connection and every call look again whether it may continue.
     pub(crate) fn wake_all(&self) {
         self.connections.wake_all();
         for recipient in self.recipients.borrow().values() {

@@ -15,7 +15,7 @@ use namesrv_engine::Limits;
 /// What `Slow` is asked.
 const ASKED: &[u8] = b"\0\0\0\0\x05never";
 
-/// The code of the farewell of a connection that ended; None if it ended without one.
+/// The code in the GOAWAY of a connection that ended; None if it ended without one.
 fn farewell(frames: &[Frame]) -> Option<u32> {
     frames.iter().rfind(|frame| frame.kind == GOAWAY).map(Frame::code)
 }

@@ -15,11 +15,11 @@ pub(crate) const ALPN: &[u8] = b"h2";
 /// Sessions that clients may take up again; each takes about a kilobyte.
 const SESSIONS: usize = 4_096;
 
-/// The TLS of a listener: its certificate, and whom it takes clients' certificates from.
+/// The TLS of a listener.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Verifies clients' certificates; None: clients need none.
+    /// Verifies the certificates of clients. None if clients need none.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// Their authorities, PEM.
     client_ca: Option<Vec<u8>>,

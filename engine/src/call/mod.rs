@@ -166,7 +166,7 @@ impl OpenCall {
         true
     }
 
-    /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no room.
+    /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no capacity.
     fn admit(&mut self, bytes: usize) -> Option<Admitted> {
         let place = self.peer.account.hold(Kind::Calls, 1).map_err(|over| (Kind::Calls, over));
         let admitted = place.and_then(|place| {

@@ -32,7 +32,7 @@ enum Side {
 pub(crate) struct Responder {
     side: Side,
     waiting: Rc<Waiting>,
-    /// The part of the last message that the client has no room for yet.
+    /// The part of the last message that the client has no capacity for yet.
     unsent: Option<Payload>,
 }
 

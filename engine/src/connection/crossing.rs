@@ -1,10 +1,9 @@
-//! What a client sent before it read our farewell.
+//! Frames that a client sent before it read our GOAWAY.
 //!
-//! A connection that is told to go says so twice (RFC 9113, 6.8): first that it will end, then, when the client has
-//! acknowledged that with a PING, which call is the last one. A client may have begun another call just before its
-//! acknowledgement and send it just after. HTTP/2 passes over that call, and the client makes it again elsewhere. But `h2`
-//! takes a `WINDOW_UPDATE` of a call that it passed over for an error of the whole connection, and would end calls
-//! that are under way. So these are left out here.
+//! A connection ends with two GOAWAY frames (RFC 9113, 6.8). The first says that it will end. The client acknowledges with a
+//! PING, and the second GOAWAY names the last call. A client may begin another call just before it acknowledges. HTTP/2
+//! ignores that call, and the client repeats it elsewhere. But `h2` takes a `WINDOW_UPDATE` of an ignored call for an error
+//! of the whole connection and would end open calls. So these frames are left out here.
 
 use bytes::{BufMut, BytesMut};
 
@@ -14,7 +13,7 @@ const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
 
-/// What `h2` puts into the PING after its first farewell.
+/// What `h2` puts into the PING after its first GOAWAY.
 const FAREWELL: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
 
 /// Where a frame that is being read stands.

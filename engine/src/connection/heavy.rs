@@ -67,7 +67,7 @@ impl HeavyTurn {
         }
     }
 
-    /// Has the next in the queue come in place of a connection that reads no more.
+    /// Has the next in the queue come instead of a connection that reads no more.
     pub(crate) fn leave_queue(&mut self) {
         if std::mem::take(&mut self.queued) {
             self.all = PollSemaphore::new(self.all.clone_inner());

@@ -2,7 +2,7 @@
 //!
 //! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
 //! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
-//! read no faster than the budget grows: nothing is refused, and others have their turn. Who goes on for seconds is closed.
+//! read no faster than the budget grows: nothing is refused, and others have their turn. A connection that continues for seconds is closed.
 //! Fields of a call beyond those of any honest one count as frames of control: each is a byte that HPACK unpacks.
 
 use std::cell::{Cell, RefCell};

@@ -69,14 +69,14 @@ impl Encoding {
 pub(crate) struct Unpacking {
     /// Largest decompressed message, bytes.
     pub(crate) max_message: usize,
-    /// What a call is told that has no room for its message.
+    /// What a call is told that has no capacity for its message.
     pub(crate) statuses: Arc<Statuses>,
     /// Admits one message of a worker at a time.
     pub(crate) turn: Rc<Semaphore>,
 }
 
 impl Unpacking {
-    /// Decompresses a message. Meanwhile compressed and decompressed bytes count in its hold, and then the latter.
+    /// Decompresses a message. Until then, compressed and decompressed bytes count in its hold, and then the latter.
     pub(crate) async fn unpack(self, message: Message, encoding: Encoding) -> Result<(Bytes, Hold), Status> {
         let Message { bytes: packed, mut held, .. } = message;
         let mut decoder = encoding.decoder()?;

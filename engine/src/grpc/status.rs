@@ -52,7 +52,7 @@ impl Status {
 /// What calls are told that the engine itself ends, in the words of the name server.
 #[derive(Debug)]
 pub(crate) struct Statuses {
-    /// There is no room for the call now.
+    /// There is no capacity for the call now.
     pub(crate) overloaded: Status,
     /// The address of the caller has as many calls open as one may have.
     pub(crate) calls_of_address: Status,
@@ -63,7 +63,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// What a call is told for which a limit leaves no room.
+    /// What a call is told for which a limit leaves no capacity.
     pub(crate) fn over(&self, kind: Kind, over: Over) -> Status {
         let status = match (over, kind) {
             (Over::InAll(_), _) => &self.overloaded,

@@ -46,9 +46,13 @@ struct Memory {
     joined: HashMap<u64, Vec<u8>>,
 }
 
-/// Decides as Python would: answers `Kept` with the request, and keeps that for callers of class 1; sends two messages in
-/// `Stream`; answers `Joined` with all messages of the request; answers `Again` by its number when it comes again, and
-/// refuses it then if it is `refuse`; leaves the others. False at the engine's end.
+/// Handles events as Python would. False at the engine's end.
+///
+/// - `Kept`: answers with the request, and keeps that for callers of class 1.
+/// - `Stream`: sends two messages.
+/// - `Joined`: answers with all messages of the request.
+/// - `Again`: answers a repeated call by its number, or refuses it if the request is `refuse`.
+/// - Other methods get no answer.
 fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
     let Memory { sent, joined } = memory;
     let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
