@@ -120,13 +120,23 @@ class Places(Generic[ConnectionT]):
 
 def owner_of(address: str) -> str:
     """Whose places an address takes: its own, those of its /64, or loopback's."""
+    ip = _ip_of(address)
+    return LOOPBACK if ip is not None and ip.is_loopback else site_of(address)
+
+
+def site_of(address: str) -> str:
+    """Returns an address, or the /64 of an IPv6 address."""
+    ip = _ip_of(address)
+    if ip is None:
+        return address
+    return str(ip if ip.version == 4 else ipaddress.ip_network((ip, _IPV6_SITE), strict=False))
+
+
+def _ip_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address, IPv4 if it is mapped into IPv6; None for anything else."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return address
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is None:
-            site = ipaddress.ip_network((ip, _IPV6_SITE), strict=False)
-            return LOOPBACK if ip.is_loopback else str(site)
-        ip = ip.ipv4_mapped
-    return LOOPBACK if ip.is_loopback else str(ip)
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip

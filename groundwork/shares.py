@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from groundwork.errors import CallRefused, LimitExceeded
-from groundwork.places import LOOPBACK, owner_of
+from groundwork.places import LOOPBACK, owner_of, site_of
 
 EVERYBODY = "all"
 """Whose share is used up where it is not the caller's own."""
@@ -132,9 +132,22 @@ MACHINE = Sharer(LOOPBACK, is_operator=True, is_many=True)
 @lru_cache(KNOWN_PEERS)
 def sharer_at(peer: str) -> Sharer:
     """Whoever is at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
+    owner = owner_of(_host_of(peer))
+    return MACHINE if owner == LOOPBACK else Sharer(owner)
+
+
+@lru_cache(KNOWN_PEERS)
+def address_at(peer: str) -> str:
+    """Returns a peer's address, or the /64 of an IPv6 address.
+
+    Loopback addresses stay apart, unlike in ``sharer_at``.
+    """
+    return site_of(_host_of(peer))
+
+
+def _host_of(peer: str) -> str:
+    """Returns the host of an address as gRPC writes it; LOOPBACK for sockets of this machine."""
     scheme, _, address = peer.partition(":")
     if scheme == "unix":
-        return MACHINE
-    host = unquote(address).rpartition(":")[0].strip("[]")
-    owner = owner_of(host or address or peer)
-    return MACHINE if owner == LOOPBACK else Sharer(owner)
+        return LOOPBACK
+    return unquote(address).rpartition(":")[0].strip("[]") or address or peer

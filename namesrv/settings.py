@@ -148,7 +148,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         60_000,
         ge=0,
         le=86_400_000,
-        description="How long a broker must have been there for the guard to count it; not those that came first.",
+        description="How long a broker must have been registered for the guard to count it. The first brokers count at "
+        "once. Without permits the guard counts them by address for twice this time.",
     )
     mass_loss_hold_millis: int = Field(
         600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."

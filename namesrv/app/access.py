@@ -18,9 +18,10 @@ from namesrv_api.v1 import route_data_pb2
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permission, Permits, Principal, RefusalLog, of_certificate, of_token, shown_names
 from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.shares import Sharer, Shares, sharer_at
+from groundwork.shares import Sharer, Shares, address_at, sharer_at
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotAuthenticated, NotPermitted
+from namesrv.core.mass_loss import Owner
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.registrations import RouteInfoManager
 
@@ -55,7 +56,7 @@ _entered: ContextVar[Entered | None] = ContextVar("entered", default=None)
 
 def caller_of(context: Context) -> str:
     """The name of this call's caller in the journal."""
-    return owner() or context.peer()
+    return _principal_name() or context.peer()
 
 
 def sharer_of(context: Context) -> Sharer:
@@ -64,8 +65,14 @@ def sharer_of(context: Context) -> Sharer:
     return sharer_at(context.peer()) if entered is None else entered.sharer
 
 
-def owner() -> str:
-    """Who makes this call, by the permits; empty where there are none: nobody has proved then who he is."""
+def owner_of(context: Context) -> Owner:
+    """Returns the owner of brokers that this call registers: its principal or, without permits, its address."""
+    principal = _principal_name()
+    return Owner(principal) if principal else Owner(address=address_at(context.peer()))
+
+
+def _principal_name() -> str:
+    """Returns the name of this call's principal, or an empty string without permits."""
     entered = _entered.get()
     return "" if entered is None or entered.principal is None else entered.principal.name
 
@@ -87,7 +94,7 @@ def principal_of(context: Context, permits: Permits) -> Principal:
 
 
 def call_of(principal: Principal) -> Entered:
-    """Begins the call of a principal: from now on ``caller_of``, ``sharer_of`` and ``owner`` return who that is."""
+    """Begins the call of a principal: from now on ``caller_of``, ``sharer_of`` and ``owner_of`` return who that is."""
     entered = Entered(principal, Sharer(principal.name, principal.administer))
     _entered.set(entered)
     return entered

@@ -16,24 +16,39 @@ from namesrv.core.slices import Sliced
 # The tally of brokers that are live and lost, by owner and by group: what the mass-loss guard decides by.
 
 SLICE = 1_000
-"""Brokers that are counted before giving way: a millisecond."""
+"""Brokers that are counted before yielding: a millisecond."""
+
+MOVE_SLICE = 200
+"""Brokers that change their owner before yielding: a millisecond."""
+
+
+class Owner(NamedTuple):
+    """The owner of brokers: a principal of the permits, an address, or, if both are empty, the whole fleet."""
+
+    principal: str = ""
+    """Empty without permits."""
+    address: str = ""
+    """Address that registered the brokers; empty if they have a principal."""
+
+
+FLEET = Owner()
+"""The owner of all brokers without a principal, after the first two minutes."""
 
 
 class Voter(NamedTuple):
     """A broker as the tally counts it."""
 
-    owner: str
-    """Who registered it, by the permits; empty where there are none."""
+    owner: Owner
     group: BrokerKey
 
 
-Losing = Mapping[str, Counter[BrokerKey]]
+Losing = Mapping[Owner, Counter[BrokerKey]]
 """Brokers that would be lost now, by owner and group."""
 
 
 @dataclass(slots=True)
-class _Owner:
-    """What one owner has."""
+class _Holding:
+    """The brokers of one owner."""
 
     brokers: int = 0
     lost: int = 0
@@ -66,7 +81,7 @@ class LossTally:
     def __init__(self) -> None:
         self._voters: dict[LiveKey, tuple[Voter, bool]] = {}
         """Each with whether it is lost."""
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[Owner, _Holding] = {}
         self._percent = 100
         """By which ``_owners_lost`` was counted."""
         self._owners_lost = 0
@@ -75,7 +90,7 @@ class LossTally:
         return key in self._voters
 
     def put(self, key: LiveKey, voter: Voter, *, lost: bool) -> None:
-        """Counts a broker, in place of what it counted as before."""
+        """Counts a broker, instead of what it counted as before."""
         self.drop(key)
         self._voters[key] = voter, lost
         self._count(voter, 1, lost=lost)
@@ -91,9 +106,18 @@ class LossTally:
         if voter is not None:
             self._count(voter, -1, lost=lost)
 
+    def without_addresses(self) -> Sliced[LossTally]:
+        """Returns a tally of the same brokers in which the fleet owns those of all addresses."""
+        tally = LossTally()
+        for count, (key, (voter, lost)) in enumerate(self._voters.items(), 1):
+            tally.put(key, Voter(Owner(voter.owner.principal), voter.group), lost=lost)
+            if count % MOVE_SLICE == 0:
+                yield
+        return tally
+
     def losing(self, keys: Iterable[LiveKey]) -> Sliced[Losing]:
         """Those of some brokers that count and are not lost yet."""
-        found: dict[str, Counter[BrokerKey]] = {}
+        found: dict[Owner, Counter[BrokerKey]] = {}
         for count, key in enumerate(keys, 1):
             voter, lost = self._voters.get(key, (None, False))
             if voter is not None and not lost:
@@ -102,7 +126,7 @@ class LossTally:
                 yield
         return found
 
-    def distrusted(self, behaviour: Behaviour, losing: Losing, owners: Iterable[str]) -> frozenset[str]:
+    def distrusted(self, behaviour: Behaviour, losing: Losing, owners: Iterable[Owner]) -> frozenset[Owner]:
         """Those of some owners whose losses are too many to be believed, if these brokers are lost as well."""
         self._count_owners_by(behaviour.mass_loss_percent)
         owners_lost = self._owners_lost + sum(
@@ -110,7 +134,7 @@ class LossTally:
         )
         return frozenset(owner for owner in owners if self._is_distrusted(behaviour, owner, losing, owners_lost))
 
-    def _is_distrusted(self, behaviour: Behaviour, name: str, losing: Losing, owners_lost: int) -> bool:
+    def _is_distrusted(self, behaviour: Behaviour, name: Owner, losing: Losing, owners_lost: int) -> bool:
         owner, more = self._owners.get(name, _NOBODY), losing.get(name, _NO_GROUPS)
         others = len(self._owners) - (name in self._owners)
         others_lost = owners_lost - self._votes_lost(name, losing)
@@ -124,12 +148,12 @@ class LossTally:
             and (lost_groups - one_other) * 100 >= (groups - one_other) * percent
         )
 
-    def _votes_lost(self, name: str, losing: Losing) -> bool:
+    def _votes_lost(self, name: Owner, losing: Losing) -> bool:
         owner = self._owners.get(name, _NOBODY)
         return owner.votes_lost(self._percent, losing[name].total() if name in losing else 0)
 
     def _count(self, voter: Voter, by: int, *, lost: bool) -> None:
-        owner = self._owners.setdefault(voter.owner, _Owner())
+        owner = self._owners.setdefault(voter.owner, _Holding())
         before = owner.votes_lost(self._percent)
         owner.add(voter.group, by, lost=lost)
         self._owners_lost += owner.votes_lost(self._percent) - before
@@ -142,7 +166,7 @@ class LossTally:
             self._owners_lost = sum(owner.votes_lost(percent) for owner in self._owners.values())
 
 
-_NOBODY = _Owner()
+_NOBODY = _Holding()
 _NO_GROUPS: Counter[BrokerKey] = Counter()
 
 
@@ -172,6 +196,7 @@ class _Member(NamedTuple):
     """A broker that confirmed itself, and is live, held, or lost within the window."""
 
     voter: Voter
+    """Its owner is an address only if it is one of the first brokers."""
     since: float
     """When it came."""
 
@@ -185,8 +210,9 @@ class MassLossGuard:
     fleet that vanishes little by little is held as well.
 
     Each owner's losses are judged by themselves (``LossTally``), and only brokers that were there for a while count:
-    what was registered just now can neither be a mass loss nor hide one. Those that came together with the first
-    ones count at once, or nothing would be guarded right after a start.
+    what was registered just now can neither be a mass loss nor hide one. Brokers that register together with the
+    first ones count at once, or nothing would be guarded right after a start. Without permits their addresses own them
+    at first, so that one address neither causes nor hides a mass loss of the others.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -195,11 +221,13 @@ class MassLossGuard:
         self._newcomers: dict[LiveKey, float] = {}
         """Live brokers that do not count yet, by when they came, oldest first."""
         self._founded_at = 0.0
-        """When a first broker came while there was none."""
+        """When a first broker registered while there was none."""
+        self._by_address = True
+        """Whether addresses own the first brokers."""
         self._tally = LossTally()
         self._removed: dict[LiveKey, LostBroker] = {}
         """Lost within the window and removed, oldest first."""
-        self._removed_of: Counter[str] = Counter()
+        self._removed_of: Counter[Owner] = Counter()
         """How many of those each owner has."""
         self._held: dict[LiveKey, float] = {}
         """Lost within the window and held, with the time of each loss."""
@@ -207,7 +235,7 @@ class MassLossGuard:
         """A heap of the same, and of some that are held no more: what an owner lost before may follow what another one
         lost later."""
 
-    def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[str]]:
+    def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[Owner]]:
         """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
 
         Args:
@@ -215,32 +243,41 @@ class MassLossGuard:
             losing: Confirmed brokers that would be removed now.
         """
         self._pass_time(behaviour)
+        if self._by_address and self._clock.monotonic() >= self._founded_at + 2 * behaviour.mass_loss_settle_seconds:
+            self._tally = yield from self._tally.without_addresses()
+            self._by_address = False
+            self._removed_of = Counter(map(self.owner_of, self._removed))
         counted = yield from self._tally.losing(losing)
         owners = {self.owner_of(key) for key in losing} | self._removed_of.keys()
         return self._tally.distrusted(behaviour, counted, owners)
 
-    def owner_of(self, key: LiveKey) -> str:
-        """Who registered a confirmed broker."""
-        return self._members[key].voter.owner
+    def owner_of(self, key: LiveKey) -> Owner:
+        """Returns the owner that a confirmed broker counts for."""
+        return self._voter(self._members[key]).owner
 
-    def confirmed(self, live: BrokerLiveInfo, owner: str, behaviour: Behaviour) -> None:
+    def confirmed(self, live: BrokerLiveInfo, owner: Owner, behaviour: Behaviour) -> None:
         """A broker registered. If it was lost within the window, it does not count as lost any more."""
-        key, voter = live.key, Voter(owner, live.broker)
+        key = live.key
         member = self._members.get(key)
         was_lost = self._held.pop(key, None) is not None or self._forget_removed(key)
-        if member is not None and member.voter == voter and not was_lost and self._is_listed(key):
+        if (
+            member is not None
+            and not was_lost
+            and self._is_listed(key)
+            and member == self._member(live.broker, owner, member.since, behaviour)
+        ):
             return
         self._pass_time(behaviour)
         now = self._clock.monotonic()
         if not self._members:
-            self._founded_at = now
+            self._founded_at, self._by_address = now, True
         has_settled = member is not None and self._has_settled(member.since, now, behaviour)
         since = member.since if member is not None and has_settled else now
-        self._members[key] = _Member(voter, since)
+        self._members[key] = member = self._member(live.broker, owner, since, behaviour)
         self._tally.drop(key)
         self._newcomers.pop(key, None)
         if self._has_settled(since, now, behaviour):
-            self._tally.put(key, voter, lost=False)
+            self._tally.put(key, self._voter(member), lost=False)
         else:
             self._newcomers[key] = since
 
@@ -260,7 +297,7 @@ class MassLossGuard:
             self._removed_of[self.owner_of(key)] += 1
             self._tally.lose(key)
 
-    def recently_removed(self, owners: Collection[str]) -> list[LostBroker]:
+    def recently_removed(self, owners: Collection[Owner]) -> list[LostBroker]:
         """What some owners lost within the window, and was removed, oldest first."""
         return [lost for key, lost in self._removed.items() if self.owner_of(key) in owners]
 
@@ -296,9 +333,20 @@ class MassLossGuard:
         """Whether a member counts, or waits to."""
         return key in self._tally or key in self._newcomers
 
+    def _member(self, group: BrokerKey, owner: Owner, since: float, behaviour: Behaviour) -> _Member:
+        return _Member(Voter(owner if self._is_first(since, behaviour) else Owner(owner.principal), group), since)
+
+    def _voter(self, member: _Member) -> Voter:
+        """Returns a member as the tally counts it."""
+        owner, group = member.voter
+        return member.voter if self._by_address else Voter(Owner(owner.principal), group)
+
+    def _is_first(self, since: float, behaviour: Behaviour) -> bool:
+        """Reports whether a broker registered together with the first ones."""
+        return since <= self._founded_at + behaviour.mass_loss_settle_seconds
+
     def _has_settled(self, since: float, now: float, behaviour: Behaviour) -> bool:
-        settle = behaviour.mass_loss_settle_seconds
-        return since <= self._founded_at + settle or since + settle <= now
+        return self._is_first(since, behaviour) or since + behaviour.mass_loss_settle_seconds <= now
 
     def _pass_time(self, behaviour: Behaviour) -> None:
         now = self._clock.monotonic()

@@ -12,6 +12,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
 from namesrv.core.heartbeats import SignsOfLife, vouches
+from namesrv.core.mass_loss import FLEET, Owner
 from namesrv.core.model import (
     MASTER_ID,
     ORDER_TOPIC_CONFIG,
@@ -53,7 +54,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
     # Registration
 
     def register_broker(
-        self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: str = ""
+        self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: Owner = FLEET
     ) -> Sliced[RegisterBrokerResult]:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
@@ -64,7 +65,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
 
         Args:
             cause: What the change log says.
-            owner: Who registers, by the permits; empty where there are none. The guard judges owner by owner.
+            owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
 
         Raises:
             ChannelGone: The registration names a channel that is not open.
@@ -292,7 +293,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
         return master.ha_server_addr, master_addr
 
-    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo, owner: str) -> None:
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo, owner: Owner) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
         self._generation = renewed.generation
         if before is not None and before.channel_id is not None:

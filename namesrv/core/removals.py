@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit, blast_radius
-from namesrv.core.mass_loss import LostBroker
+from namesrv.core.mass_loss import LostBroker, Owner
 from namesrv.core.model import (
     BlastRadius,
     BrokerKey,
@@ -155,7 +155,7 @@ class BrokerRemovals(RouteState):
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
     def _hold(
-        self, losing: list[BrokerLiveInfo], owners: Collection[str], still_due: StillDue
+        self, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
     ) -> Sliced[list[LiveKey]]:
         """Keeps brokers of some owners as unconfirmed, some in each change.
 
@@ -169,7 +169,7 @@ class BrokerRemovals(RouteState):
         return []
 
     def _hold_in_one_change(
-        self, losing: list[BrokerLiveInfo], owners: Collection[str], still_due: StillDue
+        self, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
     ) -> Sliced[bool]:
         """Keeps brokers as unconfirmed, and brings back those that their owners lost right before.
 

@@ -17,7 +17,7 @@ from groundwork.shares import MACHINE, Sharer, Shares
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import NamedGroups, caller_of, need, owner, sharer_of
+from namesrv.app.access import NamedGroups, caller_of, need, owner_of, sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.app.event_log import log_registered, log_removed, log_topic_registered
@@ -591,12 +591,12 @@ class RegistrationServicer:
         registration = await self._reader.read(request, sharer_of(context))
         if isinstance(registration, int):
             return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=registration)
-        cause = Cause("RegisterBroker", caller_of(context))
+        cause, owner = Cause("RegisterBroker", caller_of(context)), owner_of(context)
         try:
-            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
         except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
             registration = await self._reader.with_topics(request, registration)
-            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
         log_registered(registration, result, self._manager.revision)
         return pb.RegisterBrokerResponse(
             header=self._manager.header(),

@@ -18,7 +18,7 @@ from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import caller_of, owner
+from namesrv.app.access import caller_of, owner_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import RegistrationCounter
@@ -351,13 +351,13 @@ class RegistrationCalls:
         """REGISTER_BROKER, 103."""
         with self._while_allowed(caller, request), self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
-            cause = Cause("RegisterBroker", caller_of(caller.context))
+            cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
             try:
-                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
             except TopicsNotRead:  # the group's queues have changed while this stood in line
                 body = await self._body(request, registration.broker, None)
                 registration = replace(registration, topic_configs=body.topic_configs)
-                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner()))
+                result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._manager.revision)
         told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
+from namesrv.core.mass_loss import Owner
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -66,6 +67,7 @@ class Fleet:
         mark: TableMark | None = None,
         is_read: bool = True,
         owner: str = "",
+        address: str = "",
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -85,7 +87,7 @@ class Fleet:
             mappings=mappings or {},
             table_mark=mark,
         )
-        return run_sync(self.manager.register_broker(registration, owner=owner))
+        return run_sync(self.manager.register_broker(registration, owner=Owner(owner, address)))
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
         return run_sync(self.manager.register_topic(topic, queues))

@@ -51,6 +51,11 @@ def group_of(number: int) -> int:
     return number // 2
 
 
+def principal_of(owner: str) -> str:
+    """The owner without its address: the whole fleet's name is empty."""
+    return "" if owner.startswith("address ") else owner
+
+
 class Model:
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,9 +83,10 @@ class Model:
             self.founded_at = self.now
         before = known.get(number)
         since = before.since if before is not None and self.has_settled(before) else self.now
-        if before is not None and before.is_live and before.owner == owner:
+        if before is not None and before.is_live and before.owner in (owner, principal_of(owner)):
             since = before.since
-        self.brokers[number] = broker = Broker(owner, since)
+        is_first = since <= self.founded_at + SETTLE
+        self.brokers[number] = broker = Broker(owner if is_first else principal_of(owner), since)
         broker.counts = self.has_settled(broker)
 
     def leave(self, number: int) -> None:
@@ -91,6 +97,9 @@ class Model:
             del self.brokers[number]
 
     def lose(self, numbers: list[int]) -> None:
+        if self.now >= self.founded_at + 2 * SETTLE:
+            for broker in self.brokers.values():
+                broker.owner = principal_of(broker.owner)
         for number in numbers:
             self.brokers[number].lost_at = self.now
         losing = {broker.owner for broker in self.brokers.values() if broker.lost_at is not None}
@@ -148,7 +157,8 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
         self.channels[number] = self.fleet.manager.open_channel()
         self.fleet.register(
             f"10.0.0.{number}:1", number, (f"topic-{number}",), name=f"broker-{group_of(number)}",
-            channel_id=self.channels[number], timeout_seconds=FOR_EVER, owner=owner,
+            channel_id=self.channels[number], timeout_seconds=FOR_EVER, owner=principal_of(owner),
+            address="" if principal_of(owner) else owner,
         )  # fmt: skip
         self.model.come(number, owner)
 
@@ -190,7 +200,13 @@ class GuardOfOneOwnerAgreesWithTheModel(GuardAgreesWithTheModel):
     owners = ("",)
 
 
+class GuardOfAddressesAgreesWithTheModel(GuardAgreesWithTheModel):
+    owners = ("address 1", "address 2", "address 3", "address 4")
+
+
 TestGuardAgreesWithTheModel = GuardAgreesWithTheModel.TestCase
 TestGuardAgreesWithTheModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
 TestGuardOfOneOwnerAgreesWithTheModel = GuardOfOneOwnerAgreesWithTheModel.TestCase
 TestGuardOfOneOwnerAgreesWithTheModel.settings = settings(max_examples=examples(30), stateful_step_count=30)
+TestGuardOfAddressesAgreesWithTheModel = GuardOfAddressesAgreesWithTheModel.TestCase
+TestGuardOfAddressesAgreesWithTheModel.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -26,16 +26,16 @@ class OwnedFleet(Fleet):
             for number in range(brokers):
                 self.come(f"{owner}-{number}", owner)
 
-    def come(self, name: str, owner: str) -> None:
-        self.channels[name] = self.manager.open_channel()
-        self.register(f"{name}:10911", name=name, topics=(name,), channel_id=self.channels[name], owner=owner)
+    def come(self, name: str, owner: str, address: str = "") -> None:
+        self.channels[name] = channel = self.manager.open_channel()
+        self.register(f"{name}:10911", name=name, topics=(name,), channel_id=channel, owner=owner, address=address)
 
-    def flood(self, owner: str, *, groups: int = 1) -> str:
+    def flood(self, owner: str, *, groups: int = 1, address: str = "") -> str:
         """Many registrations of one owner over one channel, of one group or of several."""
         channel = self.manager.open_channel()
         for number in range(MANY):
             group, addr = f"{owner}-flood-{number % groups}", f"{owner}.{number}:1"
-            self.register(addr, number, name=group, topics=(group,), channel_id=channel, owner=owner)
+            self.register(addr, number, name=group, topics=(group,), channel_id=channel, owner=owner, address=address)
         return channel
 
     def lose(self, *names: str) -> None:
@@ -44,6 +44,20 @@ class OwnedFleet(Fleet):
 
     def is_routed(self, name: str) -> bool:
         return name in self.topics
+
+
+class FleetWithoutPermits(OwnedFleet):
+    """Masters that addresses registered, named after their address."""
+
+    def __init__(self, addresses: dict[str, int]) -> None:
+        super().__init__({})
+        for address, brokers in addresses.items():
+            for number in range(brokers):
+                self.come(f"{address}-{number}", "", address)
+
+    @property
+    def held(self) -> set[str]:
+        return {key.broker_addr for key in self.manager.unconfirmed}
 
 
 def one_broker_each(owners: int) -> dict[str, int]:
@@ -111,6 +125,51 @@ def test_nobody_hides_a_mass_loss_by_registering_many_brokers_that_live() -> Non
     fleet.lose(*lost)
     assert len(fleet.manager.unconfirmed) == 4
     assert all(map(fleet.is_routed, lost))
+
+
+def test_a_flood_of_one_address_holds_no_dead_broker_of_others_in_a_young_fleet() -> None:
+    fleet = FleetWithoutPermits(one_broker_each(5))
+    fleet.end_channel(fleet.flood("", groups=MANY, address="attacker"))
+    fleet.lose("owner0-0", "owner1-0")
+    assert not fleet.is_routed("owner0-0")
+    assert not fleet.is_routed("owner1-0")
+    assert all(addr.startswith(".") for addr in fleet.held), "only the attacker's own"
+
+
+def test_a_flood_of_one_address_neither_trips_nor_hides_anything_behind_a_proxy() -> None:
+    fleet = FleetWithoutPermits({"proxy": 5, "direct": 1})
+    fleet.flood("", groups=MANY, address="lasting")
+    fleet.end_channel(fleet.flood("passing", groups=MANY, address="passing"))
+    fleet.lose("proxy-0", "proxy-1")
+    assert not fleet.is_routed("proxy-1")
+    fleet.lose("proxy-2", "proxy-3")
+    assert {f"proxy-{number}:10911" for number in range(4)} <= fleet.held
+
+
+def test_a_young_fleet_behind_one_address_is_guarded() -> None:
+    fleet = FleetWithoutPermits({"proxy": 6})
+    fleet.lose("proxy-0", "proxy-1", "proxy-2")
+    assert not fleet.held
+    fleet.lose("proxy-3")
+    assert len(fleet.held) == 4
+
+
+def test_brokers_count_whatever_their_address_once_the_first_ones_have_settled() -> None:
+    fleet = FleetWithoutPermits({"a": 4, "b": 4, "c": 4})
+    fleet.clock.advance(2 * SETTLE)
+    fleet.lose("a-0", "a-1", "a-2", "a-3", "b-0", "b-1")
+    assert not fleet.held
+    fleet.lose("c-0")
+    assert len(fleet.held) == 7
+
+
+def test_losses_before_and_after_the_first_ones_have_settled_count_together() -> None:
+    fleet = FleetWithoutPermits(one_broker_each(6))
+    fleet.clock.advance(2 * SETTLE - 1)
+    fleet.lose("owner0-0", "owner1-0", "owner2-0")
+    fleet.clock.advance(1)
+    fleet.lose("owner3-0")
+    assert len(fleet.held) == 4
 
 
 def test_a_fleet_whose_brokers_each_have_an_identity_is_guarded() -> None:
