@@ -201,8 +201,15 @@ MAX_STREAMS_UNDER_WAY = 75_000
 """The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
 own. Each costs a task, about 30 kB."""
 
+MAX_PROBES_UNDER_WAY = 25_000
+"""The same for health and reflection together. A client that checks health itself has a stream open for each connection."""
+
 MAX_CALLS_UNDER_WAY = (
-    MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
+    MAX_LOOKUPS_UNDER_WAY
+    + MAX_REGISTRATIONS_UNDER_WAY
+    + MAX_ADMIN_CALLS_UNDER_WAY
+    + MAX_STREAMS_UNDER_WAY
+    + MAX_PROBES_UNDER_WAY
 )
 """All of them, which the native engine counts before Python hears of a call."""
 

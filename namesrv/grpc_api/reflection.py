@@ -6,7 +6,7 @@ It is served under both of its names, v1 and v1alpha. Their messages are the sam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -16,22 +16,41 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from groundwork.errors import CallRefused
+from groundwork.rpc_handlers import Context
+from groundwork.share_gate import ShareGate
+from namesrv.error_codes import FAILURES
+
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 """The names of the reflection service."""
 
 _CALL = "ServerReflectionInfo"
 
 
-def add_reflection(server: grpc.aio.Server, services: Iterable[str]) -> None:
+def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: ShareGate) -> None:
     """Adds reflection to a server.
 
     Args:
         services: Full names of its other services. Their descriptors are in the default pool.
+        gate: Limits the open calls of each caller.
     """
     names = [*services, *SERVICE_NAMES]
     servicer = reflection.aio.ReflectionServicer(names, pool=_Symbols())  # type: ignore[attr-defined]
+
+    async def answer(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        try:
+            entered = gate.enter(context)
+        except CallRefused as refusal:
+            rich = FAILURES.table.rich(refusal)
+            await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
+        try:
+            async for response in servicer.ServerReflectionInfo(requests, context):
+                yield response
+        finally:
+            gate.leave(entered)
+
     handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
+        answer,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )

@@ -28,6 +28,7 @@ from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
 from groundwork.rpc_handlers import CallHandlers, LargeRequests
+from groundwork.share_gate import ShareGate
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from namesrv.app.access import Authorizer, NamedGroups
@@ -132,12 +133,13 @@ def add_services(
     )
     for service, parts in services:
         handlers.add_service(server, service, parts)
-    health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000))
+    gate = ShareGate(shares.probes)
+    health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
     if doorkeeper is None:  # with permits not everybody may see who is connected
         # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
-    add_reflection(server, [*names, HEALTH_SERVICE.full_name])
+    add_reflection(server, [*names, HEALTH_SERVICE.full_name], gate)
 
 
 def tls_name(settings: NamesrvSettings) -> str:

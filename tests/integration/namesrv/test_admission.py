@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.grpc_errors import RichError
+from groundwork.health_service import HealthService
 from namesrv.app.quotas import FairShares
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.server.listener import add_services
 from namesrv.settings import NamesrvSettings
 from tests.support.partial_services import whole
 
@@ -34,6 +38,7 @@ SERVICES = tuple(
     )
 )
 MOST = 3
+LIST_SERVICES = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
 
 
 class Slow:
@@ -59,6 +64,38 @@ class Slow:
 @pytest.mark.parametrize("flooded", [*CALLS, "stream"])
 def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine: str, flooded: str) -> None:
     asyncio.run(_flood(engine, flooded))
+
+
+def test_open_calls_of_health_and_reflection_are_limited_for_each_caller(engine: str) -> None:
+    asyncio.run(_probe(engine))
+
+
+async def _probe(engine: str) -> None:
+    settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
+    server: Any = build_server(settings.engine, settings)
+    shares = FairShares.of(probes=MOST)
+    add_services(server, settings, (), HealthService(), observers=(), doorkeeper=None, shares=shares)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection, asyncio.timeout(20):
+        watch: Any = connection.unary_stream("/grpc.health.v1.Health/Watch", None, None)
+        reflect: Any = connection.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", None, None)
+        open_calls = [watch(b""), watch(b""), reflect()]
+        for call in open_calls[:2]:
+            assert await call.read()
+        await open_calls[2].write(LIST_SERVICES)
+        assert await open_calls[2].read()
+        for past in (watch(b""), reflect()):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await past.read()
+            assert RichError.of(refused.value).reason == "OVERLOADED"
+        for call in open_calls:
+            call.cancel()
+        answer = b""
+        while not answer:  # the server learns of the cancelled calls in a moment
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                answer = await watch(b"").read()
+    await server.stop(0)
 
 
 async def _flood(engine: str, flooded: str) -> None:

@@ -9,7 +9,7 @@ from namesrv.settings import NamesrvSettings
 
 
 @pytest.mark.parametrize(
-    ("caller", "of_address"), [(50, (49_750, 64 * 1024 * 1024)), (100, (99_500, 128 * 1024 * 1024))]
+    ("caller", "of_address"), [(50, (62_250, 64 * 1024 * 1024)), (100, (124_500, 128 * 1024 * 1024))]
 )
 def test_one_address_may_have_a_share_of_the_calls_and_of_the_bytes_of_requests(
     caller: int, of_address: tuple[int, int]
