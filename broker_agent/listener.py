@@ -27,6 +27,8 @@ from groundwork.loop_thread import LoopThread
 from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers, methods_of
+from groundwork.share_gate import ShareGate
+from groundwork.shares import Shares
 
 # Threads in which calls that block are answered, while an event loop receives them.
 
@@ -113,6 +115,8 @@ THREADS = 8
 """Calls that one listener works on at once. Health checks take none."""
 SLOW_READER_SECONDS = 30.0
 """How long a reader of the only stream, that of the health, may take nothing."""
+MAX_HEALTH_CALLS = 1_000
+"""Open health checks and watches of a listener. One address has half of them."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 
@@ -209,7 +213,8 @@ class AgentServer:
         self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=MAX_WAITING_CALLS)
         self._health = HealthService()
         await self._set_health(_Status.NOT_SERVING)
-        self._health.add_to(self._server, CallHandlers(FAILURES, SLOW_READER_SECONDS))
+        gate = ShareGate(Shares("open calls of health", MAX_HEALTH_CALLS))
+        self._health.add_to(self._server, CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: gate))
         for service, part in services:
             handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._threads))
         if tls is None:
