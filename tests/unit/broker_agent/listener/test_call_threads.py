@@ -54,7 +54,7 @@ def test_calls_whose_callers_went_away_before_a_thread_was_free_leave_nothing_be
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert threads._pool._work_queue.empty()
+        assert threads._pool._calls.empty()
         call.lets.set()
         assert await asyncio.gather(*working) == [0, 1]
 
@@ -70,7 +70,7 @@ def test_a_thread_whose_caller_went_away_is_free_when_its_call_has_ended() -> No
         await asyncio.gather(*gone, return_exceptions=True)
         later = asyncio.create_task(threads.run(call, 2))
         await asyncio.sleep(0)
-        assert threads._pool._work_queue.empty(), "it does not wait behind them"
+        assert threads._pool._calls.empty(), "it does not wait behind them"
         call.lets.set()
         assert await later == 2
 
