@@ -9,10 +9,21 @@ from itertools import groupby
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.core import copy_size
 from namesrv.core.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.copy_size import CopySize, check_texts
 from namesrv.core.edit import TableEdit
 from namesrv.core.encoding import intent_of
-from namesrv.core.model import BrokerKey, Intent, IntentTable, KvConfigTable, LiveKey, RemovalReason
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    Intent,
+    IntentTable,
+    KvConfigTable,
+    LiveKey,
+    RemovalReason,
+    ReportedTopic,
+)
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.replica_feed import READER_SETTINGS
@@ -58,6 +69,10 @@ class ReplicaManager(RouteInfoManager):
         super().__init__(identity, clock, _no_channels)
         self.warm = False
         """Whether the leader is warm."""
+        self._queue_rows_at_most = 0
+        """Rows of queues if none was replaced or removed after the last count."""
+        self._broker_rows_at_most = 0
+        """The same of rows about brokers."""
 
     def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Sliced[None]:
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
@@ -95,12 +110,46 @@ class ReplicaManager(RouteInfoManager):
             if live.unconfirmed:
                 self.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
         self.change_log.begin_at(revision)
+        self._count_rows()
+        self.check_size()
+
+    def check_size(self) -> None:
+        """Checks the tables against the limits of a copy. Raises CopyTooLarge if they are over one."""
+        tables = self.tables
+        mapped = tables.queue_datas.mapped_queues()
+        if (
+            self._queue_rows_at_most + mapped > copy_size.MAX_QUEUE_ROWS
+            or self._broker_rows_at_most > copy_size.MAX_BROKER_ROWS
+        ):
+            self._count_rows()
+        held = sum(map(len, tables.held_queue_table.values()))
+        CopySize(
+            topics=len(tables.topic_queue_table),
+            queue_rows=self._queue_rows_at_most + mapped,
+            broker_rows=self._broker_rows_at_most,
+            other_rows=len(self.intents.intents) + self.kv_config.key_count + held,
+            kv_bytes=self.kv_config.byte_size,
+        ).check()
+
+    def _count_rows(self) -> None:
+        """Counts what is there. That takes milliseconds, so it is done only where a limit could be exceeded."""
+        tables = self.tables
+        self._queue_rows_at_most = sum(map(len, tables.topics_by_broker.values()))
+        groups, filters = tables.broker_addr_table.values(), tables.filter_server_table.values()
+        self._broker_rows_at_most = _rows_about_brokers(groups, filters) + len(tables.broker_live_table)
+
+    def _note_size(self, edit: TableEdit) -> None:
+        """Counts what an edit puts, as if all of it were new."""
+        self._queue_rows_at_most += sum(map(len, edit.put.values()))
+        groups = (group for group in edit.groups.values() if group is not None)
+        self._broker_rows_at_most += _rows_about_brokers(groups, edit.filters.values()) + len(edit.live)
 
     def apply(self, change: LeaderChange) -> Sliced[None]:
         """Makes a change of the leader.
 
         Raises:
             OutOfStep: It is not the one after the last, or it cannot be made; nothing has changed.
+            CopyTooLarge: A name is too long, and nothing has changed; or the tables are over a limit now.
         """
         if change.revision != self.revision + 1:
             raise OutOfStep(f"revision {change.revision} does not follow {self.revision}")
@@ -115,11 +164,18 @@ class ReplicaManager(RouteInfoManager):
         rows = (*self._publish(edit), *beyond)
         cause = change.more.cause
         self._note_lives(edit, change.applied_at_millis)
-        self.change_log.append(change.applied_at_millis, Cause(cause.call, cause.caller, cause.comment), rows)
+        self._note_size(edit)
+        texts = (text[: copy_size.MAX_CAUSE_LENGTH] for text in (cause.call, cause.caller, cause.comment))
+        self.change_log.append(change.applied_at_millis, Cause(*texts), rows)
         yield from self.tables.topic_queue_table.settle()
+        self.check_size()
 
     def take_news(self, news: pb.ReplicaRows) -> None:
-        """Takes over what has changed at the leader without taking a revision."""
+        """Takes over what has changed at the leader without taking a revision.
+
+        Raises:
+            CopyTooLarge: A name is too long, or the tables are over a limit now.
+        """
         if news.HasField("warm"):
             self.warm = news.warm
         for heard in news.heard_brokers:
@@ -132,6 +188,7 @@ class ReplicaManager(RouteInfoManager):
         if news.held_queues_begin:
             table.clear()
         for row in news.held_queues:
+            check_texts(row.topic, row.cluster_name, row.broker_name)
             broker = BrokerKey(row.cluster_name, row.broker_name)
             holders = table.setdefault(row.topic, {})
             if row.HasField("queue_data"):
@@ -141,6 +198,7 @@ class ReplicaManager(RouteInfoManager):
             if not holders:
                 del table[row.topic]
         self.tables.held_version += 1
+        self.check_size()
 
     def _note_lives(self, edit: TableEdit, applied_at_millis: int) -> None:
         for key, live in edit.live.items():
@@ -153,6 +211,10 @@ class ReplicaManager(RouteInfoManager):
                 self.unconfirmed[key] = Unconfirmed.GUARD
             else:
                 self.unconfirmed.pop(key, None)
+
+
+def _rows_about_brokers(groups: Iterable[BrokerData], filter_servers: Iterable[Collection[str]]) -> int:
+    return sum(1 + len(group.addrs) for group in groups) + sum(map(len, filter_servers))
 
 
 def _no_channels() -> str:
@@ -213,8 +275,8 @@ def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
     for (kind, broker, reason), same in groupby(rows, _sort_of):
         match kind:
             case "topic_put":
-                changed = (row.topic_put for row in same)
-                yield from edit.put_topics(broker, ((row.topic, reported_of(row.queue_datas[0])) for row in changed))
+                check_texts(*broker)
+                yield from edit.put_topics(broker, (_topic_put(row.topic_put) for row in same))
             case "topic_removed":
                 yield from edit.remove_queues(broker, [row.topic_removed.topic for row in same], RemovalReason(reason))
             case _:
@@ -240,8 +302,14 @@ def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[
                 edit.remove_live(live, RemovalReason(gone.reason))
             case "filter_put":
                 filters = row.filter_put
+                check_texts(filters.cluster_name, filters.broker_addr, *filters.filter_servers)
                 holder = LiveKey(filters.cluster_name, filters.broker_addr)
                 edit.put_filter_servers(holder, tuple(filters.filter_servers))
+
+
+def _topic_put(row: pb.TopicQueues) -> ReportedTopic:
+    check_texts(row.topic)
+    return row.topic, reported_of(row.queue_datas[0])
 
 
 def _sort_of(row: pb.RouteChange) -> tuple[str, BrokerKey, int]:
@@ -290,6 +358,7 @@ class ReplicaIntake:
         Raises:
             UnusableSnapshot: The snapshot is none.
             OutOfStep: A change does not follow the one before it.
+            CopyTooLarge: The leader has more than a copy keeps.
         """
         if self.manager is None:
             yield from self._take_snapshot(message)
@@ -309,8 +378,13 @@ class ReplicaIntake:
         assert reader is not None, "it is there until the snapshot is whole"
         if message.WhichOneof("content") == "replica_rows":
             self._opening.MergeFrom(message.replica_rows)
+            opening = self._opening
+            CopySize(
+                broker_rows=len(opening.guarded_brokers), other_rows=len(opening.intents) + len(opening.kv_changes)
+            ).check()
             return
         yield from reader.take(message)
+        reader.size.check()
         if reader.is_whole:
             header = message.header
             manager = self._new_manager(NamesrvIdentity(self._name or header.namesrv_name, header.epoch))

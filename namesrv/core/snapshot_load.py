@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
+from namesrv.core.copy_size import MAX_TEXT_LENGTH, CopySize, CopyTooLarge, check_texts
 from namesrv.core.edit import TableEdit
 from namesrv.core.model import (
     BrokerData,
@@ -31,6 +32,10 @@ OF_LEADER = "of the leader"
 
 BROKER_SLICE = 100
 """Groups or brokers that are read before giving way: less than a millisecond."""
+
+MAX_DIFFERENT_QUEUES = 500_000
+"""Most different rows of queues that are remembered by their encoding: each takes 500 bytes, and a fleet of 10,000
+brokers has some ten thousand. Above it the reader forgets all and remembers those that follow."""
 
 TOPIC_SLICE = 100
 """Topics that are read before giving way: about a millisecond."""
@@ -82,7 +87,10 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
             parsed = _Message.FromString(message)
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
-        run_sync(reader.take(parsed))
+        try:
+            run_sync(reader.take(parsed))
+        except CopyTooLarge as error:
+            raise UnusableSnapshot(str(error)) from error
     return reader.finish()
 
 
@@ -100,13 +108,15 @@ class SnapshotReader:
         self._clusters: dict[str, set[str]] = {}
         self._topics: set[str] = set()
         self._queue_data_count = 0
+        self._mapped_queues = 0
+        self._broker_rows = 0
         self._end: route_service_pb2.SnapshotEnd | None = None
         self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]] = {}
         """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
         self._has_header = False
 
     def take(self, message: _Message) -> Sliced[None]:
-        """Reads a message. Raises UnusableSnapshot if it cannot come here."""
+        """Reads a message. Raises UnusableSnapshot if it cannot come here, CopyTooLarge if a name is too long."""
         _check(self._end is None, "something follows the end marker")
         if self._has_header:
             yield from self._take_chunk_or_end(message)
@@ -117,6 +127,11 @@ class SnapshotReader:
     def is_whole(self) -> bool:
         """Whether the end marker has come."""
         return self._end is not None
+
+    @property
+    def size(self) -> CopySize:
+        """How much has been read."""
+        return CopySize(len(self._topics), self._queue_data_count + self._mapped_queues, self._broker_rows)
 
     def finish(self) -> LoadedSnapshot:
         """What was read, once everything fits together."""
@@ -157,7 +172,9 @@ class SnapshotReader:
             return
         _check(message.HasField("chunk"), "a message is neither a chunk nor the end marker")
         chunk = message.chunk
+        self._broker_rows += len(chunk.clusters) + len(chunk.broker_datas) + len(chunk.live_brokers)
         for cluster in chunk.clusters:
+            self._broker_rows += len(cluster.broker_names)
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
         for count, group in enumerate(chunk.broker_datas, 1):
             self._take_group(group)
@@ -165,6 +182,7 @@ class SnapshotReader:
                 yield
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
+            self._broker_rows += 1 + len(filters.filter_servers)
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
         for count, live in enumerate(chunk.live_brokers, 1):
             self._take_live(live)
@@ -176,6 +194,7 @@ class SnapshotReader:
         group = group_of(row)
         _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
         _check(bool(group.addrs), f"broker group {group.key} has no members")
+        self._broker_rows += len(group.addrs)
         self._loaded.topic_configs[group.key] = []
         if not self._of_leader:
             group = replace(group, unconfirmed=frozenset(group.addrs))
@@ -195,6 +214,8 @@ class SnapshotReader:
             if count % TOPIC_SLICE == 0:
                 yield
             topic = row.topic
+            if len(topic) > MAX_TEXT_LENGTH:
+                check_texts(topic)
             _check(topic not in self._topics, f"topic {topic!r} is there twice")
             self._topics.add(topic)
             before = _NO_BROKER
@@ -214,12 +235,16 @@ class SnapshotReader:
         broker = BrokerKey(row.cluster_name, row.broker_name)
         _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
         meaning = (broker, self._loaded.topic_configs[broker].append, reported_of(row))
+        self._mapped_queues += len(row.mapping.topic_queue_ids)
+        if len(self._queue_datas) >= MAX_DIFFERENT_QUEUES:
+            self._queue_datas.clear()
         self._queue_datas[encoded] = meaning
         return meaning
 
 
 def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
-    """A broker group from its row on the wire."""
+    """A broker group from its row on the wire. Raises CopyTooLarge if a name is too long."""
+    check_texts(row.cluster_name, row.broker_name, row.zone_name, *(member.broker_addr for member in row.broker_addrs))
     return BrokerData(
         BrokerKey(row.cluster_name, row.broker_name),
         {member.broker_id: member.broker_addr for member in row.broker_addrs},
@@ -230,7 +255,8 @@ def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
 
 
 def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
-    """A live broker from its row on the wire."""
+    """A live broker from its row on the wire. Raises CopyTooLarge if a name is too long."""
+    check_texts(row.cluster_name, row.broker_name, row.broker_addr, row.ha_server_addr)
     version = row.data_version
     return BrokerLiveInfo(
         broker=BrokerKey(row.cluster_name, row.broker_name),

@@ -254,6 +254,10 @@ class QueueDataTable:
             self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
         return queue_data
 
+    def mapped_queues(self) -> int:
+        """Queues in all mappings that are kept."""
+        return sum(self._mapped_queues.values())
+
     def set_rule(self, broker: BrokerKey, rule: WriteRule) -> None:
         """Puts a rule in force for all that a group has; call it again when QueueDatas have been added under one."""
         reported = rule is WriteRule.REPORTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random, SystemRandom
 from typing import Any
@@ -15,7 +16,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.grpc_errors import RichError
+from groundwork.intake import Intake, IntakeLimits, TooMuchSent, rows_in
 from namesrv.app.writer import collecting, run_cooperatively
+from namesrv.core.copy_size import MAX_BROKER_ROWS, MAX_OTHER_ROWS, MAX_TEXT_LENGTH, MAX_TOPICS, CopyTooLarge
 from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaManager
 from namesrv.core.snapshot_load import UnusableSnapshot
 
@@ -27,8 +30,17 @@ LONGEST_BACKOFF_SECONDS = 5.0
 """Pauses between two tries double between these two, plus or minus a half."""
 JITTER = (0.5, 1.5)
 
-MAX_MESSAGE_BYTES = 64 << 20
-"""Largest message of a leader: a change of all intents at once."""
+MAX_MESSAGE_BYTES = 32 << 20
+"""Largest message of a leader: a change of all intents at once has at most 25 MB. A hostile message takes 26 times its
+size when it is parsed."""
+
+SNAPSHOT_LIMITS = IntakeLimits(bytes=1 << 30, rows=MAX_TOPICS + MAX_BROKER_ROWS + MAX_OTHER_ROWS, seconds=600.0)
+"""The most that a leader's snapshot may bring. 1,000,000 topics on ten groups each have 450 MB, and take a copy one to
+two minutes."""
+
+CHANGE_LIMITS = IntakeLimits(bytes=512 << 20, rows=5_000_000, seconds=600.0)
+"""The most that a leader may send until the copy has made a change or received a bookmark: the messages of one change,
+and news. A change of 200,000 topics with the longest names has 110 MB."""
 
 _METHOD = pb.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["StreamRouteSnapshot"]
 _PATH = f"/{_METHOD.containing_service.full_name}/{_METHOD.name}"
@@ -57,6 +69,7 @@ class LeaderStream:
         *,
         security: ClientSecurity | None = None,
         rng: Random | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connects to nobody yet.
 
@@ -66,12 +79,14 @@ class LeaderStream:
             on_bookmark: Told whenever the copy that is being filled is as its leader is.
             security: What to show to leaders and to check theirs with; None: no TLS.
             rng: Spreads tries.
+            monotonic: The clock, in seconds.
         """
         self._leaders = leaders
         self._new_intake = new_intake
         self._on_bookmark = on_bookmark
         self._security = security
         self._backoff = Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, JITTER, rng=rng or SystemRandom())
+        self._monotonic = monotonic
         self._turn = 0
         self._failures = 0
         self._intake: ReplicaIntake | None = None
@@ -111,7 +126,7 @@ class LeaderStream:
             return str(rich)
         except TimeoutError:
             return f"said nothing for {SILENCE_SECONDS:g} s"
-        except (UnusableSnapshot, OutOfStep, DecodeError) as error:
+        except (UnusableSnapshot, OutOfStep, TooMuchSent, CopyTooLarge, DecodeError) as error:
             self._intake = None
             return f"sends what cannot be used: {error}"
         except Exception as error:  # noqa: BLE001 - a copy is made anew, whatever is wrong with it
@@ -138,6 +153,7 @@ class LeaderStream:
 
     async def _read(self, call: Any, intake: ReplicaIntake) -> None:
         messages = aiter(call)
+        account = self._account(intake)
         while True:
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
@@ -145,9 +161,20 @@ class LeaderStream:
             except StopAsyncIteration:
                 return
             message = pb.StreamRouteSnapshotResponse.FromString(encoded)
-            self.leader_name = message.header.namesrv_name
-            if await run_cooperatively(collecting(intake.take(message))):
+            account.take(len(encoded), rows_in(message))
+            self.leader_name = message.header.namesrv_name[:MAX_TEXT_LENGTH]
+            held_before = _position(intake)
+            is_bookmark = await run_cooperatively(collecting(intake.take(message)))
+            if is_bookmark or _position(intake) != held_before:
+                account = self._account(intake)
+            if is_bookmark:
                 await self._caught_up(intake)
+
+    def _account(self, intake: ReplicaIntake) -> Intake:
+        """The account of what comes next: the snapshot, or changes until one is made."""
+        if intake.manager is None:
+            return Intake("the snapshot", SNAPSHOT_LIMITS, self._monotonic)
+        return Intake(f"the change after revision {intake.manager.revision}", CHANGE_LIMITS, self._monotonic)
 
     async def _caught_up(self, intake: ReplicaIntake) -> None:
         assert intake.manager is not None, "there are no bookmarks before the snapshot is whole"
@@ -155,3 +182,8 @@ class LeaderStream:
             self.problem, self._failures = "", 0
             _log.info("leader_followed", leader=self.leader, name=self.leader_name, revision=intake.manager.revision)
         await self._on_bookmark(intake.manager)
+
+
+def _position(intake: ReplicaIntake) -> int | None:
+    """The revision that a copy has; None before its snapshot is whole."""
+    return None if intake.manager is None else intake.manager.revision
