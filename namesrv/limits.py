@@ -202,7 +202,7 @@ MAX_STREAMS_UNDER_WAY = 75_000
 own. Each costs a task, about 30 kB."""
 
 MAX_PROBES_UNDER_WAY = 25_000
-"""The same for health and reflection together. A client that checks health itself has a stream open for each connection."""
+"""The same for health and reflection together. A client that checks health has a stream open for each connection."""
 
 MAX_CALLS_UNDER_WAY = (
     MAX_LOOKUPS_UNDER_WAY

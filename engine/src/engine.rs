@@ -198,7 +198,7 @@ impl Engine {
         &self,
         call: &CallInfo,
         answer: Answer,
-        tags: impl IntoIterator<Item = T>,
+        dependencies: impl IntoIterator<Item = T>,
         generation: u64,
     ) -> bool {
         let (Some(request), Some(class)) = (&call.request, self.shared.classes.class_of(call.credentials.as_ref()))
@@ -210,7 +210,7 @@ impl Engine {
         }
         let mut key = Vec::with_capacity(request.len() + 6);
         key_into(&mut key, class, call.method, request);
-        self.shared.cache.put(&key, answer, tags, generation)
+        self.shared.cache.put(&key, answer, dependencies, generation)
     }
 
     /// The cache of answers.

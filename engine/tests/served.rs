@@ -19,7 +19,7 @@ async fn what_was_answered_before_is_answered_again_without_asking_until_it_chan
         assert_eq!(call(&mut client, KEPT, b"topic", "5S").await, expected);
         assert_eq!((served.hits(), served.stat("asked_calls")), (hits, 1));
     }
-    served.engine.cache().change(["tag"], Some(Bytes::from_static(b"HEADER ")));
+    served.engine.cache().change(["dependency"], Some(Bytes::from_static(b"HEADER ")));
     assert_eq!(call(&mut client, KEPT, b"topic", "5S").await, expected, "asked again");
     assert_eq!((served.hits(), served.stat("asked_calls")), (2, 2));
 }

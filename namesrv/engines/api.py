@@ -10,12 +10,12 @@ from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
 from namesrv.core.registrations import RouteInfoManager
 
-# Answers that an engine may give again by itself, as the servicers see it: they say what an answer rests on.
+# Answers that an engine may give again by itself, as the servicers see it: they name the dependencies of an answer.
 #
-# A tag is a topic, a broker group, or all clusters. Engines without a cache pass over all of it.
+# A dependency is a topic, a broker group, or all clusters. Engines without a cache pass over all of it.
 
-CLUSTERS_TAG = "\0"
-"""What an answer rests on that tells of all clusters and groups."""
+CLUSTERS_DEPENDENCY = "\0"
+"""The dependency of an answer about all clusters and groups."""
 
 KEPT_METHODS = frozenset(
     f"/namesrv_api.v1.RouteService/{name}" for name in ("GetTopicRoute", "BatchGetTopicRoutes", "GetBrokerClusterInfo")
@@ -29,21 +29,21 @@ def serve_from(server: object, manager: RouteInfoManager) -> None:
         server.keep_answers_of(manager)
 
 
-def may_keep(context: object, tags: Callable[[], Sequence[str]]) -> None:
-    """Says what the answer to a call rests on, if its engine keeps answers. It must be given in this very step."""
+def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None:
+    """Names the dependencies of the answer to a call, if its engine keeps answers. It must be given in this very step."""
     if hasattr(context, "may_keep"):
-        context.may_keep(tags())
+        context.may_keep(dependencies())
 
 
-def route_tags(manager: RouteInfoManager, topic: str) -> list[str]:
-    """What a topic's route rests on: the topic, and the groups that have queues of it."""
+def route_dependencies(manager: RouteInfoManager, topic: str) -> list[str]:
+    """The dependencies of a topic's route: the topic, and the groups that have queues of it."""
     queues = manager.tables.topic_queue_table.get(topic) or ()
     find = manager.tables.queue_datas.by_fragment
-    return [topic, *(group_tag(find[queue].broker) for queue in queues)]
+    return [topic, *(group_dependency(find[queue].broker) for queue in queues)]
 
 
-def group_tag(broker: BrokerKey) -> str:
-    """The tag of a group; no topic begins so."""
+def group_dependency(broker: BrokerKey) -> str:
+    """The dependency of a group; no topic begins so."""
     return f"\0{broker.cluster_name}\0{broker.broker_name}"
 
 

@@ -46,7 +46,7 @@ from namesrv.core.changes import (
 from namesrv.core.errors import MalformedRequest, Overloaded
 from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
 from namesrv.core.registrations import RouteInfoManager
-from namesrv.engines.api import CLUSTERS_TAG, KEPT_METHODS, Again, EngineFailed, Options, group_tag
+from namesrv.engines.api import CLUSTERS_DEPENDENCY, KEPT_METHODS, Again, EngineFailed, Options, group_dependency
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
 
@@ -128,13 +128,13 @@ class Wire(Protocol):
         """Has what was told to the engine reach it before the event loop waits."""
 
     def answered(self, call: Call, message: bytes) -> None:
-        """A call was answered with this message, and what the message rests on is known."""
+        """A call was answered with this message, and the dependencies of the message are known."""
 
     def learned(self, call: Call, again: Again) -> None:
         """A call was answered well, and it is known how to answer it when it comes again."""
 
     def refused(self, call: Call) -> None:
-        """A call was ended with a status, and what the status rests on is known."""
+        """A call was ended with a status, and the dependencies of the status are known."""
 
 
 class Call(grpc.aio.ServicerContext[Any, Any]):
@@ -146,8 +146,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     # Here and not in __init__: few calls have any of them, and each would cost every call.
     task: asyncio.Task[None] | None = None
     """What answers it; None if it is answered at once."""
-    rests_on: tuple[Sequence[str], int] | None = None
-    """What its answer rests on, by tags, and the generation that it is computed at. None: it is not to be kept."""
+    depends_on: tuple[Sequence[str], int] | None = None
+    """The dependencies of its answer, and the generation that it is computed at. None: it is not to be kept."""
     again: Again | None = None
     """Answers the same call when it comes again. None: it is looked at as a whole each time."""
     _begun = _done = _gone = _writing = False
@@ -199,7 +199,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         """Has the call end with this error, whatever its handler has set before."""
         self.set_status(code, details)
         self._trailing = tuple(trailing)
-        self.rests_on = self.again = None
+        self.depends_on = self.again = None
 
     def request(self) -> Any:
         """The only message of the request, or all of them."""
@@ -224,14 +224,14 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
                     engine.finish(number, 0, "", fields_of(self._trailing))
                 else:
                     engine.answer(number, message)
-                    if self.rests_on is not None:
+                    if self.depends_on is not None:
                         self._wire.answered(self, message)
                     if self.again is not None:
                         self._wire.learned(self, self.again)
             else:
                 code: int = self._code.value[0]
                 engine.finish(number, code, self._details, fields_of(self._trailing))
-                if self.rests_on is not None:
+                if self.depends_on is not None:
                     self._wire.refused(self)
             self._wire.flush_soon()
         for callback in self._callbacks:
@@ -254,9 +254,9 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     # What servicers ask of their context.
 
-    def may_keep(self, tags: Sequence[str]) -> None:
-        """The answer, which is computed in this very step, rests on these tags and on nothing else."""
-        self.rests_on = (tags, self._wire.generation)
+    def may_keep(self, dependencies: Sequence[str]) -> None:
+        """Names all dependencies of the answer, which is computed in this very step."""
+        self.depends_on = (dependencies, self._wire.generation)
 
     def may_repeat(self, again: Again) -> None:
         """This is how the same call is answered when it comes again."""
@@ -383,7 +383,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         return self._done
 
 
-# Answers that the engine may give again by itself: what they rest on, and which changes make them stale.
+# Answers that the engine may give again by itself: their dependencies, and which changes make them stale.
 #
 # An answer is handed over in the step of the event loop that computed it, and a change in the step that published it.
 # So the engine never has an answer that is older than a change it knows of, and nobody hears of a change before the
@@ -417,21 +417,21 @@ class KeptAnswers:
 
     def put(self, call: Call, message: bytes) -> None:
         """Keeps an answer."""
-        if self._manager is None or call.rests_on is None or not message.startswith(self._header):
+        if self._manager is None or call.depends_on is None or not message.startswith(self._header):
             return
-        tags, generation = call.rests_on
+        dependencies, generation = call.depends_on
         self._remember(call)
-        self._engine.put(call.call, message[len(self._header) :], tags, generation)
+        self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
 
     def put_refusal(self, call: Call) -> None:
         """Keeps a status."""
-        if self._manager is None or call.rests_on is None:
+        if self._manager is None or call.depends_on is None:
             return
-        tags, generation = call.rests_on
+        dependencies, generation = call.depends_on
         code: int = call.code().value[0]
         self._remember(call)
         metadata = fields_of(call.trailing_metadata())
-        self._engine.put_status(call.call, code, call.details(), metadata, tags, generation)
+        self._engine.put_status(call.call, code, call.details(), metadata, dependencies, generation)
 
     def _remember(self, call: Call) -> None:
         # It has passed the gate of its service in this very step.
@@ -443,38 +443,38 @@ class KeptAnswers:
             return
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
             self._engine.clear()
-        tags: list[str] = []
+        dependencies: list[str] = []
         for row in change.rows:
-            tags += tags_of(row)
-        self._change(tags)
+            dependencies += dependencies_of(row)
+        self._change(dependencies)
 
-    def _change(self, tags: list[str]) -> None:
+    def _change(self, dependencies: list[str]) -> None:
         assert self._manager is not None, "only what is served changes"
         self._header = self._manager.header_fragment()
-        self._generation = self._engine.change(tags, self._header)
+        self._generation = self._engine.change(dependencies, self._header)
 
 
-def tags_of(row: Row) -> Iterable[str]:
+def dependencies_of(row: Row) -> Iterable[str]:
     """What a row of a change touches. A row may have ten thousand topics, and is read in the step that publishes it."""
-    tags: Iterable[str] = ()
+    dependencies: Iterable[str] = ()
     match row:
         case QueuesPut(queues=queues):
-            tags = queues
+            dependencies = queues
         case QueuesRemoved(broker=broker, reason=RemovalReason.GROUP_GONE):
-            tags = (group_tag(broker),)  # each route that loses queues rests on it, and there may be 100,000
+            dependencies = (group_dependency(broker),)  # of up to 100,000 routes that lose queues
         case QueuesRemoved(topics=topics):
-            tags = topics
+            dependencies = topics
         case GroupPut(after=group) | GroupRemoved(before=group):
-            tags = group_tag(group.key), CLUSTERS_TAG
+            dependencies = group_dependency(group.key), CLUSTERS_DEPENDENCY
         case FilterServersPut(broker=broker):
-            tags = (group_tag(broker),)
+            dependencies = (group_dependency(broker),)
         case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
-            tags = (key,)
+            dependencies = (key,)
         case ClusterPut() | ClusterRemoved():
-            tags = (CLUSTERS_TAG,)
+            dependencies = (CLUSTERS_DEPENDENCY,)
         case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
             pass  # what of it is in routes is a row of its own
-    return tags
+    return dependencies
 
 
 # Calls that the engine knows by a number, since they were answered before: what answers them when they come again.
@@ -712,12 +712,12 @@ class NativeServer(grpc.aio.Server):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def answered(self, call: Call, message: bytes) -> None:
-        """A call was answered with this message, and what the message rests on is known."""
+        """A call was answered with this message, and the dependencies of the message are known."""
         if self._answers is not None:
             self._answers.put(call, message)
 
     def refused(self, call: Call) -> None:
-        """A call was ended with a status, and what the status rests on is known."""
+        """A call was ended with a status, and the dependencies of the status are known."""
         if self._answers is not None:
             self._answers.put_refusal(call)
 

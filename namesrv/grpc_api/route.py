@@ -37,7 +37,7 @@ from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.slices import Sliced
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from namesrv.core.warm_up import WarmUp
-from namesrv.engines.api import CLUSTERS_TAG, may_keep, route_tags
+from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import last_of_page_before, page_of, page_token
@@ -72,7 +72,7 @@ class LookupCalls:
         topic = request.topic
         header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
         if route is not None:
-            may_keep(context, lambda: route_tags(self._manager, topic))
+            may_keep(context, lambda: route_dependencies(self._manager, topic))
         else:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
@@ -99,7 +99,9 @@ class LookupCalls:
             batch.add(topic, route)
         unknown, product_env = batch.without_route(), self._product_env_for(context)
         if not unknown or (self._product_env is None and self._warm_up.is_warm()):
-            may_keep(context, lambda: [tag for topic in request.topics for tag in route_tags(self._manager, topic)])
+            may_keep(
+                context, lambda: [one for topic in request.topics for one in route_dependencies(self._manager, topic)]
+            )
         if not self._warm_up.is_warm():
             batch.add_from_elsewhere(unknown, {})
         elif unknown and product_env:
@@ -325,7 +327,7 @@ class BrokerGroupCalls:
         self, _request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
-        may_keep(context, lambda: [CLUSTERS_TAG])
+        may_keep(context, lambda: [CLUSTERS_DEPENDENCY])
         tables = self._manager.tables
         number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
         parts = [self._manager.header_fragment()]

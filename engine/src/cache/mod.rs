@@ -1,12 +1,12 @@
 //! Answers that were given before, for as long as they are true.
 //!
 //! Every answer begins with a header that carries the current revision, so the cache keeps only what follows (the
-//! *tail*) and one header for all. An answer rests on *tags*: its topic and each broker group in it. A change names
-//! tags; an answer that rests on one of them is stale from then on.
+//! *tail*) and one header for all. An answer has *dependencies*: its topic and each broker group in it. A change names
+//! dependencies; an answer that depends on one of them is stale from then on.
 //!
-//! Each change has a number, the *generation*. A slot remembers the generation that last touched a tag of it; an answer
+//! Each change has a number, the *generation*. A slot remembers the generation that last touched a dependency of it; an answer
 //! remembers the generation at which it was computed. It is good while none of its slots is younger. So an answer that was computed
-//! before a change and comes after it is stale by itself. Two tags may share a slot: that costs a miss, never a stale answer.
+//! before a change and comes after it is stale by itself. Two dependencies may share a slot: that costs a miss, never a stale answer.
 
 mod share;
 mod sync;
@@ -20,14 +20,14 @@ use http::HeaderMap;
 use share::{Entry, Share};
 use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many tags there are room for without two of them meeting in one slot.
+/// How many dependencies there are room for without two of them meeting in one slot.
 const SLOTS: usize = if cfg!(feature = "loom") { 4 } else { 1 << 16 };
 
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;
 
-/// Most tags of one answer.
-const MAX_TAGS: usize = 8_192;
+/// Most dependencies of one answer.
+const MAX_DEPENDENCIES: usize = 8_192;
 
 /// One byte in this many is for answers that something does not exist: a flood of invented names fills no more.
 const NEGATIVE_SHARE_DIVISOR: usize = 8;
@@ -130,11 +130,11 @@ impl Cache {
         &self,
         key: &[u8],
         answer: Answer,
-        tags: impl IntoIterator<Item = T>,
+        dependencies: impl IntoIterator<Item = T>,
         generation: u64,
     ) -> bool {
-        let slots: Box<[u16]> = tags.into_iter().map(|tag| self.slot(tag.as_ref())).collect();
-        if key.len() > MAX_KEY || slots.len() > MAX_TAGS {
+        let slots: Box<[u16]> = dependencies.into_iter().map(|dependency| self.slot(dependency.as_ref())).collect();
+        if key.len() > MAX_KEY || slots.len() > MAX_DEPENDENCIES {
             return false;
         }
         let size = answer.size();
@@ -147,11 +147,11 @@ impl Cache {
         share.put(key, size, Entry::new(answer, slots, generation))
     }
 
-    /// Makes answers stale that rest on one of the tags, and has all that follow carry the header. Returns the generation.
+    /// Makes answers stale that have one of the dependencies, and has all that follow carry the header. Returns the generation.
     ///
     /// This is the moment of a change as anybody outside sees it.
-    pub fn change<T: AsRef<[u8]>>(&self, tags: impl IntoIterator<Item = T>, header: Option<Bytes>) -> u64 {
-        let slots: Vec<u16> = tags.into_iter().map(|tag| self.slot(tag.as_ref())).collect();
+    pub fn change<T: AsRef<[u8]>>(&self, dependencies: impl IntoIterator<Item = T>, header: Option<Bytes>) -> u64 {
+        let slots: Vec<u16> = dependencies.into_iter().map(|dependency| self.slot(dependency.as_ref())).collect();
         let mut inner = self.write();
         inner.generation += 1;
         let generation = inner.generation;
@@ -193,9 +193,9 @@ impl Cache {
         self.len() == 0
     }
 
-    fn slot(&self, tag: &[u8]) -> u16 {
+    fn slot(&self, dependency: &[u8]) -> u16 {
         // The low bits of a keyed hash: who does not know the key cannot aim at a slot.
-        let slot = self.secret.hash_one(tag) & (SLOTS as u64 - 1);
+        let slot = self.secret.hash_one(dependency) & (SLOTS as u64 - 1);
         u16::try_from(slot).unwrap_or_default()
     }
 

@@ -22,7 +22,7 @@ const MAX_CHANCES: usize = 32;
 /// are found then.
 const NEW_ONES: u64 = 8;
 
-/// An answer with what it rests on.
+/// An answer with its dependencies.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) answer: Answer,

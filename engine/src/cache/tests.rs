@@ -57,10 +57,10 @@ fn an_answer_that_was_computed_before_a_change_of_its_tags_is_never_found() {
 fn nothing_that_was_computed_before_it_was_cleared_is_found() {
     let cache = Cache::new(1 << 20);
     cache.put(b"k", message("old"), ["TopicA"], 0);
-    cache.put(b"untagged", message("old"), NONE, 0);
+    cache.put(b"independent", message("old"), NONE, 0);
     let cleared = cache.clear();
     assert_eq!(tail(cache.find(b"k")), None);
-    assert_eq!(tail(cache.find(b"untagged")), None);
+    assert_eq!(tail(cache.find(b"independent")), None);
     cache.put(b"k", message("old"), ["TopicA"], 0);
     assert_eq!(tail(cache.find(b"k")), None);
     cache.put(b"k", message("new"), ["TopicA"], cleared);

@@ -33,8 +33,8 @@ pub(super) struct PyEngine {
     handover: (Mutex<Option<OwnedFd>>, OwnedFd),
 }
 
-/// A name that an answer rests on: read where Python has it, since a change may name ten thousand in one step.
-type Tag = PyBackedStr;
+/// A dependency of an answer: read where Python has it, since a change may name ten thousand in one step.
+type Dependency = PyBackedStr;
 
 /// A method: path, whether its request streams, whether answers are kept, and whether it holds its connection.
 type MethodTuple = (String, bool, bool, bool);
@@ -230,9 +230,9 @@ impl PyEngine {
         self.engine.flush();
     }
 
-    /// Keeps an answer that was computed at a generation: what follows the header, and what it rests on.
-    fn put(&self, call: &PyCall, tail: &[u8], tags: Vec<Tag>, generation: u64) -> bool {
-        self.engine.put(&call.0, Answer::Message(copied(tail)), tags, generation)
+    /// Keeps an answer that was computed at a generation: what follows the header, and its dependencies.
+    fn put(&self, call: &PyCall, tail: &[u8], dependencies: Vec<Dependency>, generation: u64) -> bool {
+        self.engine.put(&call.0, Answer::Message(copied(tail)), dependencies, generation)
     }
 
     /// Keeps a status, which has no header.
@@ -242,17 +242,17 @@ impl PyEngine {
         code: u8,
         details: &str,
         metadata: Vec<(String, Vec<u8>)>,
-        tags: Vec<Tag>,
+        dependencies: Vec<Dependency>,
         generation: u64,
     ) -> PyResult<bool> {
         let trailers = fields(status_trailers(code, details), metadata)?;
-        Ok(self.engine.put(&call.0, Answer::Status(Arc::new(Failure { code, trailers })), tags, generation))
+        Ok(self.engine.put(&call.0, Answer::Status(Arc::new(Failure { code, trailers })), dependencies, generation))
     }
 
-    /// Makes answers stale that rest on one of the tags; all that follow carry the header. Returns the generation.
-    #[pyo3(signature = (tags, header=None))]
-    fn change(&self, tags: Vec<Tag>, header: Option<&[u8]>) -> u64 {
-        self.engine.cache().change(tags, header.map(copied))
+    /// Makes answers stale that have one of the dependencies; all that follow carry the header. Returns the generation.
+    #[pyo3(signature = (dependencies, header=None))]
+    fn change(&self, dependencies: Vec<Dependency>, header: Option<&[u8]>) -> u64 {
+        self.engine.cache().change(dependencies, header.map(copied))
     }
 
     /// Forgets every answer. Returns the generation.

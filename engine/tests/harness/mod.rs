@@ -65,7 +65,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
                 let request = call.request.clone().expect("no stream");
                 engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
                 engine.set_class(&call, 1);
-                engine.put(&call, Answer::Message(request), ["tag"], 0);
+                engine.put(&call, Answer::Message(request), ["dependency"], 0);
             }
             Event::Call(call) if call.method == 1 => {
                 sent.insert(call.id, 1);
