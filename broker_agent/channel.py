@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -63,10 +64,34 @@ class Reopening:
 
 CLOSE_SECONDS = 2.0
 """Time for the reader thread to end."""
+EVENTS_PER_SECOND = 1_000
+"""Most events that are read in a second. A name server queues 64 for one channel. Beyond the limit the agent reads no
+more, so that gRPC holds the name server up."""
 OPENED_SECONDS = 10.0
 """Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Pace:
+    """The pauses of a reader that reads a limited number of events in a second."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
+        """Has read nothing. The clock is monotonic, in seconds."""
+        self._per_second = per_second
+        self._clock = clock
+        self._second_began = clock()
+        self._read = 0
+
+    def pause(self) -> float:
+        """Counts an event; returns the seconds to wait before it is taken, 0 if it is below the limit."""
+        now = self._clock()
+        if now - self._second_began >= 1.0:
+            self._second_began, self._read = now, 0
+        self._read += 1
+        if self._read <= self._per_second:
+            return 0.0
+        return self._second_began + 1.0 - now
 
 
 class ChannelListener(Protocol):
@@ -181,13 +206,17 @@ class NamesrvChannel:
             self._stream = stream = self._stub.OpenChannel(pb.OpenChannelRequest(holder=self._holder))
             self._opening_since = self._timing.clock()
         was_open = False
+        pace = Pace(EVENTS_PER_SECOND, self._timing.clock)
         try:
             for response in stream:
+                self._closed.wait(pace.pause())
                 event = response.WhichOneof("event")
                 if event == "closing":
                     reason = response.closing.reason
                     shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
                     return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
+                if event == "opened" and was_open:
+                    return "the name server opened it twice", False, was_open
                 if event == "opened":
                     was_open = True
                     self._opened(response.opened.channel_id)

@@ -29,8 +29,9 @@ from broker_agent.registration import Registration
 from broker_agent.timing import Timing
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
-from groundwork.endpoints import Endpoint
+from groundwork.endpoints import MAX_ADDRESS_LENGTH, Endpoint
 from groundwork.grpc_errors import RichError
+from groundwork.topic_names import MAX_NAME_LENGTH
 
 # The state that one name server holds of the broker, and the next call that follows from it.
 
@@ -574,9 +575,10 @@ class NamesrvTarget:
             self.record.event(agent_pb.NamesrvEvent.KIND_ORDER_TOPIC_CONFIG_CHANGED)
         elif kind == "min_broker_id_changed":
             lowest = event.min_broker_id_changed
-            detail = f"{lowest.broker_name}: {lowest.min_broker_id} at {lowest.min_broker_addr}"
+            name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
+            detail = f"{name}: {lowest.min_broker_id} at {addr}"
             self.record.event(agent_pb.NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
-            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=lowest.min_broker_addr)
+            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
         else:
             self._log.debug("channel_event_passed_over", channel_event=kind)
 

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
@@ -18,12 +19,24 @@ from groundwork.grpc_errors import CallError, RichError
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Largest answer that is read: a list of a million topics has 30 MB."""
 
+MAX_ANSWER_VALUES = 4_000_000
+"""Most values, lists and objects of an answer, counted by commas and brackets: each takes up to 100 bytes. A list of
+1,000,000 topics has as many."""
+
+ANSWER_SECONDS = 60.0
+"""Longest time for a whole answer. The time for a call counts from one piece to the next."""
+
+MAX_REMARK_CHARACTERS = 1_000
+"""Most characters of a refusal that are shown."""
+
+_PIECE_BYTES = 65_536
 _CLUSTER_INFO, _ALL_TOPICS, _ROUTE = 106, 206, 105
 _NO_SUCH_TOPIC = 17
 _VERSION = 513
 """RocketMQ's number of 5.5.0: such a client is answered in standard JSON, but for the keys of lists of brokers."""
 _PREFIX = struct.Struct(">II")
 _HEADER_LENGTH_MASK = 0xFF_FFFF
+_BEFORE_VALUES = (b",", b"[", b"{")
 _BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
 
 
@@ -37,20 +50,22 @@ class _NoSuchTopic(Exception):
 class RocketmqNamesrv:
     """A connection to one."""
 
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+    def __init__(
+        self, endpoint: Endpoint, timeout_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """Connects. Raises CallError."""
         self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._monotonic = monotonic
         try:
             self._socket = socket.create_connection(endpoint, timeout=timeout_seconds)
         except OSError as error:
             raise self._failed(f"cannot be reached: {error.strerror or error}") from error
-        self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
         self._socket.close()
 
     def groups(self) -> Iterator[route_data_pb2.BrokerData]:
@@ -86,18 +101,35 @@ class RocketmqNamesrv:
             raise self._failed(problem) from error
         if code == _ROUTE and answer.get("code") == _NO_SUCH_TOPIC:
             raise _NoSuchTopic
-        raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}")
+        raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}"[:MAX_REMARK_CHARACTERS])
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
-        prefix = self._file.read(_PREFIX.size)
-        if len(prefix) < _PREFIX.size:
-            raise ConnectionError("it closed the connection")
-        length, word = _PREFIX.unpack(prefix)
+        deadline = self._monotonic() + max(ANSWER_SECONDS, self._timeout_seconds)
+        length, word = _PREFIX.unpack(self._exactly(_PREFIX.size, deadline))
         header_length = word & _HEADER_LENGTH_MASK
         if not header_length + 4 <= length <= MAX_ANSWER_BYTES or word >> 24:
             raise ValueError(f"a frame of {length} bytes with a header of {header_length}")
-        header, body = self._file.read(header_length), self._file.read(length - 4 - header_length)
+        header = self._exactly(header_length, deadline)
+        body = self._exactly(length - 4 - header_length, deadline)
+        for json_text in (header, body):
+            values = sum(map(json_text.count, _BEFORE_VALUES))
+            if values > MAX_ANSWER_VALUES:
+                raise ValueError(f"{values:,} values, over the limit of {MAX_ANSWER_VALUES:,}")
         return json.loads(header), body
+
+    def _exactly(self, count: int, deadline: float) -> bytes:
+        """So many bytes of the answer. Memory grows with what has come, not with what was announced."""
+        read = bytearray()
+        while len(read) < count:
+            left = deadline - self._monotonic()
+            if left <= 0:
+                raise TimeoutError(f"its answer was not whole after {ANSWER_SECONDS:g} s")
+            self._socket.settimeout(min(self._timeout_seconds, left))
+            piece = self._socket.recv(min(_PIECE_BYTES, count - len(read)))
+            if not piece:
+                raise ConnectionError("it closed the connection")
+            read += piece
+        return bytes(read)
 
     def _failed(self, problem: str) -> CallError:
         return CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))

@@ -22,6 +22,7 @@ from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import FailedCall, RichError
+from groundwork.intake import Intake, IntakeLimits, TooMuchSent
 
 FIRST_DELAY_SECONDS, PERIOD_SECONDS = 3.0, 10.0
 """When the first copy is made, and the time from one to the next (BrokerController.handleSlaveSynchronize)."""
@@ -33,6 +34,9 @@ CALL_SECONDS = 5.0
 """Time for one page."""
 MAX_PAGES = 1_000
 """Most pages of one table: a master that never ends one must not fill memory."""
+TABLE_LIMITS = IntakeLimits(bytes=256 << 20, rows=1_000_000, seconds=300.0)
+"""The most that all pages of a master's table may bring. Name servers accept 200,000 topics of a broker, which have at
+most 110 MB."""
 JOIN_SECONDS = 2.0
 """Time for the thread to end."""
 _CHANNEL_OPTIONS = (
@@ -104,7 +108,8 @@ class SlaveSynchronize:
         self._manager = manager
         self._master = master
         self._connect = connect
-        self._rng = (timing or Timing()).rng
+        timing = timing or Timing()
+        self._clock, self._rng = timing.clock, timing.rng
         self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
         self._connected_to: Endpoint | None = None
         self._connection: ReadsTopics | None = None
@@ -139,7 +144,7 @@ class SlaveSynchronize:
         if endpoint is None or connection is None:
             return False
         own = self._manager.table.data_version
-        copied = _read_table(connection, own)
+        copied = _read_table(connection, own, Intake("the master's table", TABLE_LIMITS, self._clock))
         if copied is None or self._master() != endpoint:  # it has become master itself, or got another one
             return False
         topics, version = copied
@@ -193,7 +198,9 @@ def master_agent_endpoint(
     return None
 
 
-def _read_table(master: ReadsTopics, own: DataVersion) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
+def _read_table(
+    master: ReadsTopics, own: DataVersion, intake: Intake
+) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
     """All pages of the master's table, or None if it is of our version. Raises CopyFailed."""
     request = pb.ListTopicsRequest(page_size=MAX_PAGE_SIZE, unless_version=version_message(own))
     page = master.list_topics(request)
@@ -205,9 +212,12 @@ def _read_table(master: ReadsTopics, own: DataVersion) -> tuple[tuple[TopicConfi
         if page.data_version != first.data_version:
             raise CopyFailed("the master's table has changed while it was read")
         try:
+            intake.take(page.ByteSize(), len(page.topics))
             topics.update((message.topic_name, copied_topic(message)) for message in page.topics)
         except CallRefused as error:
             raise CopyFailed(f"the master has a topic that breaks a rule: {error}") from error
+        except TooMuchSent as error:
+            raise CopyFailed(str(error)) from error
         if not page.next_page_token:
             break
         page = master.list_topics(pb.ListTopicsRequest(page_size=MAX_PAGE_SIZE, page_token=page.next_page_token))

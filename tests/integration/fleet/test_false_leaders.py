@@ -169,7 +169,7 @@ def test_a_snapshot_of_more_than_a_copy_keeps_is_refused() -> None:
 
 
 async def slowly(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
-    """A snapshot of which a part comes every nine seconds, for ever."""
+    """A snapshot that never ends, with nine seconds between two messages."""
     yield message(snapshot_header=pb.SnapshotHeader())
     while True:
         yield message(chunk=pb.SnapshotChunk())
@@ -216,7 +216,7 @@ def rows(count: int) -> pb.RouteChanges:
 
 
 async def changes_without_end(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
-    """A change of which one part comes after the other."""
+    """A change that never ends."""
     if leader.calls == 1:
         yield message(snapshot_header=pb.SnapshotHeader())
         yield message(snapshot_end=pb.SnapshotEnd())

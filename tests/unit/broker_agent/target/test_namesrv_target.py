@@ -65,6 +65,28 @@ def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer)
     assert server.channels_opened == 1
 
 
+def test_a_channel_that_the_name_server_opens_twice_is_opened_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out:
+        fan_out.register(force=True)
+        server.send(pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other")))
+        fan_out.listener.wait_until_wanted(2)
+    assert server.channels_opened == 2
+
+
+def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
+    server = name_server()
+    with FanOut(server) as fan_out, capture_logs() as lines:
+        fan_out.register(force=True)
+        lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
+        server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
+        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        fan_out.listener.wait_until_wanted(2)
+        details = [event.detail for event in fan_out.targets[0].status().events]
+    assert f"{'b' * 127}: 0 at {'a' * 260}" in details
+    assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
+
+
 def test_a_channel_that_is_gone_is_opened_again_and_registered_over_in_the_same_round(
     name_server: StartNameServer,
 ) -> None:

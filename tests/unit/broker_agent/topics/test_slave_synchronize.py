@@ -17,6 +17,7 @@ from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
+from groundwork.intake import IntakeLimits
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import topic_agent
@@ -231,6 +232,36 @@ def test_a_master_that_never_ends_its_table_is_given_up(
     with pytest.raises(CopyFailed, match="the master says that it has 3 topics"):
         slave.sync.synchronize()
     assert len(master.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        (
+            IntakeLimits(bytes=1 << 20, rows=3, seconds=60.0),
+            "the master's table has 4 rows so far",
+        ),
+        (
+            IntakeLimits(bytes=100, rows=100, seconds=60.0),
+            r"the master's table has \d+ bytes so far",
+        ),
+        (IntakeLimits(bytes=1 << 20, rows=100, seconds=20.0), "the master's table has 24 seconds so far"),
+    ],
+)
+def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
+    slave: Slave, master: FakeMaster, limits: IntakeLimits, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 1)
+    monkeypatch.setattr(slave_synchronize, "TABLE_LIMITS", limits)
+
+    def endless(page: pb.ListTopicsResponse) -> None:
+        slave.time.advance(4.0)
+        page.next_page_token = "MTAwMC43LjAuMA=="
+
+    master.mend = endless
+    with pytest.raises(CopyFailed, match=f"^{problem}"):
+        slave.sync.synchronize()
+    assert slave.names() == ["old"]
 
 
 def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, master: FakeMaster) -> None:
