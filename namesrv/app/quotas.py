@@ -23,9 +23,9 @@ class FairShares:
     lookups: Shares
     """Unary calls of RouteService under way."""
     registrations: Shares
-    """Those of RegistrationService."""
+    """Unary calls of RegistrationService under way."""
     admin_calls: Shares
-    """Those of AdminService."""
+    """Unary calls of AdminService under way."""
     streams: Shares
     """Streams of any service."""
     probes: Shares

@@ -30,7 +30,7 @@ def serve_from(server: object, manager: RouteInfoManager) -> None:
 
 
 def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None:
-    """Names the dependencies of the answer to a call, if its engine keeps answers. It must be given in this very step."""
+    """Names the dependencies of the answer, if the engine keeps answers. The answer must be given in this very step."""
     if hasattr(context, "may_keep"):
         context.may_keep(dependencies())
 
