@@ -84,7 +84,7 @@ def test_guesses_of_the_token_in_a_header_are_slowed_as_in_the_form(token: Path)
         def status(shown: str) -> int:
             return console.request("/api/overview", headers={"Authorization": f"Bearer {shown}"})[0]
 
-        with ThreadPoolExecutor(12) as guessers:  # at once: each further one has to wait longer than all of this takes
+        with ThreadPoolExecutor(12) as guessers:  # at once: each further guess waits longer than this block takes
             statuses = list(guessers.map(status, ["wrong"] * 60))
         assert (set(statuses), statuses.count(429) > statuses.count(401)) == ({401, 429}, True)
         answers = [console.request("/api/log-in", "POST", SENT_BY_PAGE, {"token": "wrong"}) for _ in range(2)]

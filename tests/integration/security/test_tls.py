@@ -115,7 +115,7 @@ def test_new_certificates_are_taken_while_calls_go_on(place: Place, engine: str)
         client = stack.enter_context(connected(server.endpoint, files))
         channel = client.open_channel()
         assert register(client, channel_id=channel.id) == "OK"
-        place.authority.sign_server()  # in the place of the first
+        place.authority.sign_server()  # instead of the first
         reloaded: list[Any] = eventually(
             lambda: [lookup(client)] and server.events("tls_reloaded"), within_seconds=LIVE_SECONDS
         )

@@ -1,4 +1,4 @@
-"""Shares: what one caller may hold, what is kept for operators, and that all of it comes back."""
+"""Shares: what one caller may hold, what is kept for operators, and that everything comes back."""
 
 from __future__ import annotations
 
