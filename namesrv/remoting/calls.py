@@ -79,10 +79,14 @@ class ListCalls:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._lists = served.manager.topic_lists
+        self._one_at_a_time = asyncio.Lock()
+        """Held while a list is made. Only what is written counts as unsent, so the lists of thousands of connections
+        must not be made together."""
 
     async def cluster_info(self, request: Request, _caller: Caller) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
-        body = await run_cooperatively(self._cluster_info(bare_keys=fields.bare_keys(request)))
+        async with self._one_at_a_time:
+            body = await run_cooperatively(self._cluster_info(bare_keys=fields.bare_keys(request)))
         return answer(request, ResponseCode.SUCCESS, body)
 
     async def all_topics(self, request: Request, _caller: Caller) -> bytes:
@@ -121,7 +125,8 @@ class ListCalls:
             raise ListDisabled("enableTopicList")
 
     async def _answered(self, request: Request, names: _Names, broker_addr: str | None = None) -> bytes:
-        body = await run_cooperatively(_topic_list(names, broker_addr))
+        async with self._one_at_a_time:
+            body = await run_cooperatively(_topic_list(names, broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
 
     def _cluster_info(self, *, bare_keys: bool) -> Sliced[bytes]:

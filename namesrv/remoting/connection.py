@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import structlog
 
+from groundwork.shares import address_at
 from namesrv.app.writer import Turns
 from namesrv.core.errors import CallRefused, InternalDefect
 from namesrv.remoting.answers import refusal
@@ -20,6 +21,9 @@ from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
+
+WRITE_BYTES = 64 * 1024
+"""Bytes of answers that are collected before they are written. Only written answers count towards MAX_UNSENT_BYTES."""
 
 FRAMES_IN_A_TURN = 200
 """Requests of one connection that are answered before the event loop serves others: about two milliseconds."""
@@ -41,8 +45,8 @@ class Home(Protocol):
     def closed(self, connection: Connection) -> None:
         """It has ended."""
 
-    def stuck(self, connection: Connection) -> None:
-        """A peer does not read what is sent to it."""
+    def owes(self, connection: Connection) -> None:
+        """Bytes wait for the peer of a connection. May end that connection, or others."""
 
     def broken(self, peer: str, problem: str) -> None:
         """A peer sent something that ends its connection."""
@@ -82,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+        self.address = address_at(f"rocketmq:{self.peer}")
         self.caller = Caller(self.peer, transport.get_extra_info("peercert") or {}, self.close)
         self._home.opened(self)
 
@@ -104,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._home.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answers what came, with one write."""
+        """Answers what came."""
         if self._transport.is_closing():
             return
         self.last_active = self._clock()
@@ -116,11 +121,11 @@ class Connection(asyncio.Protocol):
         """The peer does not read: nothing more is read from it until it does."""
         self._unsent_since = self._clock()
         self._hold_reading()
-        self._home.stuck(self)
 
     def resume_writing(self) -> None:
         """The peer has read."""
         self._unsent_since = None
+        self._answer_waiting()
         self._go_on()
 
     # Of the front
@@ -156,9 +161,9 @@ class Connection(asyncio.Protocol):
     def _answer_frames(self) -> None:
         """Answers frames that are there: not all of very many, and none for a peer that does not read."""
         answers: list[bytes] = []
-        left, problem = FRAMES_IN_A_TURN, None
+        size, left, problem = 0, FRAMES_IN_A_TURN, None
         try:
-            while not self._is_held_up():
+            while not (self._is_held_up() or self._transport.is_closing()):
                 if not left:
                     self._later = asyncio.get_running_loop().call_soon(self._answer_more)
                     break
@@ -167,11 +172,17 @@ class Connection(asyncio.Protocol):
                     self._note_begun()
                     break
                 left -= 1
-                self._take(request_of(frame), answers)
+                told = self._take(request_of(frame))
+                if told is not None:
+                    answers.append(told)
+                    size += len(told)
+                if size >= WRITE_BYTES:
+                    self._write(answers)
+                    size = 0
         except BrokenFrame as error:
             problem = str(error)
         if answers:
-            self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+            self._write(answers)
         if problem is not None:
             self._home.broken(self.peer, problem)
             self._transport.close()
@@ -183,8 +194,15 @@ class Connection(asyncio.Protocol):
         self._later = None
         self._go_on()
 
-    def _take(self, request: Request, answers: list[bytes]) -> None:
-        """Answers a request, or has it wait for its turn."""
+    def _write(self, answers: list[bytes]) -> None:
+        """Writes answers and empties the list. May pause the connection, or end it."""
+        self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        answers.clear()
+        if self.unsent_bytes:
+            self._home.owes(self)
+
+    def _take(self, request: Request) -> bytes | None:
+        """Returns the answer to a request; None if it wants none, or has to wait."""
         taken, self._taken, self._frame_since = self._taken, 0, None
         self.has_asked = True
         told: bytes | None = None
@@ -202,13 +220,11 @@ class Connection(asyncio.Protocol):
                 told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             if waits and in_turn is not None:
                 self._waiting.append((request, in_turn, taken))
-                if self._worker is None:
-                    self._worker = asyncio.get_running_loop().create_task(self._answer_waiting())
-                return
+                self._answer_waiting()
+                return None
         if taken:
             self._home.memory.give_back(taken)
-        if told is not None and not request.is_one_way:
-            answers.append(told)
+        return None if request.is_one_way else told
 
     def _answered_at_once(self, request: Request, call: Callable[[Request, Caller], bytes | None]) -> bytes | None:
         try:
@@ -222,9 +238,14 @@ class Connection(asyncio.Protocol):
             self._home.answered(request.code, None)
         return told
 
-    async def _answer_waiting(self) -> None:
-        """Answers requests in the order in which they came, as long as there are some."""
-        while self._waiting:
+    def _answer_waiting(self) -> None:
+        """Has a task answer the requests that wait, unless one does so already."""
+        if self._waiting and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._answer_in_order())
+
+    async def _answer_in_order(self) -> None:
+        """Answers requests in the order in which they came, as long as there are some and the peer reads."""
+        while self._waiting and self._unsent_since is None and not self._transport.is_closing():
             request, call, taken = self._waiting[0]
             if not self._home.turns.begin():
                 await self._home.turns.wait()
@@ -242,7 +263,7 @@ class Connection(asyncio.Protocol):
             self._waiting.popleft()
             self._home.memory.give_back(taken)
             if not request.is_one_way:
-                self._transport.write(told)
+                self._write([told])
             self.last_active = self._clock()
             self._go_on()
         self._worker = None

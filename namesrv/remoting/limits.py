@@ -32,7 +32,7 @@ MAX_WAITING_REQUESTS = 32
 """Most requests of one connection that wait for the one before them. Beyond it nothing more is read from it."""
 
 MAX_UNSENT_BYTES = 1024 * 1024
-"""Bytes on their way to a peer that does not read, from which on nothing more is read from it."""
+"""Bytes on their way to a peer from which on nothing more is read from it or answered. One answer may exceed it."""
 
 FRAME_SECONDS = 30.0
 """Time for a frame to arrive whole."""
@@ -53,5 +53,5 @@ MAX_CONNECTIONS = 20_000
 """Most connections of RocketMQ's protocol: each takes a file descriptor and about 10 kB."""
 
 MAX_ALL_UNSENT_BYTES = 256 * 1024 * 1024
-"""Most bytes on their way to peers of RocketMQ's protocol that do not read, of all together: a list of all topics has
-some megabytes, and asking for it costs nothing."""
+"""Most bytes on their way to all peers of RocketMQ's protocol together: a list of all topics has some megabytes, and
+asking for it costs nothing. Beyond it connections end, first the largest of the address that has most."""

@@ -18,7 +18,7 @@ from namesrv.core.errors import CallRefused, LimitExceeded
 from namesrv.remoting.calls import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
-from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.memory import FrameMemory, UnsentAnswers
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
 
@@ -78,13 +78,14 @@ class RemotingListener:
         self._tls_mode = tls_mode
         self._slow_reader_seconds = slow_reader_seconds
         self._shares = shares or Shares("connections of RocketMQ's protocol", MAX_CONNECTIONS)
-        self._max_unsent_bytes = max_unsent_bytes
         self._sharers: dict[Connection, Sharer] = {}
         """Whose share each connection takes, also those that have not begun yet."""
+        self._unsent: UnsentAnswers[Connection] = UnsentAnswers(
+            max_unsent_bytes, lambda connection: connection.unsent_bytes, lambda connection: connection.address
+        )
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
-        self._stuck: set[Connection] = set()
         self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
         """Connections that have not begun yet, in their order, and their peers."""
         self._clock = time.monotonic
@@ -129,19 +130,15 @@ class RemotingListener:
         """It has ended."""
         self._connections.discard(connection)
         self._give_back(connection)
-        self._stuck.discard(connection)
+        self._unsent.forget(connection)
         self._counter.connections = len(self._connections)
         if not self._connections:
             self._all_closed.set()
 
-    def stuck(self, connection: Connection) -> None:
-        """A peer does not read: where all of these together are owed too much, the one that is owed most is ended."""
-        self._stuck.add(connection)
-        owed = {connection: connection.unsent_bytes for connection in self._stuck}
-        self._stuck = {connection for connection, size in owed.items() if size}
-        if sum(owed.values()) > self._max_unsent_bytes:
-            worst = max(owed, key=lambda connection: owed[connection])
-            self.broken(worst.peer, f"it is owed {owed[worst]} bytes and does not read")
+    def owes(self, connection: Connection) -> None:
+        """Bytes wait for the peer of a connection. Ends connections if all peers together are owed too much."""
+        for worst, size in self._unsent.note(connection):
+            self.broken(worst.peer, f"it is owed {size} bytes and does not read")
             worst.abort()
 
     def broken(self, peer: str, problem: str) -> None:

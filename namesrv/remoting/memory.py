@@ -1,8 +1,11 @@
-"""A bound on the memory of large frames, from their first bytes until they are answered."""
+"""Bounds on the memory of all connections: of large frames until they are answered, and of unsent answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from heapq import heapify, heapreplace
+from typing import Generic, TypeVar
 
 from namesrv.limits import MAX_REQUEST_BYTES_UNDER_WAY, SMALL_REQUEST_BYTES
 
@@ -48,3 +51,69 @@ class FrameMemory:
             del self._waiting[granted]
             self._taken += wanted
             granted(wanted)
+
+
+PeerT = TypeVar("PeerT", bound=Hashable)
+
+
+class UnsentAnswers(Generic[PeerT]):
+    """Bytes that wait for the peers of all connections together, as of the last look at each connection.
+
+    Bytes that a peer reads afterwards count until the bound is exceeded. Then all connections are looked at again.
+    """
+
+    def __init__(
+        self, max_bytes: int, unsent_bytes: Callable[[PeerT], int], address_of: Callable[[PeerT], str]
+    ) -> None:
+        """Starts without connections.
+
+        Args:
+            max_bytes: Most bytes of all connections together.
+            unsent_bytes: Returns the bytes that wait for a peer now.
+            address_of: Returns the address that a connection counts for.
+        """
+        self._max_bytes = max_bytes
+        self._unsent_bytes = unsent_bytes
+        self._address_of = address_of
+        self._owed: dict[PeerT, int] = {}
+        self._total = 0
+
+    def note(self, peer: PeerT) -> list[tuple[PeerT, int]]:
+        """Notes that bytes wait for a peer.
+
+        Returns:
+            The connections to end, each with its unsent bytes, if all connections together have too many. The address
+            that has most loses its largest connection first, until an eighth of the bound is free: a look at
+            all connections must not follow each answer.
+        """
+        owed = self._unsent_bytes(peer)
+        self._total += owed - self._owed.get(peer, 0)
+        self._owed[peer] = owed
+        if self._total > self._max_bytes:
+            self._look_again()
+        return self._worst() if self._total > self._max_bytes else []
+
+    def forget(self, peer: PeerT) -> None:
+        """Forgets a connection, which has ended."""
+        self._total -= self._owed.pop(peer, 0)
+
+    def _look_again(self) -> None:
+        owed = {peer: self._unsent_bytes(peer) for peer in self._owed}
+        self._owed = {peer: size for peer, size in owed.items() if size}
+        self._total = sum(owed.values())
+
+    def _worst(self) -> list[tuple[PeerT, int]]:
+        peers: defaultdict[str, list[PeerT]] = defaultdict(list)
+        for peer in sorted(self._owed, key=self._owed.__getitem__):
+            peers[self._address_of(peer)].append(peer)
+        largest = [(-sum(map(self._owed.__getitem__, of_address)), address) for address, of_address in peers.items()]
+        heapify(largest)
+        worst: list[tuple[PeerT, int]] = []
+        while self._total > self._max_bytes * 7 // 8:
+            owed_to_address, address = largest[0]
+            peer = peers[address].pop()
+            size = self._owed[peer]
+            heapreplace(largest, (owed_to_address + size, address))
+            self.forget(peer)
+            worst.append((peer, size))
+        return worst

@@ -58,16 +58,19 @@ def _nothing() -> Sliced[None]:
 
 
 class _Transport:
-    """A connection's other end, which reads everything."""
+    """A connection's other end, which reads everything unless it is told otherwise."""
 
     def __init__(self, connection: Connection) -> None:
         self.sent: list[bytes] = []
         self.is_reading = True
+        self.peer_reads = True
+        self._high = 0
         self._connection: Connection | None = connection
         self._is_closing = False
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high > 0
+        self._high = high
 
     def get_extra_info(self, name: str) -> Any:
         return ("127.0.0.1", 40_000) if name == "peername" else None
@@ -76,11 +79,15 @@ class _Transport:
         return self._is_closing
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return 0 if self.peer_reads else sum(map(len, self.sent))
 
     def write(self, data: bytes) -> None:
-        if not self._is_closing:
-            self.sent.append(data)
+        if self._is_closing or self._connection is None:
+            return
+        was_full = self.get_write_buffer_size() > self._high
+        self.sent.append(data)
+        if not was_full and self.get_write_buffer_size() > self._high:
+            self._connection.pause_writing()
 
     def close(self) -> None:
         if not self._is_closing and self._connection is not None:
@@ -112,7 +119,7 @@ class SocketlessFront:
         """Why connections were ended."""
         self.told: list[tuple[int, CallRefused | None]] = []
         """The code of each request that was answered, and what was wrong with it."""
-        self.stuck_ones: list[Connection] = []
+        self.owing: set[Connection] = set()
         """Connections whose peers did not read."""
         self.open_ones: set[Connection] = set()
         self.fleet = Fleet()
@@ -182,8 +189,8 @@ class SocketlessFront:
     def closed(self, connection: Connection) -> None:
         self.open_ones.discard(connection)
 
-    def stuck(self, connection: Connection) -> None:
-        self.stuck_ones.append(connection)
+    def owes(self, connection: Connection) -> None:
+        self.owing.add(connection)
 
     def broken(self, _peer: str, problem: str) -> None:
         self.broken_by.append(problem)
@@ -206,17 +213,20 @@ class SocketlessClient:
         """Sends bytes, waits until all that can be answered is answered, and returns the answers."""
         for piece in pieces:
             self.connection.data_received(piece)
-        for _ in range(SETTLE_TURNS):
-            if self._is_quiet():
-                break
-            await asyncio.sleep(0)
-        else:
-            raise AssertionError("what was asked was never answered")
+        await self.settle()
         answers = FrameReader()
         answers.feed(b"".join(self._transport.sent))
         self._transport.sent.clear()
         self.is_open = not self._transport.is_closing()
         return list(iter(answers.next, None))
+
+    async def settle(self) -> None:
+        """Waits until the connection answers nothing more."""
+        for _ in range(SETTLE_TURNS):
+            if self._is_quiet():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("what was asked was never answered")
 
     @property
     def is_read_from(self) -> bool:
@@ -232,6 +242,18 @@ class SocketlessClient:
     def held(self) -> int:
         """Bytes that are held until the rest of their frame comes."""
         return self.connection._frames.held
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not read."""
+        return self._transport.get_write_buffer_size()
+
+    def stop_reading(self) -> None:
+        self._transport.peer_reads = False
+
+    def read_again(self) -> None:
+        self._transport.peer_reads = True
+        self.connection.resume_writing()
 
     async def close(self) -> None:
         """Ends the connection, and waits until its brokers have left."""

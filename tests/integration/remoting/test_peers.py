@@ -246,6 +246,29 @@ def test_bodies_of_junk_take_little_memory_and_leave_none(own_namesrv: NamesrvPr
     eventually(lambda: mebibytes("VmRSS") < before + 64)
 
 
+NO_READERS, PIPELINED = 60, 40
+
+
+def test_pipelined_lists_that_nobody_reads_take_little_memory(own_namesrv: NamesrvProcess) -> None:
+    def peak_mebibytes() -> int:
+        status = Path(f"/proc/{own_namesrv.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+    address = address_of(own_namesrv)
+    with RemotingClient(address) as broker:
+        register(broker, [f"{number:0127}" for number in range(3_000)])
+        assert broker.ask(206).code == 0
+        before = peak_mebibytes()
+        deaf = [RemotingClient(address) for _ in range(NO_READERS)]
+        for client in deaf:
+            client.send_bytes(PIPELINED * frame(206))
+        for _ in range(PIPELINED):  # each list is made after one of every other connection
+            assert broker.ask(206).code == 0
+        assert peak_mebibytes() < before + 256
+        for client in deaf:
+            client.close()
+
+
 def test_connections_that_come_and_go_leave_nothing(own_namesrv: NamesrvProcess) -> None:
     address = address_of(own_namesrv)
     for number in range(200):

@@ -13,8 +13,8 @@ import pytest
 
 from namesrv.app.writer import BEGUN_IN_A_TURN
 from namesrv.core.slices import Sliced
-from namesrv.remoting.connection import FRAMES_IN_A_TURN
-from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_WAITING_REQUESTS
+from namesrv.remoting.connection import FRAMES_IN_A_TURN, WRITE_BYTES
+from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.settings import NamesrvSettings
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
@@ -86,13 +86,39 @@ def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(u
 def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
         client.connection.pause_writing()
-        assert front.stuck_ones == [client.connection]
         assert not client.is_read_from
         assert await client.send([LOOKUP]) == []
         assert overdue(front, client, SLOW_READER_SECONDS) is None
         assert overdue(front, client, 1) == "it takes no answers"
         client.connection.resume_writing()
         assert len(await client.send([b""])) == 1
+        assert client.is_read_from
+
+    use(test)
+
+
+WIDE_GROUPS, MANY_TOPICS = 200, 2_000
+NO_READER: dict[str, bytes] = {"lists": LIST, "lookups": frame(105, {"topic": "wide"})}
+
+
+@pytest.mark.parametrize("asked", NO_READER.values(), ids=NO_READER)
+def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
+    use: Callable[[Use], None], asked: bytes
+) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        for number in range(WIDE_GROUPS):
+            front.fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=["wide"])
+        front.fleet.register(topics=[f"{number:0127}" for number in range(MANY_TOPICS)])
+        (answer,) = await client.send([asked])
+        one, count = len(answer.header) + len(answer.body), 3 * MAX_WAITING_REQUESTS
+        client.stop_reading()
+        client.connection.data_received(count * asked)
+        await client.settle()
+        assert MAX_UNSENT_BYTES < client.unsent < MAX_UNSENT_BYTES + WRITE_BYTES + 2 * one
+        assert front.owing == {client.connection}
+        assert not client.is_read_from
+        client.read_again()
+        assert len(await client.send([])) == count
         assert client.is_read_from
 
     use(test)
