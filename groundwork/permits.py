@@ -231,9 +231,14 @@ class PermitsError(ValueError):
     """The permits file cannot be used. The text names it and says why."""
 
 
+_NO_TOKEN_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
 def _digest(text: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
         raise ValueError("is not a SHA-256 in hexadecimal; printf %s TOKEN | sha256sum makes one")
+    if text.lower() == _NO_TOKEN_SHA256:
+        raise ValueError("is the SHA-256 of an empty token, which any caller can send; printf %s TOKEN | sha256sum")
     return text.lower()
 
 

@@ -161,6 +161,10 @@ def row(**values: object) -> dict[str, object]:
             json.dumps({"principals": {name: {"token_sha256": [digest("t")]} for name in "ab"}}),
             "is a's already",
         ),
+        (
+            json.dumps({"principals": {"a": {"token_sha256": [digest("t"), digest("").upper()]}}}),
+            "principals.a.token_sha256.1: is the SHA-256 of an empty token",
+        ),
         (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
         (json.dumps({"principals": {"": row()}}), "a name has 1 to 127 of"),
         (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
