@@ -188,6 +188,8 @@ class Answer:
     origin: Origin
     revision: int
     removals: tuple[Removal, ...] = ()
+    encoded_bytes: int = 0
+    """Size of the route on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +246,28 @@ class Counters:
     """... of which the time ran out, so that the loss was taken."""
 
 
+MAX_ROUTE_BYTES = 512 * 1024 * 1024
+"""Most bytes of all routes of a client, as they are on the wire. 10,000 topics on a hundred groups each have 110 MB."""
+
+
+class RoutesTooLarge(ValueError):
+    """An answer is not taken because all routes together would be over their limit. The text names who sent it."""
+
+
 @dataclass(slots=True)
 class _Entry:
     known: KnownRoute
     origin: Origin | None
     """The origin of the last answer, held back or not."""
     revision: int
+    encoded_bytes: int = 0
     held: Answer | None = None
     held_until: float = 0.0
+
+    @property
+    def weight(self) -> int:
+        """Encoded bytes of the route, and of the answer that is held back."""
+        return self.encoded_bytes + (0 if self.held is None else self.held.encoded_bytes)
 
 
 class RouteCache:
@@ -267,6 +283,7 @@ class RouteCache:
         self._hold_seconds = hold_seconds
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
+        self._encoded_bytes = 0
         self.brokers = BrokerAddrTable()
         self.counters = Counters()
         self.cut_off = False
@@ -290,11 +307,20 @@ class RouteCache:
 
         Returns:
             What has changed for users of the route; None if nothing.
+
+        Raises:
+            RoutesTooLarge: There is no place for it. What was known stays.
         """
         entry = self._entries.get(answer.topic)
         if entry is not None and entry.origin == answer.origin and answer.revision < entry.revision:
             self.counters.outdated += 1
             return None
+        encoded_bytes = self._encoded_bytes + answer.encoded_bytes - (0 if entry is None else entry.weight)
+        if answer.encoded_bytes and encoded_bytes > MAX_ROUTE_BYTES:
+            raise RoutesTooLarge(
+                f"the route of topic {answer.topic!r} from {answer.origin.namesrv_name}: "
+                f"all routes would have {encoded_bytes:,} bytes, over the limit of {MAX_ROUTE_BYTES:,}"
+            )
         self.counters.answers += 1
         if entry is not None and self._is_to_be_held(entry.known.route, answer):
             return self._hold(entry, answer)
@@ -326,6 +352,7 @@ class RouteCache:
         """Drops what is known about a topic."""
         entry = self._entries.pop(topic, None)
         if entry is not None:
+            self._encoded_bytes -= entry.weight
             self.brokers.replace(entry.known.route, None)
 
     def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
@@ -338,16 +365,21 @@ class RouteCache:
         if entry.held is None:
             self.counters.held += 1
             entry.held_until = self._clock() + self._hold_seconds
+        self._encoded_bytes -= entry.weight
         entry.held = answer
+        self._encoded_bytes += entry.weight
         return self._show(entry, replace(entry.known, stale=Stale.HELD), answer.removals)
 
     def _take(self, answer: Answer) -> RouteChange | None:
         known = KnownRoute(answer.topic, answer.route, None, answer.origin, answer.revision)
         entry = self._entries.get(answer.topic)
         if entry is None:
-            self._entries[answer.topic] = _Entry(known, answer.origin, answer.revision)
+            self._entries[answer.topic] = _Entry(known, answer.origin, answer.revision, answer.encoded_bytes)
+            self._encoded_bytes += answer.encoded_bytes
             self.brokers.replace(None, known.route)
             return RouteChange(answer.topic, None, known, answer.removals) if answer.route else None
+        self._encoded_bytes += answer.encoded_bytes - entry.weight
+        entry.encoded_bytes = answer.encoded_bytes
         entry.origin, entry.revision, entry.held = answer.origin, answer.revision, None
         return self._show(entry, known, answer.removals)
 

@@ -55,7 +55,7 @@ class RouteKeeper:
         chooser: EndpointChooser,
         cache: RouteCache,
         topics: KeptTopics,
-        take: Callable[[Answer], None],
+        take: Callable[[Answer], object],
         refuse: Callable[[ValueError], None],
         rng: random.Random,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import grpc
 
@@ -41,10 +41,13 @@ class Lookups:
         self,
         namesrvs: Namesrvs,
         chooser: EndpointChooser,
-        take: Callable[[Answer], None],
+        take: Callable[[Answer], ValueError | None],
         refuse: Callable[[ValueError], None],
     ) -> None:
-        """Takes whom to ask, and where answers go and routes that cannot be read."""
+        """Takes whom to ask, and where answers go and routes that cannot be read.
+
+        ``take`` returns why an answer is not taken.
+        """
         self._namesrvs = namesrvs
         self._chooser = chooser
         self._take = take
@@ -108,17 +111,24 @@ class Lookups:
                 if failed.error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._chooser.doubt(endpoint)
                 continue
-            for answer in batch.answers:
-                self._take(answer)
-                self._settle(answer.topic)
+            refused = [*self._take_all(batch.answers), *batch.refused]
             for problem in batch.refused:
                 self._refuse(problem)
             topics = [topic for topic in topics if topic in self._under_way]
             if not topics:
                 return
-            errors[endpoint] = no_answer(batch.refused)
+            errors[endpoint] = no_answer(refused)
         for topic in topics:
             self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
+
+    def _take_all(self, answers: Iterable[Answer]) -> Iterator[ValueError]:
+        """Takes answers; yields why some are not taken."""
+        for answer in answers:
+            problem = self._take(answer)
+            if problem is None:
+                self._settle(answer.topic)
+            else:
+                yield problem
 
     def _settle_all(self, topics: list[str], error: RouteClientError) -> None:
         for topic in topics:
@@ -135,8 +145,8 @@ class Lookups:
             future.exception()  # whoever asked may have gone away; asyncio would complain that nobody looked
 
 
-def no_answer(refused: tuple[ValueError, ...]) -> RichError:
+def no_answer(refused: Sequence[ValueError]) -> RichError:
     """Why a lookup that was answered has no answer for a topic."""
     if refused:
-        return RichError(grpc.StatusCode.INTERNAL, f"answered with what no route can be: {refused[0]}")
+        return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {refused[0]}")
     return RichError(grpc.StatusCode.UNAVAILABLE, "does not know the topic yet", reason="REGISTRY_WARMING")

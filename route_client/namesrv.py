@@ -142,7 +142,8 @@ def _batch_answer(response: pb.BatchGetTopicRoutesResponse) -> BatchAnswer:
     refused = []
     for named in response.routes:
         try:
-            answers.append(Answer(named.topic, from_wire(named.route), origin, revision))
+            route = from_wire(named.route)
+            answers.append(Answer(named.topic, route, origin, revision, encoded_bytes=named.route.ByteSize()))
         except ValueError as error:
             refused.append(ValueError(f"the route of topic {named.topic!r}: {error}"))
     return BatchAnswer(tuple(answers), tuple(response.topics_warming), tuple(refused))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.topic_names import check_topic
-from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, Stale
+from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, RoutesTooLarge, Stale
 from route_client.changes import Listeners, join_all
 from route_client.disk_cache import DiskCache, DiskWriter
 from route_client.divergence import Divergence
@@ -237,9 +237,16 @@ class RouteSource:
         if route is not None and topic in self._topics:
             self._tell(self.cache.restore(topic, route))
 
-    def _take(self, answer: Answer) -> None:
-        if answer.topic in self._topics:
+    def _take(self, answer: Answer) -> RoutesTooLarge | None:
+        """Takes an answer; returns why not, if it is not taken."""
+        if answer.topic not in self._topics:
+            return None
+        try:
             self._tell(self.cache.offer(answer))
+        except RoutesTooLarge as problem:
+            self._refuse(problem)
+            return problem
+        return None
 
     def _refuse(self, problem: ValueError) -> None:
         self.cache.counters.refused += 1

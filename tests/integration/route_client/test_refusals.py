@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
+from groundwork.intake import IntakeLimits
 from route_client import (
     BadTopicNameError,
     ClientClosedError,
@@ -19,6 +22,8 @@ from route_client import (
     RouteClientError,
     TooManyTopicsError,
     TopicNotFoundError,
+    cache,
+    watch,
 )
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
@@ -179,3 +184,27 @@ def test_a_closed_client_says_so_and_can_be_closed_again(fake: FakeNameServer) -
     with pytest.raises(ClientClosedError):
         client.divergence(TOPIC)
     eventually(lambda: fake.open_watches, lambda number: number == 0)
+
+
+def test_a_route_that_the_client_has_no_memory_for_is_an_error_that_says_so(fake: FakeNameServer) -> None:
+    with (
+        mock.patch.object(cache, "MAX_ROUTE_BYTES", 10),
+        RouteClient(str(fake.endpoint), QUICK) as client,
+        pytest.raises(NoNamesrvAnsweredError, match=r"all routes would have \d+ bytes, over the limit of 10"),
+    ):
+        client.route(TOPIC)
+
+
+def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServer) -> None:
+    def without_bookmark(message: Message) -> Message:
+        message.bookmark = False  # type: ignore[attr-defined]
+        return message
+
+    fake.spoil = without_bookmark
+    with (
+        mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=WAIT)),
+        RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
+    ):
+        eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)
+        eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
+        assert client.route(TOPIC).route == route()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
 
-from route_client.cache import REALLY_WENT, Origin, Removal, RouteCache, Stale
+from route_client import cache as route_cache
+from route_client.cache import REALLY_WENT, Answer, Origin, Removal, RouteCache, RoutesTooLarge, Stale
 from route_client.route import GroupKey, TopicRoute
 from tests.support.routes.wire_routes import NS_A, NS_B, answer, removal, route
 from tests.support.virtual_clock import VirtualClock
@@ -203,3 +207,25 @@ def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:
     cache.forget(TOPIC)
     assert cache.get(TOPIC) is None
     assert cache.next_hold_ends() is None
+
+
+def test_a_route_is_not_taken_where_all_routes_would_be_too_large(cache: RouteCache, clock: VirtualClock) -> None:
+    def sized(told: TopicRoute | None, encoded_bytes: int, topic: str = TOPIC) -> Answer:
+        return replace(answer(told), topic=topic, encoded_bytes=encoded_bytes)
+
+    with mock.patch.object(route_cache, "MAX_ROUTE_BYTES", 100):
+        cache.offer(sized(BOTH, 60))
+        problem = "the route of topic 'Other' from ns-a: all routes would have 101 bytes, over the limit of 100"
+        with pytest.raises(RoutesTooLarge, match=f"^{problem}$"):
+            cache.offer(sized(BOTH, 41, "Other"))
+        assert cache.get("Other") is None
+        cache.offer(sized(ONLY_SLAVE, 100))  # in place of the 60
+        assert shown(cache) == (ONLY_SLAVE, None)
+        cache.offer(sized(TopicRoute(), 100))  # it is held back, and both count
+        with pytest.raises(RoutesTooLarge):
+            cache.offer(sized(BOTH, 1, "Other"))
+        assert cache.offer(sized(None, 0, "Other")) is None
+        clock.advance(HOLD_SECONDS)
+        cache.expire_holds()
+        cache.forget(TOPIC)
+        cache.offer(sized(BOTH, 100, "Other"))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.intake import IntakeLimits
+from route_client import watch
 from route_client.cache import Answer
 from route_client.watch import ResumePoint, WatchBroken, WatchStream
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
+from tests.support.virtual_clock import VirtualClock
 
 
 def message(
@@ -99,3 +104,17 @@ def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) ->
     assert isinstance(refused, ValueError)
     assert f"'T': write_queue_nums of broker 'broker-a' is {number}" in str(refused)
     assert isinstance(taken, Answer)
+
+
+def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
+    clock = VirtualClock()
+    with mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=1 << 20, rows=2, seconds=60.0)):
+        stream = WatchStream(["T"], monotonic=clock.monotonic)
+    for revision in range(3):
+        stream.take(message(revision, change(), change()))
+        clock.advance(100.0)
+    stream.take(message(3, change(), bookmark=False))
+    clock.advance(61.0)
+    with pytest.raises(WatchBroken, match=r"^the watch since its last bookmark has 61 seconds so far, over the limit"):
+        stream.take(message(4, change(), bookmark=False))
+    assert stream.resume_point is None
