@@ -63,8 +63,10 @@ def _observed_by(
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     async def observe(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         started, code = of_method.started(context.invocation_metadata), grpc.StatusCode.UNKNOWN
+        answering = handle(request, context)
+        del request  # a stream lasts, and does not need its request for as long
         try:
-            answer = await handle(request, context)
+            answer = await answering
             code = grpc.StatusCode.OK
             return answer  # noqa: TRY300 - it is the try that matters
         except asyncio.CancelledError:

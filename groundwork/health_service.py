@@ -16,6 +16,9 @@ from groundwork.rpc_handlers import CallHandlers, Context
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 
+MAX_SERVICE_LENGTH = 255
+"""Longest name of a service that is watched."""
+
 _Answer = pb.HealthCheckResponse
 
 
@@ -54,10 +57,18 @@ class HealthService:
         return _Answer(status=status)
 
     async def Watch(  # noqa: N802
-        self, request: pb.HealthCheckRequest, _context: Context
+        self, request: pb.HealthCheckRequest, context: Context
     ) -> AsyncIterator[pb.HealthCheckResponse]:
-        """The status of a service, now and after each change. Slow readers get only the last one."""
+        """The status of a service, now and after each change. Slow readers get only the last one.
+
+        A name that no service can have is refused: a request may have megabytes, and a watch lasts.
+        """
+        if len(request.service) > MAX_SERVICE_LENGTH:
+            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+            context.set_details(f"service has {len(request.service)} characters, at most {MAX_SERVICE_LENGTH}")
+            return
         service, told, changed = request.service, None, asyncio.Event()
+        del request
         self._watchers.add(changed)
         try:
             while True:

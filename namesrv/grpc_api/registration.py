@@ -664,7 +664,9 @@ class RegistrationServicer:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
         if len(request.holder) > limits.MAX_HOLDER_LENGTH:
             raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
-        async with self._channels.open(request.holder, sharer_of(context)) as (channel_id, events):
+        opening = self._channels.open(request.holder, sharer_of(context))
+        del request  # its sender may have put megabytes into it, and a channel lasts
+        async with opening as (channel_id, events):
             need(lambda principal: principal.check_groups(self._groups.of_channel(channel_id)))
             try:
                 opened = pb.ChannelOpened(channel_id=channel_id, idle_timeout_millis=self._idle_timeout_millis)

@@ -276,6 +276,7 @@ class SnapshotCalls:
                     async for message in _giving_way(self._opening(snapshot, part, feed)):
                         yield message
                 del snapshot  # it would be held as long as it is followed
+            del request  # likewise: its sender may have put megabytes into it
             async for message in self._following(watcher, part, feed):
                 yield message
 

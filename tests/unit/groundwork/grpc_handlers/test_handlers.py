@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -280,6 +281,24 @@ def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures
         return taken
 
     assert asyncio.run(run()) == [0, 0]
+
+
+def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
+    async def run() -> tuple[int, int]:
+        world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
+        before, while_open = sys.getrefcount(request), 0
+
+        async def writing() -> None:
+            nonlocal while_open
+            while_open = sys.getrefcount(request)
+            raise grpc.aio.InternalError
+
+        with pytest.raises(asyncio.CancelledError):
+            await world.handlers["Watch"].unary_stream(request, Reader(writing))
+        return before, while_open
+
+    before, while_open = asyncio.run(run())
+    assert while_open == before
 
 
 @both

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
-from groundwork.health_service import HealthService
+from groundwork.health_service import MAX_SERVICE_LENGTH, HealthService
 
 SERVING, NOT_SERVING, UNKNOWN = (
     pb.HealthCheckResponse.SERVING,
@@ -56,6 +57,27 @@ def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status()
         return told
 
     assert asyncio.run(run()) == [UNKNOWN, SERVING, NOT_SERVING, SERVING, NOT_SERVING, NOT_SERVING]
+
+
+def test_an_open_watch_does_not_keep_its_request() -> None:
+    async def run() -> tuple[int, int]:
+        world, request = _World(), pb.HealthCheckRequest(service="a")
+        before = sys.getrefcount(request)
+        watch: Any = world.health.Watch(request, world.context)
+        await anext(watch)
+        return before, sys.getrefcount(request)
+
+    before, while_open = asyncio.run(run())
+    assert while_open == before
+
+
+def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
+    async def run() -> list[object]:
+        return [answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]
+
+    world = _World()
+    assert asyncio.run(run()) == []
+    assert world.context.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:

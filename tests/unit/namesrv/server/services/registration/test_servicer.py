@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import aclosing
 from typing import cast
 
 import pytest
@@ -54,6 +56,18 @@ def test_a_part_over_a_channel_that_is_not_open_is_told_so(servicer: Registratio
     request.part.index, request.part.count = 0, 2
     with pytest.raises(ChannelGone, match="channel 'gone' is not open here"):
         asyncio.run(servicer.RegisterBroker(request, CONTEXT))
+
+
+def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationServicer) -> None:
+    async def run() -> tuple[int, int]:
+        request = pb.OpenChannelRequest(holder="a broker")
+        before = sys.getrefcount(request)
+        async with aclosing(servicer.OpenChannel(request, CONTEXT)) as stream:
+            await anext(stream)
+            return before, sys.getrefcount(request)
+
+    before, while_open = asyncio.run(run())
+    assert while_open == before
 
 
 def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: RegistrationServicer) -> None:

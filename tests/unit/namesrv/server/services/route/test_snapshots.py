@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import cast
 
@@ -50,6 +51,21 @@ def calls(fleet: Fleet) -> SnapshotCalls:
     watchers = WatchStreams(manager, WarmUp(manager, clock, 0.0), clock)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}")
     return SnapshotCalls(manager, pins, watchers, FairShares.of(snapshot_streams=2).snapshot_streams)
+
+
+def test_a_followed_snapshot_does_not_keep_its_request(calls: SnapshotCalls, fleet: Fleet) -> None:
+    async def run() -> tuple[int, int]:
+        request = pb.StreamRouteSnapshotRequest(follow=True)
+        request.resume_after.epoch, request.resume_after.revision = fleet.manager.identity.epoch, fleet.manager.revision
+        before = sys.getrefcount(request)
+        stream = calls.StreamRouteSnapshot(request, CONTEXT)
+        async with aclosing(cast("AsyncGenerator[bytes]", stream)):
+            fleet.register()
+            await anext(stream)
+            return before, sys.getrefcount(request)
+
+    before, while_open = asyncio.run(run())
+    assert while_open == before
 
 
 def all_of(stream: AsyncIterator[bytes]) -> list[bytes]:
