@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ class IntakeLimits:
     """Encoded bytes."""
     rows: int
     """Rows, as the caller counts them."""
-    seconds: float
-    """Time from the first message to the last."""
+    seconds: float = math.inf
+    """Time from the first message to the last; infinite where the call has a deadline."""
 
 
 class Intake:

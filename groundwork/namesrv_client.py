@@ -78,9 +78,9 @@ class ConnectionSettings:
 PLAIN = ConnectionSettings()
 """For a call now and then: all is left to gRPC."""
 
-STREAM_LIMITS = IntakeLimits(bytes=2 << 30, rows=4_000_000, seconds=3_600.0)
-"""The most that a stream with a deadline may bring. The topics of a name server are rows; 1,000,000 topics on ten groups
-each have 450 MB. The reader of a stream without a deadline bounds it."""
+STREAM_LIMITS = IntakeLimits(bytes=2 << 30, rows=4_000_000)
+"""The most that a stream with a deadline may bring. Each topic is a row. 1,000,000 topics on ten groups each have 450
+MB. The reader of a stream without a deadline bounds it."""
 
 LIST_LIMITS = IntakeLimits(bytes=512 << 20, rows=4_000_000, seconds=600.0)
 """The most that all pages of a list may bring: the names of 1,000,000 topics have at most 260 MB, in 1,000 pages."""

@@ -236,6 +236,10 @@ class Origin:
     """When the snapshot was taken, by its clock, milliseconds since the Unix epoch."""
 
 
+MAX_QUEUE_ROWS = 50_000_000
+"""Most rows of queues of a snapshot: 1,000,000 topics on ten groups each have a fifth of them."""
+
+
 class SnapshotStream:
     """The chunks of one snapshot, checked on their way."""
 
@@ -250,7 +254,8 @@ class SnapshotStream:
         Queues in them are encoded: ``snapshot_rows`` reads them.
 
         Raises:
-            NamesrvError: The stream failed, broke off before its end marker, or its counts do not agree.
+            NamesrvError: The stream failed, broke off before its end marker, its counts do not agree, or it has more
+                than is read.
         """
         came: Counter[str] = Counter()
         for response in self._responses:
@@ -265,6 +270,11 @@ class SnapshotStream:
             came["cluster_count"] += len(chunk.clusters)
             came["topic_count"] += len(chunk.topics)
             came["queue_data_count"] += sum(len(topic.queue_datas) for topic in chunk.topics)
+            if came["queue_data_count"] > MAX_QUEUE_ROWS:
+                rows = came["queue_data_count"]
+                raise self._connection.error(
+                    f"sent {rows:,} rows of queues so far, over the limit of {MAX_QUEUE_ROWS:,}"
+                )
             came["broker_data_count"] += len(chunk.broker_datas)
             came["live_broker_count"] += len(chunk.live_brokers)
             yield chunk

@@ -116,6 +116,10 @@ def static_mapping(queue: route_data_pb2.QueueData) -> str | None:
 MAX_BROKER_ROWS = 8192
 """Most rows in a batch of brokers, which are put together at the end of a snapshot and not chunk by chunk."""
 
+MAX_ROWS_ABOUT_BROKERS = 1_000_000
+"""Most rows about brokers that are kept until the end of a snapshot: groups, members, live brokers and filter servers.
+10,000 brokers have 40,000 rows of 600 bytes."""
+
 _TABLES_OF = {
     TOPIC_QUEUES: (route_service_pb2.ROUTE_TABLE_TOPIC_QUEUES,),
     BROKERS: (
@@ -175,6 +179,9 @@ def read_table(
                 )
             elif table == BROKERS:
                 brokers.add(chunk)
+                if brokers.count > MAX_ROWS_ABOUT_BROKERS:
+                    sent = f"{brokers.count:,} rows about brokers"
+                    raise snapshot.error(f"sent {sent} so far, over the limit of {MAX_ROWS_ABOUT_BROKERS:,}")
     rows = [row for row in brokers.rows() if part.wanted.wants_group(row["cluster_name"], row["broker_name"])]
     for start in range(0, len(rows), MAX_BROKER_ROWS):
         yield batches.of_rows(rows[start : start + MAX_BROKER_ROWS])
@@ -206,13 +213,17 @@ class BrokerRows:
         self._live: dict[tuple[str, str, int, str], route_data_pb2.BrokerLiveInfo] = {}
         self._filter_servers: dict[tuple[str, str], list[str]] = {}
         self._keys: set[tuple[str, str, int, str]] = set()
+        self.count = 0
+        """Rows that were added, filter servers included."""
 
     def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
         """Takes up a chunk."""
+        self.count += len(chunk.broker_datas) + len(chunk.live_brokers)
         # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
         for group in chunk.broker_datas:
             copied_group = self._groups[group.cluster_name, group.broker_name] = type(group)()
             copied_group.CopyFrom(group)
+            self.count += len(group.broker_addrs)
             for broker in group.broker_addrs:
                 self._keys.add((group.cluster_name, group.broker_name, broker.broker_id, broker.broker_addr))
         for live in chunk.live_brokers:
@@ -221,6 +232,7 @@ class BrokerRows:
             copied_live.CopyFrom(live)
             self._keys.add(key)
         for servers in chunk.filter_servers:
+            self.count += 1 + len(servers.filter_servers)
             self._filter_servers[servers.cluster_name, servers.broker_addr] = list(servers.filter_servers)
 
     def rows(self) -> list[_Row]:

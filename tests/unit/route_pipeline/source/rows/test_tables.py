@@ -11,8 +11,10 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork import namesrv_client
 from groundwork.grpc_errors import RichError
-from route_pipeline import schemas
+from groundwork.intake import IntakeLimits
+from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.name_server import NamesrvError, ShardOf
 from route_pipeline.options import Connecting, RowFilter, Timeouts
@@ -292,3 +294,26 @@ def test_a_reader_that_stops_early_cancels_the_call() -> None:
         next(batches)
         batches.close()  # type: ignore[attr-defined]
         assert cancelled.wait(timeout=10)
+
+
+def test_a_snapshot_of_too_many_queues_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_server, "MAX_QUEUE_ROWS", 2)
+    failure = failure_of(snapshot(TWO_TOPICS))
+    assert failure.endswith("sent 3 rows of queues so far, over the limit of 2")
+    assert failure.startswith("name server 127.0.0.1:")
+
+
+def test_a_snapshot_of_too_many_brokers_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "MAX_ROWS_ABOUT_BROKERS", 2)
+    chunks = fleet_chunk(id0="a:1"), Chunk(live_brokers=[live(0, "a:1")])
+    assert "sent 3 rows about brokers so far, over the limit of 2" in failure_of(snapshot(*chunks), schemas.BROKERS)
+
+
+def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(context: grpc.ServicerContext) -> Iterator[Response]:
+        yield header()
+        while context.is_active():
+            yield Response(chunk=TWO_TOPICS)
+
+    monkeypatch.setattr(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=100))
+    assert "sends too much: StreamRouteSnapshot has 102 rows so far, over the limit of 100" in failure_of(endless)
