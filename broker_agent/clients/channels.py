@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
-from broker_agent.errors import ChannelGone, LimitExceeded, ShuttingDown
+from broker_agent.errors import ChannelGone, ShuttingDown
+from groundwork.shares import MACHINE, Sharer, ShareRules, Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,31 +137,32 @@ class ClientChannels:
 
         Args:
             clock: Monotonic seconds.
-            max_channels: Most open channels.
+            max_channels: Most open channels. One address has half of them.
         """
         self._clock = clock
-        self._max_channels = max_channels
         self._lock = threading.Lock()
         self._open: dict[str, StreamChannel] = {}
+        self._shares = Shares("open client channels", max_channels, ShareRules(kept_percent=0))
+        self._sharers: dict[str, Sharer] = {}
+        """The callers that opened them, by the same ids."""
         self._shutting_down = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, holder: str, remote_addr: str, wake: Callable[[], None]) -> StreamChannel:
-        """Opens a channel; see ``StreamChannel`` for the arguments.
+    def open(self, holder: str, remote_addr: str, wake: Callable[[], None], sharer: Sharer = MACHINE) -> StreamChannel:
+        """Opens a channel; see ``StreamChannel`` for the arguments. It takes a share of the sharer's until its end.
 
         Raises:
-            LimitExceeded: Too many are open.
+            LimitExceeded: Too many are open, or too many of the sharer's.
             ShuttingDown: The agent is at its end.
         """
         with self._lock:
             if self._shutting_down:
                 raise ShuttingDown
-            if len(self._open) >= self._max_channels:
-                raise LimitExceeded("open client channels", len(self._open) + 1, self._max_channels)
+            self._shares.take(sharer)
             channel = StreamChannel(secrets.token_urlsafe(18), holder, remote_addr, self._clock(), wake)
-            self._open[channel.channel_id] = channel
+            self._open[channel.channel_id], self._sharers[channel.channel_id] = channel, sharer
             return channel
 
     def heard(self, channel_id: str) -> StreamChannel:
@@ -185,6 +187,8 @@ class ClientChannels:
         """The channel's stream has ended, or is about to. Returns whether that is news."""
         with self._lock:
             known = self._open.pop(channel.channel_id, None)
+            if known is not None:
+                self._shares.give_back(self._sharers.pop(channel.channel_id))
         channel.end()
         return known is not None
 

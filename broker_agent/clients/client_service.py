@@ -33,6 +33,7 @@ from broker_agent.errors import ConsumerGroupNotFound, InvalidField, LimitExceed
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from groundwork.rpc_handlers import Context
+from groundwork.shares import sharer_at
 
 # Every rule on what clients send: messages of the contract in, checked records out.
 
@@ -337,7 +338,9 @@ class ClientServicer:
         holder = check_holder(request.holder)
         del request  # its sender may have put a megabyte into it, and a channel lasts
         loop, pending = asyncio.get_running_loop(), asyncio.Event()
-        channel = self._tables.channels.open(holder, _remote_addr(context), lambda: _set_from_any_thread(loop, pending))
+        channel = self._tables.channels.open(
+            holder, _remote_addr(context), lambda: _set_from_any_thread(loop, pending), sharer_at(context.peer())
+        )
         housekeeping = self._managers.housekeeping
         try:
             async for message in _messages(channel, pending, self._tables.channels):

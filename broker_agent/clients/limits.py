@@ -18,7 +18,10 @@ MAX_PENDING_REQUESTS = 20_000
 """Most calls that wait to be taken. If more come at once after a restart, gRPC answers CANCELLED to the rest."""
 
 MAX_CHANNELS = 10_000
-"""Most open client channels; each costs a task and a connection, about 50 kB together."""
+"""Most open client channels; each costs a task and a connection, about 50 kB together. One address has half."""
+
+MAX_HEALTH_CALLS = 10_000
+"""Most open health checks and watches. A client that checks health has a stream open for each connection."""
 
 MAX_GROUPS = 10_000
 """Most producer groups, and most consumer groups: made-up names must not fill memory."""

@@ -18,6 +18,7 @@ from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.limits import (
     MAX_CONCURRENT_STREAMS,
     MAX_CONNECTIONS,
+    MAX_HEALTH_CALLS,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_PENDING_REQUESTS,
@@ -33,6 +34,8 @@ from groundwork.loop_thread import LoopThread
 from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers
+from groundwork.share_gate import ShareGate
+from groundwork.shares import Shares
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ClientService"]
 STOP_SECONDS = 1.0
@@ -153,7 +156,8 @@ class ClientServer:
         handlers = handlers_of_clients(options, self._observers, self._admission, self._open_calls)
         handlers.add_service(self._server, SERVICE, (servicer,))
         self._health = HealthService()
-        self._health.add_to(self._server, CallHandlers(FAILURES, options.slow_reader_seconds))
+        gate = ShareGate(Shares("open calls of health", MAX_HEALTH_CALLS))
+        self._health.add_to(self._server, CallHandlers(FAILURES, options.slow_reader_seconds, gate_of=lambda _: gate))
         if tls is None:
             return self._server.add_insecure_port(str(listen))
         return self._server.add_secure_port(str(listen), tls.credentials())

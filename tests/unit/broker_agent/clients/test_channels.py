@@ -6,6 +6,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent.clients.channels import ClientChannels, PlainClient
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
 from broker_agent.errors import ChannelGone, LimitExceeded, ShuttingDown
+from groundwork.shares import Sharer
 from tests.support.fakes.agent_clients import SILENCE, told
 from tests.support.virtual_clock import VirtualClock
 
@@ -96,6 +97,18 @@ def test_channels_are_opened_up_to_the_limit_and_an_ended_one_makes_room() -> No
         opened.channels.open("third", "127.0.0.1:1", lambda: None)
     opened.channels.end(opened.channel)
     opened.channels.open("third", "127.0.0.1:1", lambda: None)
+
+
+def test_one_address_opens_half_of_all_channels_and_another_the_rest() -> None:
+    channels = ClientChannels(VirtualClock(), max_channels=4)
+    one, other = Sharer("10.0.0.1"), Sharer("10.0.0.2")
+    held = [channels.open("holder", "10.0.0.1:1", lambda: None, one) for _ in range(2)]
+    with pytest.raises(LimitExceeded, match=r"open client channels: 3 is over the limit of 2 for 10\.0\.0\.1"):
+        channels.open("holder", "10.0.0.1:1", lambda: None, one)
+    for _ in range(2):
+        channels.open("holder", "10.0.0.2:1", lambda: None, other)
+    channels.end(held[0])
+    channels.open("holder", "10.0.0.1:1", lambda: None, one)
 
 
 def test_at_shutdown_every_channel_is_told_and_no_more_are_opened(opened: Fixture) -> None:

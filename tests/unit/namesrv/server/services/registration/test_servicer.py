@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import aclosing
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -18,6 +18,9 @@ from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from tests.support.core_fleet import Fleet
 from tests.support.registrations import registration
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 
 class _Caller:
@@ -62,7 +65,9 @@ def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationService
     async def run() -> tuple[int, int]:
         request = pb.OpenChannelRequest(holder="a broker")
         before = sys.getrefcount(request)
-        async with aclosing(servicer.OpenChannel(request, CONTEXT)) as stream:
+        async with aclosing(
+            cast("AsyncGenerator[pb.OpenChannelResponse]", servicer.OpenChannel(request, CONTEXT))
+        ) as stream:
             await anext(stream)
             return before, sys.getrefcount(request)
 
