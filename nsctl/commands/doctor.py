@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
+from groundwork.namesrv_client import STREAM_LIMITS, ListIntake, NamesrvClient
 from groundwork.printable import counted
 from groundwork.topic_names import TopicKind as Kind
 from groundwork.topic_names import kind_of
@@ -193,9 +193,11 @@ def of_topics(server: NamesrvClient) -> Iterator[Finding]:
     """Topics that nobody can write, though they are there for somebody."""
     names = list(topic_names(server, None, TopicKind.ALL))
     unwritable: list[str] = []
+    intake = ListIntake(server.endpoint, "BatchGetTopicRoutes", STREAM_LIMITS)
     for start in range(0, len(names), BATCH):
         answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))
         assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
+        intake.take(answer)
         unwritable += [named.topic for named in answer.routes if lacks_writable_queue(named.route)]
     if unwritable:
         owners = {name for group in broker_groups(server) for name in (group.cluster_name, group.broker_name)}

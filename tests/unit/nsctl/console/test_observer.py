@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from unittest import mock
 
 import grpc
 import pytest
 
+from nsctl.console import observer
 from nsctl.console.observer import POLL_SECONDS, READ_SECONDS, RENEW_SECONDS, Observer
 from tests.support.fakes.observed_name_server import BROKER, START_MILLIS, FakeNameServer, live
 from tests.support.timing import console_timing
@@ -90,6 +92,17 @@ def test_a_failure_in_the_middle_of_a_reading_changes_nothing_that_is_shown(watc
     watched.observe(READ_SECONDS)
     assert watched.observer.seen.tables is before
     assert not watched.observer.seen.reachable
+
+
+def test_a_name_server_that_sends_too_many_brokers_keeps_what_was_shown_before(watched: Watched) -> None:
+    watched.observe()
+    before = watched.observer.seen.tables
+    watched.server.lives = [live(), live(BROKER._replace(id=1, addr="10.0.0.2:10911"))]
+    with mock.patch.object(observer, "MAX_BROKERS", 1):
+        watched.observe(RENEW_SECONDS)
+    seen = watched.observer.seen
+    assert seen.tables is before
+    assert seen.problem == "INTERNAL: 2 live brokers so far, over the limit of 1"
 
 
 def test_when_a_broker_was_heard_of_is_told_by_our_clock(watched: Watched) -> None:
