@@ -161,4 +161,8 @@ class MetricExports:
                 _log.exception("metrics_not_exported")
 
     def _read(self) -> MetricsData:
-        return metrics_data(self._registry.collect(), self._resource, self._scope, self._begun_nanos, self._now_nanos())
+        now = self._now_nanos()
+        self._begun_nanos = min(
+            self._begun_nanos, now
+        )  # a clock that was set back: collectors drop an end before a start
+        return metrics_data(self._registry.collect(), self._resource, self._scope, self._begun_nanos, now)

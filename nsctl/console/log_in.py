@@ -318,7 +318,7 @@ def network_of(address: str) -> str:
 
 # The log-in: a token or a name and password, or a name from a trusted proxy.
 #
-# Nothing is kept: a cookie says whose it is and until when it is good, and is signed with a secret of this process
+# Nothing is kept: a cookie says whose it is and until when it is good by the monotonic clock, and is signed with a secret of this process
 # and the token, or hashed password, in force. So a restart, another token and another password end sessions.
 
 COOKIE = "namesrv_console"
@@ -376,7 +376,6 @@ class LogIn:
         *,
         over_tls: bool,
         doors: Doors | None = None,
-        wall_clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Reads the token.
@@ -385,15 +384,14 @@ class LogIn:
             token_file: The token, in the file's only line; None: there is none.
             over_tls: Whether browsers are to keep the cookie from connections without TLS.
             doors: Other ways in.
-            wall_clock: Seconds since the Unix epoch.
-            monotonic: The clock of pauses, seconds.
+            monotonic: The clock of pauses and sessions, seconds.
 
         Raises:
             CertificateError: The file cannot be used; the text says why.
         """
         self._over_tls = over_tls
         self._doors = doors or Doors()
-        self._wall_clock = wall_clock
+        self._monotonic = monotonic
         self._refused = FloodLog("log_in_refused", REFUSED_LOG_SECONDS, monotonic)
         self._guesses = Guesses(monotonic)
         self._secret = secrets.token_bytes(32)
@@ -497,13 +495,13 @@ class LogIn:
         expected = self._signature(name, ends)
         if expected is None or not hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
             return None
-        if int(ends) <= self._wall_clock() or signature in self._ended:
+        if int(ends) <= self._monotonic() or signature in self._ended:
             return None
         user = self._user(name)
         return _bearer(request) if user is None else Person(name, user.role, user.fleets)
 
     def _with_cookie(self, answer: web.Response, name: str) -> web.Response:
-        ends = str(int(self._wall_clock()) + SESSION_SECONDS)
+        ends = str(int(self._monotonic()) + SESSION_SECONDS)
         answer.set_cookie(
             COOKIE,
             f"{base64.urlsafe_b64encode(name.encode()).decode().rstrip('=')}.{ends}.{self._signature(name, ends)}",

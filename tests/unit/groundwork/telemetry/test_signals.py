@@ -6,7 +6,16 @@ import sys
 
 import grpc
 import pytest
-from opentelemetry.sdk.metrics.export import Gauge, Histogram, Metric, NumberDataPoint, Sum
+from opentelemetry.sdk.metrics.export import (
+    Gauge,
+    Histogram,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    Sum,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
@@ -15,7 +24,7 @@ from prometheus_client import Gauge as PrometheusGauge
 from prometheus_client import Histogram as PrometheusHistogram
 
 from groundwork.call_metrics import ClientCallMetrics
-from groundwork.otlp_metrics import metrics_data
+from groundwork.otlp_metrics import MetricExports, metrics_data
 from groundwork.signals import Signals, open_telemetry
 
 BOTH, NEITHER = Signals(metrics=True, traces=True), Signals(metrics=False, traces=False)
@@ -95,3 +104,27 @@ def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_l
     metrics.began("m", "gone")
     metrics.ended("m", "gone", code=grpc.StatusCode.OK, seconds=1.0)
     assert [sample for family in registry.collect() for sample in family.samples] == []
+
+
+def test_a_wall_clock_that_was_set_back_leaves_counters_a_start_before_their_time() -> None:
+    class Collector(MetricExporter):
+        def export(self, metrics_data: MetricsData, *_: object, **__: object) -> MetricExportResult:
+            sent.append(metrics_data)
+            return MetricExportResult.SUCCESS
+
+        def shutdown(self, *_: object, **__: object) -> None:
+            pass
+
+        def force_flush(self, *_: object) -> bool:
+            return True
+
+    registry, sent = CollectorRegistry(), list[MetricsData]()
+    PrometheusCounter("namesrv_changes", "Changes.", registry=registry).inc()
+    clock = iter((5_000, 1_000)).__next__
+    scope = InstrumentationScope("test")
+    exports = MetricExports(Collector(), registry, Resource({}), scope, interval_seconds=60.0, now_nanos=clock)
+    exports.start()
+    exports.finish()
+    exports.join(20.0)
+    [point] = sent[0].resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    assert (point.start_time_unix_nano, point.time_unix_nano) == (1_000, 1_000)

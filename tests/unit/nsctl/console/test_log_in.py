@@ -68,7 +68,7 @@ def test_a_program_shows_the_token(file: Path, authorization: str, let_in: bool)
 
 def test_a_browser_gets_a_cookie_that_no_script_reads_and_that_ends(file: Path) -> None:
     clock = VirtualClock()
-    log_in = LogIn(file, over_tls=True, wall_clock=clock)
+    log_in = LogIn(file, over_tls=True, monotonic=clock.monotonic)
     answer = logged_in(log_in, {"token": TOKEN})
     assert answer.status == 200
     made = answer.cookies[COOKIE]
@@ -87,7 +87,7 @@ def test_anything_but_the_token_gets_no_cookie(file: Path, body: object) -> None
 
 def test_who_has_guessed_waits_also_with_the_right_token(file: Path) -> None:
     clock = VirtualClock()
-    log_in = LogIn(file, over_tls=True, wall_clock=clock, monotonic=clock.monotonic)
+    log_in = LogIn(file, over_tls=True, monotonic=clock.monotonic)
     assert [logged_in(log_in, {"token": "wrong"}).status for _ in range(7)] == [401] * 5 + [429] * 2
     waits = logged_in(log_in, {"token": TOKEN})
     assert (waits.status, waits.headers["Retry-After"]) == (429, "1")
@@ -97,7 +97,7 @@ def test_who_has_guessed_waits_also_with_the_right_token(file: Path) -> None:
 
 def test_tokens_in_headers_and_in_the_form_are_slowed_as_one(file: Path) -> None:
     clock = VirtualClock()
-    log_in = LogIn(file, over_tls=True, wall_clock=clock, monotonic=clock.monotonic)
+    log_in = LogIn(file, over_tls=True, monotonic=clock.monotonic)
 
     def status(token: str, address: str = "10.0.0.1") -> int:
         refusal = log_in.refusal(asks({"Authorization": f"Bearer {token}"}, address))
@@ -120,7 +120,7 @@ def test_tokens_in_headers_and_in_the_form_are_slowed_as_one(file: Path) -> None
 
 def test_a_token_that_is_guessed_from_many_addresses_is_slowed_in_total(file: Path) -> None:
     clock = VirtualClock()
-    log_in = LogIn(file, over_tls=True, wall_clock=clock, monotonic=clock.monotonic)
+    log_in = LogIn(file, over_tls=True, monotonic=clock.monotonic)
 
     def status(token: str, address: str) -> int:
         refusal = log_in.refusal(asks({"Authorization": f"Bearer {token}"}, address))
@@ -158,7 +158,7 @@ def test_a_token_that_can_be_guessed_is_refused(file: Path) -> None:
 
 def test_a_log_out_ends_that_session_and_no_other(file: Path) -> None:
     clock = VirtualClock()
-    log_in = LogIn(file, over_tls=True, wall_clock=clock)
+    log_in = LogIn(file, over_tls=True, monotonic=clock.monotonic)
     mine = cookie(logged_in(log_in, {"token": TOKEN}))
     clock.advance(1)
     others = cookie(logged_in(log_in, {"token": TOKEN}))
