@@ -162,7 +162,5 @@ class MetricExports:
 
     def _read(self) -> MetricsData:
         now = self._now_nanos()
-        self._begun_nanos = min(
-            self._begun_nanos, now
-        )  # a clock that was set back: collectors drop an end before a start
+        self._begun_nanos = min(self._begun_nanos, now)  # collectors drop points that end before they start
         return metrics_data(self._registry.collect(), self._resource, self._scope, self._begun_nanos, now)

@@ -318,8 +318,9 @@ def network_of(address: str) -> str:
 
 # The log-in: a token or a name and password, or a name from a trusted proxy.
 #
-# Nothing is kept: a cookie says whose it is and until when it is good by the monotonic clock, and is signed with a secret of this process
-# and the token, or hashed password, in force. So a restart, another token and another password end sessions.
+# Nothing is kept: a cookie says whose it is and until when it is good, by the monotonic clock. It is signed with a
+# secret of this process and the token, or hashed password, in force. So a restart, another token and another password
+# end sessions.
 
 COOKIE = "namesrv_console"
 
