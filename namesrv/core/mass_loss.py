@@ -257,6 +257,7 @@ class MassLossGuard:
 
     def confirmed(self, live: BrokerLiveInfo, owner: Owner, behaviour: Behaviour) -> None:
         """A broker registered. If it was lost within the window, it does not count as lost any more."""
+        self._pass_time(behaviour)  # or a broker that was lost before the window would count as if it had stayed
         key = live.key
         member = self._members.get(key)
         was_lost = self._held.pop(key, None) is not None or self._forget_removed(key)
@@ -267,7 +268,6 @@ class MassLossGuard:
             and member == self._member(live.broker, owner, member.since, behaviour)
         ):
             return
-        self._pass_time(behaviour)
         now = self._clock.monotonic()
         if not self._members:
             self._founded_at, self._by_address = now, True

@@ -219,6 +219,16 @@ def test_brokers_that_come_back_go_on_counting_from_when_they_came_first() -> No
     assert len(fleet.manager.unconfirmed) == 3
 
 
+def test_brokers_that_come_back_after_the_window_count_as_new() -> None:
+    fleet = OwnedFleet({"": 7})
+    fleet.lose("-0", "-1")
+    fleet.clock.advance(SETTLE + 1)
+    for name in ("-0", "-1"):
+        fleet.come(name, "")
+    fleet.lose("-2", "-3", "-4")
+    assert len(fleet.manager.unconfirmed) == 3, "three of the five that were there for long"
+
+
 def test_what_the_guard_remembers_ends_with_the_window() -> None:
     fleet = OwnedFleet(one_broker_each(3))
     channel = fleet.flood("owner0")
