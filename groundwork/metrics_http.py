@@ -7,7 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, BinaryIO
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics, make_wsgi_app
@@ -27,6 +28,9 @@ ASKING = PlaceRules(most=64, most_by_address=16, request_seconds=5.0, patience_s
 """Connections whose request has not come yet, or is one for health, which is answered at once."""
 SCRAPES = PlaceRules(most=8, most_by_address=4, request_seconds=5.0, patience_seconds=1.0)
 """Connections that have asked for the metrics; more are turned away with 503."""
+
+MAX_REQUEST_BYTES = 16 * 1024
+"""Largest request: Python's own limits are 100 headers of 64 KiB each, which every connection could hold."""
 
 METRICS = "/metrics"
 
@@ -49,8 +53,31 @@ def metrics_registry() -> CollectorRegistry:
     return registry
 
 
+class _ShortRequest:
+    """The lines of a request, up to ``MAX_REQUEST_BYTES`` of them."""
+
+    def __init__(self, lines: BinaryIO) -> None:
+        self._lines = lines
+        self._left = MAX_REQUEST_BYTES
+
+    def readline(self, most: int) -> bytes:
+        """Returns the next line. Raises HTTPException if the request is too long."""
+        line = self._lines.readline(min(most, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise HTTPException(f"the request has more than {MAX_REQUEST_BYTES} bytes")
+        return line
+
+    def close(self) -> None:
+        self._lines.close()
+
+
 class _Handler(WSGIRequestHandler):
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _ShortRequest(self.rfile)
 
     def parse_request(self) -> bool:
         """The request is there when its headers are: none that is answered here has a body."""

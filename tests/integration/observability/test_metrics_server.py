@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import Gauge
 
 from groundwork.endpoints import Endpoint
-from groundwork.metrics_http import ASKING, MetricsServer, metrics_registry
+from groundwork.metrics_http import ASKING, MAX_REQUEST_BYTES, MetricsServer, metrics_registry
 from tests.support.hostile.http_peers import ATTACKS, under
 
 SERIES = 1_000
@@ -57,6 +57,13 @@ def _scraped(listen: Endpoint) -> bytes:
             if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
                 raise
             threading.Event().wait(0.1)
+
+
+def test_a_request_above_the_limit_is_refused_before_it_is_whole(listen: Endpoint) -> None:
+    with socket.create_connection(listen, timeout=20) as peer:
+        line = b"X: " + b"a" * 1_000 + b"\r\n"
+        peer.sendall(b"GET /healthz HTTP/1.1\r\n" + line * (MAX_REQUEST_BYTES // len(line) + 1))
+        assert peer.recv(100).startswith(b"HTTP/1.0 431 ")
 
 
 def test_a_request_that_trickles_is_cut_in_time_although_each_byte_comes_soon(listen: Endpoint) -> None:
