@@ -344,7 +344,11 @@ class Movements:
         """
         present = {key_of(row): row for row in rows}
         begin = now_millis - SHOWN_MILLIS
-        self._left = {key: row for key, row in self._left.items() if key not in present and row["leftAt"] >= begin}
+        self._left = {
+            key: row
+            for key, row in self._left.items()
+            if key not in present and begin <= row["leftAt"] <= now_millis  # later: the clock was set back
+        }
         if all(view.asked for view in seen) and any(view.reachable for view in seen):
             if self._before is not None:
                 self._compare(self._before, present, now_millis)

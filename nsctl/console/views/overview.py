@@ -55,8 +55,9 @@ class SettledDifferences:
         """What differs, each with when that was seen first, milliseconds since the Unix epoch."""
         found = differences(seen)
         self._since = {
-            (difference.kind, difference.subject): self._since.get((difference.kind, difference.subject), now_millis)
-            for difference in found
+            # No later than now: a clock that was set back would hide the difference until it has caught up.
+            key: min(self._since.get(key, now_millis), now_millis)
+            for key in ((difference.kind, difference.subject) for difference in found)
         }
         with_time = [(difference, self._since[difference.kind, difference.subject]) for difference in found]
         return [(difference, since) for difference, since in with_time if now_millis - since >= SETTLED_MILLIS]

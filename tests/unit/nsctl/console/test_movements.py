@@ -37,6 +37,13 @@ def test_who_leaves_is_shown_for_a_minute_and_told_and_so_is_who_comes() -> None
     assert [sentence["number"] for sentence in looked.movements.news()] == [1, 2]
 
 
+def test_who_left_is_no_longer_shown_once_the_clock_was_set_back() -> None:
+    looked = Looked()
+    looked.at(seen(live(OTHER)))
+    assert len(looked.at(seen())) == 1
+    assert looked.at(seen(), after_millis=-60 * SHOWN_MILLIS) == []
+
+
 def test_who_is_back_is_not_shown_as_left() -> None:
     looked = Looked()
     looked.at(seen(live(OTHER)))

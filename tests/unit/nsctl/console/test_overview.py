@@ -115,6 +115,14 @@ def test_one_that_does_not_answer_is_not_compared() -> None:
     assert difference.said[1:] == (None, "not there")
 
 
+def test_a_difference_is_told_as_soon_after_the_clock_was_set_back() -> None:
+    settled, differing, set_back = SettledDifferences(), (seen(live()), seen()), START_MILLIS - 3_600_000
+    settled.of(differing, START_MILLIS)
+    assert settled.of(differing, set_back) == []
+    ((_, since),) = settled.of(differing, set_back + SETTLED_MILLIS)
+    assert since == set_back
+
+
 def test_a_difference_is_told_when_it_lasts_with_the_time_since_when() -> None:
     settled = SettledDifferences()
     differing = (seen(live()), seen())
