@@ -385,6 +385,8 @@ class RegistrationParts:
         self._monotonic = monotonic
         self._topics = topics or FairShares.of().staged_topics
         self._staged: dict[tuple[str, LiveKey], _Staged] = {}
+        self._of_channel: dict[str, set[LiveKey]] = {}
+        """Brokers whose parts are staged, by channel: tens of thousands may be, and as many channels may end."""
 
     def add(
         self,
@@ -431,6 +433,7 @@ class RegistrationParts:
         staged.taken = amount
         staged.deadline = self._monotonic() + STAGED_PART_SECONDS
         self._staged[place] = staged
+        self._of_channel.setdefault(request.channel_id, set()).add(registration.live_key)
         return staged.parts
 
     def drop_overdue(self) -> None:
@@ -444,12 +447,16 @@ class RegistrationParts:
 
     def drop_channel(self, channel_id: str) -> None:
         """Drops what is staged on a channel that has ended."""
-        for place in [place for place in self._staged if place[0] == channel_id]:
-            self._drop(place)
+        for live_key in tuple(self._of_channel.get(channel_id, ())):
+            self._drop((channel_id, live_key))
 
     def _drop(self, place: tuple[str, LiveKey]) -> _Staged | None:
         staged = self._staged.pop(place, None)
         if staged is not None:
+            channel_id, live_key = place
+            self._of_channel[channel_id].discard(live_key)
+            if not self._of_channel[channel_id]:
+                del self._of_channel[channel_id]
             self._topics.give_back(staged.sharer, staged.taken)
             staged.taken = 0
         return staged

@@ -135,6 +135,27 @@ def test_parts_of_an_ended_channel_are_forgotten(parts: Parts) -> None:
         parts.add(part(1, 2))
 
 
+class Compared(str):
+    """A channel's id that counts how often it is compared with others."""
+
+    __slots__ = ()
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return super().__eq__(other)
+
+
+def test_the_end_of_a_channel_does_not_look_at_the_parts_of_others(clock: VirtualClock) -> None:
+    parts = Parts(clock)
+    for port in range(1, 101):
+        parts.add(part(0, 2), addr=f"127.0.0.1:{port}")
+    parts.parts.drop_channel(Compared("another channel"))
+    assert Compared.count < 10
+    assert parts.topics.used == 100
+
+
 def test_a_part_whose_channel_ends_while_it_is_read_is_not_staged(clock: VirtualClock) -> None:
     parts = Parts(clock)
     steps = parts.begin(part(0, 2, *(f"T{number}" for number in range(READ_SLICE))))
