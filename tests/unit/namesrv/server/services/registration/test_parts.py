@@ -139,11 +139,11 @@ class Compared(str):
     """A channel's id that counts how often it is compared with others."""
 
     __slots__ = ()
-    count = 0
+    comparisons = 0
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        Compared.count += 1
+        Compared.comparisons += 1
         return super().__eq__(other)
 
 
@@ -152,7 +152,7 @@ def test_the_end_of_a_channel_does_not_look_at_the_parts_of_others(clock: Virtua
     for port in range(1, 101):
         parts.add(part(0, 2), addr=f"127.0.0.1:{port}")
     parts.parts.drop_channel(Compared("another channel"))
-    assert Compared.count < 10
+    assert Compared.comparisons < 10
     assert parts.topics.used == 100
 
 
