@@ -349,6 +349,11 @@ class ReplicaIntake:
         """The stream begins again after the copy's revision: what has come of the next revision comes again."""
         self._change = None
 
+    def let_go(self) -> Sliced[None]:
+        """Frees a snapshot that is not whole. Callers must take in nothing afterwards."""
+        if self._reader is not None:
+            yield from self._reader.let_go()
+
     def take(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[bool]:
         """Takes one message in.
 

@@ -127,13 +127,19 @@ class LeaderStream:
         except TimeoutError:
             return f"said nothing for {SILENCE_SECONDS:g} s"
         except (UnusableSnapshot, OutOfStep, TooMuchSent, CopyTooLarge, DecodeError) as error:
-            self._intake = None
+            await self._discard()
             return f"sends what cannot be used: {error}"
         except Exception as error:  # noqa: BLE001 - a copy is made anew, whatever is wrong with it
             _log.exception("copy_defect", leader=self.leader)
-            self._intake = None
+            await self._discard()
             return f"defect of this copy: {error!r}"
         return "ended the stream"
+
+    async def _discard(self) -> None:
+        """Begins anew with the next stream. A snapshot that is not whole is freed in slices."""
+        intake, self._intake = self._intake, None
+        if intake is not None:
+            await run_cooperatively(intake.let_go())
 
     async def _follow(self) -> None:
         """Reads one stream to its end."""

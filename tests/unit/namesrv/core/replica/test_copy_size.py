@@ -190,3 +190,12 @@ def test_texts_of_a_cause_are_cut() -> None:
     change(copy, put("T2"), more=pb.ReplicaRows(cause=pb.ChangeCause(call="x", caller="y", comment="z" * 10_000)))
     assert copy.manager is not None
     assert copy.manager.change_log.last.cause == ("x", "y", "z" * copy_size.MAX_CAUSE_LENGTH)
+
+
+def test_a_snapshot_that_is_given_up_is_freed_in_slices() -> None:
+    copy = begun()
+    take(copy, chunk=topics(*"ABCDEF"))
+    with mock.patch.object(snapshot_load, "DROP_SLICE", 2):
+        assert sum(1 for _ in copy.let_go()) >= 6, "three for the names of topics, and three for their queues"
+    assert copy._reader is not None
+    assert copy._reader.size.topics == 0
