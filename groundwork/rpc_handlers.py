@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from groundwork.call_metrics import CallObserver, observed
-from groundwork.errors import CallRefused, InternalDefect, MalformedRequest, SlowReader
+from groundwork.errors import CallRefused, InternalDefect, LimitExceeded, MalformedRequest, SlowReader
 from groundwork.grpc_errors import ErrorTable, RichError
 
 # The admission of a call before it is answered: a gate, and room in memory. By default both are open.
@@ -310,6 +311,9 @@ class OneInATurn:
 # Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
 # messages or bytes that are encoded already.
 
+MAX_STREAM_REQUEST_BYTES = 4 * 1024
+"""Largest request of a stream, but for those that may be large. Engines keep a request until its stream ends."""
+
 CUT_SECONDS = 1.0
 """How long the error of a stream may take to leave; a reader that reads nothing gets it when it reads on."""
 
@@ -326,6 +330,7 @@ class CallHandlers:
         memory: Memory | None = None,
         large_requests: LargeRequests | None = None,
         observers: Sequence[CallObserver] = (),
+        large_streams: Collection[str] = (),
     ) -> None:
         """Takes what differs between servers.
 
@@ -335,7 +340,9 @@ class CallHandlers:
             gate_of: Who is let in, for each call of the contract.
             memory: Bounds the requests under way; None: no bound.
             large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
+            large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
         """
+        self._large_streams = frozenset(large_streams)
         self._failures = failures
         self._slow_reader_seconds = slow_reader_seconds
         self._gate_of = gate_of
@@ -402,10 +409,14 @@ class CallHandlers:
         )
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._observed(method, _stream(answering, self._slow_reader_seconds))
+                self._observed(method, _stream(answering, self._slow_reader_seconds, self._most_bytes_of(method)))
             )
         handle = self._observed(method, _unary(answering))
         return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
+
+    def _most_bytes_of(self, method: MethodDescriptor) -> float:
+        """The largest request of a stream."""
+        return math.inf if method.full_name in self._large_streams else MAX_STREAM_REQUEST_BYTES
 
     def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
         name = f"{method.containing_service.full_name}/{method.name}"
@@ -467,7 +478,7 @@ def _unary(answering: _Answering) -> Any:
     return handle
 
 
-def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
+def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float) -> Any:
     method, message, _, behaviour, gate, memory, failures = answering
     parse = message.FromString
 
@@ -486,6 +497,8 @@ def _stream(answering: _Answering, slow_reader_seconds: float) -> Any:
             caller = gate.enter(context)
             entered = True
             with gate.while_allowed(caller, context):
+                if len(request) > most_bytes:
+                    raise LimitExceeded("bytes of the request of a stream", len(request), MAX_STREAM_REQUEST_BYTES)
                 taken = memory.take(caller, len(request))
                 # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
                 async with contextlib.aclosing(
@@ -529,7 +542,10 @@ async def _end_with(error: BaseException, context: Context, method: MethodDescri
     elif isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise error  # of this very call; any other would leave the caller waiting for its deadline
+            try:
+                raise error  # of this very call; any other would leave the caller waiting for its deadline
+            finally:
+                del error, task  # both lead to this frame by the traceback, and would wait for the garbage collector
         error = failures.shutting_down()
     rich = failures.answer(error, method.full_name)
     await context.abort(rich.code, rich.message, rich.status().trailing_metadata)

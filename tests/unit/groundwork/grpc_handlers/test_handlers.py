@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,15 @@ from broker_agent.errors import FAILURES as OF_AGENT
 from groundwork import rpc_handlers
 from groundwork.errors import CallRefused, InvalidField
 from groundwork.grpc_errors import RichError
-from groundwork.rpc_handlers import CallHandlers, Context, Failures, MessageT, OpenGate, RefusedCalls
+from groundwork.rpc_handlers import (
+    MAX_STREAM_REQUEST_BYTES,
+    CallHandlers,
+    Context,
+    Failures,
+    MessageT,
+    OpenGate,
+    RefusedCalls,
+)
 from namesrv.error_codes import FAILURES as OF_NAME_SERVER
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -25,6 +35,8 @@ LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: CallRefuse
 """A call that no test makes."""
 REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"
+GONE = grpc.aio.InternalError()
+"""What grpcio raises for a reader that is gone."""
 
 Work = Callable[[], Any]
 
@@ -127,7 +139,12 @@ class World:
     """The handlers of a program, and what they were made with."""
 
     def __init__(
-        self, failures: Failures, work: Work, slow_reader_seconds: float = 20.0, tally: Tally | None = None
+        self,
+        failures: Failures,
+        work: Work,
+        slow_reader_seconds: float = 20.0,
+        tally: Tally | None = None,
+        large_streams: tuple[str, ...] = (),
     ) -> None:
         self.part, self.observer, self.tally = Part(work), Observer(), tally or Tally()
         handlers = CallHandlers(
@@ -136,6 +153,7 @@ class World:
             gate_of=lambda _: self.tally,
             memory=self.tally,
             observers=(self.observer,),
+            large_streams=large_streams,
         )
         self.handlers: dict[str, Any] = handlers.of(SERVICE, (self.part, LIST))
 
@@ -231,6 +249,28 @@ def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failure
     asyncio.run(run())
 
 
+def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
+    async def run() -> weakref.ref[Reader]:
+        begun = asyncio.Event()
+
+        async def work() -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+        reader = Reader()
+        call = asyncio.create_task(World(OF_NAME_SERVER, work).check(reader))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        return weakref.ref(reader)
+
+    gc.disable()
+    try:
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()
+
+
 @both
 def test_a_reader_that_is_gone_is_no_defect(failures: Failures) -> None:
     async def run() -> None:
@@ -281,6 +321,21 @@ def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures
         return taken
 
     assert asyncio.run(run()) == [0, 0]
+
+
+@both
+def test_a_stream_refuses_a_request_larger_than_it_needs(failures: Failures) -> None:
+    async def run(large_streams: tuple[str, ...]) -> tuple[RichError | None, int]:
+        world, reader = World(failures, answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
+        padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
+        with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
+            await world.handlers["Watch"].unary_stream(padded, reader)
+        return reader.error, world.tally.inside
+
+    refused, inside = asyncio.run(run(()))
+    assert refused is not None
+    assert (refused.code, refused.reason, inside) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", 0)
+    assert asyncio.run(run(("grpc.health.v1.Health.Watch",))) == (None, 0)
 
 
 def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
