@@ -497,8 +497,7 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
             caller = gate.enter(context)
             entered = True
             with gate.while_allowed(caller, context):
-                if len(request) > most_bytes:
-                    raise LimitExceeded("bytes of the request of a stream", len(request), MAX_STREAM_REQUEST_BYTES)
+                _check_size(request, most_bytes)
                 taken = memory.take(caller, len(request))
                 # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
                 async with contextlib.aclosing(
@@ -526,6 +525,11 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
                 gate.leave(caller)
 
     return handle
+
+
+def _check_size(request: bytes, most_bytes: float) -> None:
+    if len(request) > most_bytes:
+        raise LimitExceeded("bytes of the request of a stream", len(request), int(most_bytes))
 
 
 async def _large(answering: _Answering, request: bytes) -> Message:

@@ -17,6 +17,10 @@ from namesrv.grpc_api.request_memory import RequestMemory
 __all__ = ["Context", "handlers_of_server", "not_there_yet"]
 
 
+LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
+"""Streams whose requests may be as large as any: a watch names up to ten thousand topics."""
+
+
 def handlers_of_server(
     slow_reader_seconds: float,
     *,
@@ -41,6 +45,7 @@ def handlers_of_server(
         memory=RequestMemory(of_all.request_bytes),
         large_requests=large_requests,
         observers=observers,
+        large_streams=LARGE_STREAMS,
     )
 
 
