@@ -17,7 +17,7 @@ CONNECTION_BYTES, CALL_BYTES = 16 * 1024, 2 * 1024
 """What a connection and a call take, about."""
 
 TRIES, MOST_PAUSE_SECONDS = 6, 8.0
-"""Without gauges: how often it is tried in vain before growth is taken for needed, and the longest pause until then."""
+"""How often it is tried in vain before growth is taken for needed, and the longest pause until then."""
 
 LEAST_AGAIN_LOOKS, MOST_AGAIN_LOOKS = 60, 600
 """Looks after which growth that was taken for needed is tried again: the first time, and the longest. A flood may last
@@ -40,63 +40,29 @@ def malloc_trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class FreedMemory:
-    """Has the system take memory back where the process has grown, and no connection or call accounts for it.
-
-    The size of the process is looked at and not what was under way: a flood can come and go between two looks.
-    """
-
-    def __init__(
-        self, stats: Callable[[], Mapping[str, int]], resident: Callable[[], int], give_back: Callable[[], object]
-    ) -> None:
-        """Creates it.
-
-        Args:
-            stats: The listener's gauges: connections, calls under way, bytes that come in and that wait for readers.
-            resident: Bytes of memory that the process has.
-            give_back: Gives back what is free. Blocking.
-        """
-        self._stats = stats
-        self._resident = resident
-        self._give_back = give_back
-        self._base = self._unaccounted()
-        """The least that there was without what is under way, or what could not be given back."""
-
-    def is_due(self) -> bool:
-        """Whether it is time to give memory back."""
-        unaccounted = self._unaccounted()
-        self._base = min(self._base, unaccounted)
-        return unaccounted - self._base >= LEAST_BYTES
-
-    def give_back(self) -> None:
-        """Gives back what is free. What stays is in use, so that only further growth counts. Blocking."""
-        self._give_back()
-        self._base = self._unaccounted()
-
-    def _unaccounted(self) -> int:
-        """Bytes of the process beyond what connections and calls take."""
-        stats = self._stats()
-        held = stats["connections"] * CONNECTION_BYTES + stats["calls_under_way"] * CALL_BYTES
-        return self._resident() - held - stats["request_bytes"] - stats["waiting_bytes"]
-
-    async def run(self) -> None:
-        """Looks once a second. Runs until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self.is_due():
-                await asyncio.to_thread(self.give_back)
+def unaccounted(stats: Callable[[], Mapping[str, int]], resident: Callable[[], int] = resident_bytes) -> int:
+    """Bytes of the process beyond those of the connections and calls that a listener's gauges count."""
+    now = stats()
+    held = now["connections"] * CONNECTION_BYTES + now["calls_under_way"] * CALL_BYTES
+    return resident() - held - now["request_bytes"] - now["waiting_bytes"]
 
 
 class GrownProcess:
-    """Has the system take memory back from a process whose listeners have no gauges: a flood may still be under way.
+    """Has the system take memory back from a process that has grown.
 
-    So it is tried again, some times, before what the process has grown by counts as needed, and seldom afterwards.
+    A flood may be under way, or Python may still release what a flood has left. So it is tried again some times before
+    what the process has grown by counts as needed, and seldom afterwards.
     """
 
     def __init__(
         self, resident: Callable[[], int] = resident_bytes, give_back: Callable[[], object] = malloc_trim
     ) -> None:
-        """Takes how large the process is, and what gives back what is free (blocking)."""
+        """Creates it.
+
+        Args:
+            resident: Bytes of memory that the process has, or has beyond what is known to be in use.
+            give_back: Gives back what is free. Blocking.
+        """
         self._resident = resident
         self._give_back = give_back
         self._base = resident()

@@ -8,7 +8,7 @@ import binascii
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import grpc
@@ -21,7 +21,7 @@ from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOP
 
 from groundwork import rpc_handlers
 from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
-from groundwork.freed_memory import FreedMemory, malloc_trim, resident_bytes
+from groundwork.freed_memory import GrownProcess, unaccounted
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
@@ -612,7 +612,7 @@ class NativeServer(grpc.aio.Server):
         self._known = KnownCalls(self.engine)
         if self._manager is not None:
             self._answers.serve(self._manager)
-        self._background.append(asyncio.create_task(FreedMemory(self.stats, resident_bytes, malloc_trim).run()))
+        self._background.append(asyncio.create_task(GrownProcess(partial(unaccounted, self.stats)).run()))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()
