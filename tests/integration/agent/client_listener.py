@@ -59,7 +59,7 @@ def listening(options: ClientServerOptions | None = None, *, max_channels: int =
         yield listener
     finally:
         listener.server.stop()
-        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("broker-agent")] == []
+        eventually(lambda: not any(thread.name.startswith("broker-agent") for thread in threading.enumerate()))
 
 
 @pytest.fixture
