@@ -16,6 +16,7 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import ClientServer, ClientServerOptions
 from groundwork.endpoints import Endpoint
+from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 
