@@ -219,7 +219,7 @@ def test_a_route_is_not_taken_where_all_routes_would_be_too_large(cache: RouteCa
         with pytest.raises(RoutesTooLarge, match=f"^{problem}$"):
             cache.offer(sized(BOTH, 41, "Other"))
         assert cache.get("Other") is None
-        cache.offer(sized(ONLY_SLAVE, 100))  # in place of the 60
+        cache.offer(sized(ONLY_SLAVE, 100))  # instead of the 60
         assert shown(cache) == (ONLY_SLAVE, None)
         cache.offer(sized(TopicRoute(), 100))  # it is held back, and both count
         with pytest.raises(RoutesTooLarge):
