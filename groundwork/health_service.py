@@ -61,7 +61,7 @@ class HealthService:
     ) -> AsyncIterator[pb.HealthCheckResponse]:
         """The status of a service, now and after each change. Slow readers get only the last one.
 
-        A name that no service can have is refused: a request may have megabytes, and a watch lasts.
+        A name that no service can have is refused: a watch lasts, and keeps the name.
         """
         if len(request.service) > MAX_SERVICE_LENGTH:
             context.set_code(grpc.StatusCode.INVALID_ARGUMENT)

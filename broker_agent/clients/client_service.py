@@ -336,7 +336,7 @@ class ClientServicer:
     ) -> AsyncIterator[pb.OpenClientChannelResponse]:
         """What RocketMQ's TCP connection and ClientHousekeepingService's events were."""
         holder = check_holder(request.holder)
-        del request  # its sender may have put a megabyte into it, and a channel lasts
+        del request  # a channel lasts, and does not need its request
         loop, pending = asyncio.get_running_loop(), asyncio.Event()
         channel = self._tables.channels.open(
             holder, _remote_addr(context), lambda: _set_from_any_thread(loop, pending), sharer_at(context.peer())

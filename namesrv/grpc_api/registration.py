@@ -531,7 +531,7 @@ class RegistrationReader:
         if len(topics) < READ_SLICE and not any(topic.HasField("mapping") for topic in topics):
             return run_sync(steps)  # one slice, which need not wait for large ones
         async with self._turn:
-            return await self._writer.beside_changes(steps)
+            return await self._writer.interleave(steps)
 
     def _whole(
         self, request: pb.RegisterBrokerRequest, registration: Registration, sharer: Sharer
@@ -672,7 +672,7 @@ class RegistrationServicer:
         if len(request.holder) > limits.MAX_HOLDER_LENGTH:
             raise InvalidField("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
         opening = self._channels.open(request.holder, sharer_of(context))
-        del request  # its sender may have put megabytes into it, and a channel lasts
+        del request  # a channel lasts, and does not need its request
         async with opening as (channel_id, events):
             need(lambda principal: principal.check_groups(self._groups.of_channel(channel_id)))
             try:

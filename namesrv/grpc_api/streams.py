@@ -18,7 +18,7 @@ from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH, check_name
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import need, sharer_of
-from namesrv.app.watches import WatchStream, WatchStreams
+from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.change_stream import change_messages, follow_messages, replica_message
 from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, RegistryWarming, ShuttingDown
@@ -159,7 +159,7 @@ CHECK_SLICE = 500
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, watchers: WatchStreams) -> None:
+    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, watchers: WatchDispatcher) -> None:
         self._manager = manager
         self._warm_up = warm_up
         self._watch_streams = watchers
@@ -234,7 +234,7 @@ REPLICA_BOOKMARK_SECONDS = 1.0
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchStreams, streams: Shares) -> None:
+    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchDispatcher, streams: Shares) -> None:
         self._manager = manager
         self._pins = pins
         self._watch_streams = watchers
@@ -276,7 +276,7 @@ class SnapshotCalls:
                     async for message in _giving_way(self._opening(snapshot, part, feed)):
                         yield message
                 del snapshot  # it would be held as long as it is followed
-            del request  # likewise: its sender may have put megabytes into it
+            del request  # likewise
             async for message in self._following(watcher, part, feed):
                 yield message
 
