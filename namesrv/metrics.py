@@ -21,7 +21,7 @@ from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
@@ -47,7 +47,7 @@ class Sources:
     warm_up: WarmUp
     stall_detector: StallDetector
     pins: Pins
-    watchers: WatchStreams
+    watchers: WatchDispatcher
     registrations: RegistrationCounter
     certificates: Callable[[], Mapping[str, Validity]]
     """Certificates by their use: listener or client."""

@@ -131,12 +131,12 @@ class Authorizer:
 class Admission:
     """The gate that every call of one method of the contract passes."""
 
-    def __init__(self, method: MethodDescriptor, shares: FairShares, doorkeeper: Authorizer | None) -> None:
-        """Makes it; without a doorkeeper everybody may call."""
+    def __init__(self, method: MethodDescriptor, shares: FairShares, authorizer: Authorizer | None) -> None:
+        """Makes it; without an authorizer everybody may call."""
         self._call = method.full_name
         self._permission = permission_of(method)
         self._shares = _shares_of(method, shares)
-        self._doorkeeper = doorkeeper
+        self._authorizer = authorizer
 
     def enter(self, context: Context) -> Entered:
         """A call begins; ``leave`` must follow unless this raises.
@@ -147,50 +147,50 @@ class Admission:
             Overloaded: There is no room for another one of its class, or its caller has no share of it left.
         """
         entered = (
-            Entered(None, sharer_of(context)) if self._doorkeeper is None else self._known(self._doorkeeper, context)
+            Entered(None, sharer_of(context)) if self._authorizer is None else self._known(self._authorizer, context)
         )
         self._shares.take(entered.sharer)
         return entered
 
-    def _known(self, doorkeeper: Authorizer, context: Context) -> Entered:
+    def _known(self, authorizer: Authorizer, context: Context) -> Entered:
         try:
-            principal = principal_of(context, doorkeeper.permits())
+            principal = principal_of(context, authorizer.permits())
             principal.check(self._permission)
         except (NotAuthenticated, NotPermitted) as error:
-            doorkeeper.refused(self._call, context.peer(), error)
+            authorizer.refused(self._call, context.peer(), error)
             raise
         return call_of(principal)
 
     def checked(self, entered: Entered, request: RequestT, context: Context) -> RequestT:
         """The request. Raises NotPermitted if it is about a broker group that the caller may not register."""
         principal = entered.principal
-        if self._doorkeeper is None or principal is None or self._permission is not Permission.REGISTER:
+        if self._authorizer is None or principal is None or self._permission is not Permission.REGISTER:
             return request
         groups = []
         try:
-            for group in self._doorkeeper.groups(request):
+            for group in self._authorizer.groups(request):
                 principal.check_groups((group,))
                 groups.append(group)
         except NotPermitted as error:
-            self._doorkeeper.refused(self._call, context.peer(), error)
+            self._authorizer.refused(self._call, context.peer(), error)
             raise
         entered.needs.append(partial(Principal.check_groups, groups=groups))
         return request
 
     def while_allowed(self, entered: Entered, context: Context) -> AbstractContextManager[None]:
         """A context that ends with NotAuthenticated or NotPermitted once changed permits do not admit the call."""
-        if self._doorkeeper is None:
+        if self._authorizer is None:
             return NO_LIMIT
-        return self._doorkeeper.open_calls.while_allowed(partial(self._check_again, self._doorkeeper, entered, context))
+        return self._authorizer.open_calls.while_allowed(partial(self._check_again, self._authorizer, entered, context))
 
-    def _check_again(self, doorkeeper: Authorizer, entered: Entered, context: Context) -> None:
+    def _check_again(self, authorizer: Authorizer, entered: Entered, context: Context) -> None:
         try:
-            principal = principal_of(context, doorkeeper.permits())
+            principal = principal_of(context, authorizer.permits())
             principal.check(self._permission)
             for check in entered.needs:
                 check(principal)
         except (NotAuthenticated, NotPermitted) as error:
-            doorkeeper.refused(self._call, context.peer(), error)
+            authorizer.refused(self._call, context.peer(), error)
             raise
         entered.principal = principal
 

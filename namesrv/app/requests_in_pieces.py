@@ -52,7 +52,7 @@ class RequestsInPieces:
     async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
         """The request as a message, when its turn has come. Raises DecodeError."""
         async with self._turns[message]:
-            return await self._writer.beside_changes(self._piece_by_piece(message(), request))
+            return await self._writer.interleave(self._piece_by_piece(message(), request))
 
     def _piece_by_piece(self, message: MessageT, request: bytes) -> Sliced[MessageT]:
         end = 0

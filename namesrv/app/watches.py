@@ -68,7 +68,7 @@ class WatchStream:
         self.is_idle = False
 
 
-class WatchStreams:
+class WatchDispatcher:
     """Opens, wakes and ends them. Must be made inside the event loop."""
 
     def __init__(
@@ -270,9 +270,9 @@ class WatchStreams:
             await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
             self._changed.set()
 
-    async def say_what_is_absent(self) -> None:
+    async def announce_missing(self) -> None:
         """The name server is warm: tells watches which of their topics are not there."""
-        await run_cooperatively(self.watches.say_what_is_absent())
+        await run_cooperatively(self.watches.announce_missing())
         self._changed.set()
 
     async def close(self) -> None:

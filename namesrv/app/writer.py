@@ -100,7 +100,7 @@ def collecting(steps: Sliced[ResultT]) -> Sliced[ResultT]:
 
 # The one queue through which every change of the tables goes.
 
-MOST_TURNS = 25
+MAX_YIELDS = 25
 """Turns of the event loop that are given away after a slice if no other work needs them: a tenth of a millisecond."""
 
 
@@ -138,7 +138,7 @@ class TableWriter:
         """
         return await self._in_turn(change)
 
-    async def beside_changes(self, steps: Sliced[ResultT]) -> ResultT:
+    async def interleave(self, steps: Sliced[ResultT]) -> ResultT:
         """Drives steps that change nothing, such as reading what is to be changed, while changes are made.
 
         A slice of a change and one of these take turns. So both together hold up lookups no more than a change alone.
@@ -177,7 +177,7 @@ async def run_cooperatively(
                 result: ResultT = end.value
                 return result
             ended = clock()
-            for _ in range(MOST_TURNS):
+            for _ in range(MAX_YIELDS):
                 _offer_the_core()
                 await asyncio.sleep(0)
                 if clock() - ended >= ended - began:

@@ -539,13 +539,13 @@ def _publish_topics(edit: EditState, rows: list[Row]) -> None:
     tables = edit.tables
     for broker, (lost, reason) in edit.removed.items():
         if lost:
-            tables.table_marks.pop(broker, None)
+            tables.table_fingerprints.pop(broker, None)
             rows.append(QueuesRemoved(broker, lost, reason))
             _publish_lost(edit, broker, lost)
     for broker, put in edit.put.items():
         rule = edit.write_rule(broker)
         if put:
-            tables.table_marks.pop(broker, None)
+            tables.table_fingerprints.pop(broker, None)
             rows.append(QueuesPut(broker, put, rule))
             tables.queue_datas.set_rule(broker, rule)
     for broker, gained in edit.gained.items():
@@ -556,7 +556,7 @@ def _publish_topics(edit: EditState, rows: list[Row]) -> None:
     for broker, group in edit.groups.items():
         if group is None:
             tables.topics_by_broker.pop(broker, None)
-            tables.table_marks.pop(broker, None)
+            tables.table_fingerprints.pop(broker, None)
             tables.queue_datas.forget_group(broker)
     if edit.topics:
         edit.topic_names_changed = bool(edit.came or edit.went)
@@ -575,7 +575,7 @@ def _publish_held(edit: EditState) -> None:
     table = edit.tables.held_queue_table
     edit.tables.held_version += bool(edit.held)
     for (topic, broker), queue_data in edit.held.items():
-        edit.tables.table_marks.pop(broker, None)
+        edit.tables.table_fingerprints.pop(broker, None)
         holders = table.setdefault(topic, {})
         if queue_data is None:
             holders.pop(broker, None)

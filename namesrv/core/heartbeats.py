@@ -11,7 +11,7 @@ DOUBT_SLICE = 250
 """Brokers of a channel that are given time before giving way: about a millisecond."""
 
 
-class SignsOfLife(RouteState):
+class Heartbeats(RouteState):
     """What renews a broker's time, and what ends it. Nothing here changes a table."""
 
     def query_data_version(
@@ -27,7 +27,7 @@ class SignsOfLife(RouteState):
         live = self._live_broker(broker, broker_id, broker_addr)
         if live is None:
             return True, None
-        if not vouches(live, data_version):
+        if not version_matches(live, data_version):
             return True, live.data_version
         self._heard(live)
         return False, live.data_version
@@ -76,7 +76,7 @@ class SignsOfLife(RouteState):
             return self.query_data_version(broker, broker_id, broker_addr, data_version)
         self._heard(live)
         is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
-        return not is_same or live.unconfirmed or live.key in self._maybe_increments, live.data_version
+        return not is_same or live.unconfirmed or live.key in self._possibly_partial, live.data_version
 
     def heartbeat_by_address(self, key: LiveKey) -> bool:
         """Renews liveness of a broker that registered topic by topic (RocketMQ 5: BROKER_HEARTBEAT, without an id).
@@ -162,6 +162,6 @@ class SignsOfLife(RouteState):
         self._liveness.heard(live, channel_id if is_open else None)
 
 
-def vouches(live: BrokerLiveInfo, data_version: DataVersion) -> bool:
+def version_matches(live: BrokerLiveInfo, data_version: DataVersion) -> bool:
     """Whether what is held of a broker is the table that a version is of."""
     return not live.unconfirmed and not live.topic_by_topic and live.data_version == data_version

@@ -88,7 +88,7 @@ TopicConfig = tuple[str, QueueNumbers]
 registration makes a hundred thousand of them."""
 
 
-class TableMark(NamedTuple):
+class TopicTableFingerprint(NamedTuple):
     """A mark of a topic table that was read topic by topic, by which its equal is known without being read again."""
 
     size: int
@@ -197,7 +197,7 @@ class BrokerLiveInfo:
     unconfirmed: bool = False
     """Whether it is known from a snapshot file or held by the mass-loss guard, and not from its own word since."""
     topic_by_topic: bool = False
-    """Whether its last registration was: then the version vouches for no topic table."""
+    """Whether its last registration was: then the version identifies no topic table."""
     key: LiveKey = field(init=False, compare=False, repr=False)
     """Key of this row: made once, as a removal asks for it a dozen times."""
 
@@ -250,7 +250,7 @@ class Registration:
     mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
     """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
     whole table and its increments have a static topic's mapping in topic_configs."""
-    table_mark: TableMark | None = None
+    table_fingerprint: TopicTableFingerprint | None = None
     """Topic by topic: of the table that topic_configs are, or would be. Never of one that comes with mappings."""
 
     @property
@@ -262,7 +262,7 @@ class Registration:
     def topic_count(self) -> int:
         """How many topics it names, read or not."""
         if self.topic_configs is None:
-            return 0 if self.table_mark is None else self.table_mark.topics
+            return 0 if self.table_fingerprint is None else self.table_fingerprint.topics
         return len(self.topic_configs)
 
 

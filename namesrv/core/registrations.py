@@ -11,7 +11,7 @@ from namesrv.core import encoding
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
-from namesrv.core.heartbeats import SignsOfLife, vouches
+from namesrv.core.heartbeats import Heartbeats, version_matches
 from namesrv.core.mass_loss import FLEET, Owner
 from namesrv.core.model import (
     MASTER_ID,
@@ -44,11 +44,11 @@ class TopicsNotRead(Exception):
     """A registration's topics count, which did not when it was read: what is held here has changed since."""
 
 
-class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
+class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
     """The five tables, the channels, and who is alive: registration and lookups.
 
     How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``, who is alive in
-    ``SignsOfLife``.
+    ``Heartbeats``.
     """
 
     # Registration
@@ -134,7 +134,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         return self._commit(edit, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: the broker speaks for its group, and neither version nor mark vouches.
+        """Whether a registration's topics count: the broker speaks for its group, and neither version nor fingerprint matches.
 
         That is as the tables are now, and may be otherwise when the registration has its turn.
         """
@@ -143,10 +143,10 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         if self.behaviour.delete_topic_with_broker_registration:
             return True
         if registration.topic_by_topic:
-            mark = registration.table_mark
-            return mark is None or self.tables.table_marks.get(registration.broker) != mark
+            mark = registration.table_fingerprint
+            return mark is None or self.tables.table_fingerprints.get(registration.broker) != mark
         live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
-        return live is None or not vouches(live, registration.data_version)
+        return live is None or not version_matches(live, registration.data_version)
 
     # Lookups
 
@@ -205,17 +205,17 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, SignsOfLife):
         """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
         key = registration.live_key
         says_little = registration.topic_by_topic and registration.topic_count <= 1
-        if says_little and (not was_known or key in self._maybe_increments):
-            self._maybe_increments.add(key)
+        if says_little and (not was_known or key in self._possibly_partial):
+            self._possibly_partial.add(key)
         else:
-            self._maybe_increments.discard(key)
+            self._possibly_partial.discard(key)
 
     def _note_mark(self, registration: Registration) -> None:
         """Remembers the table of which everything is here now."""
-        if registration.table_mark is None:
-            self.tables.table_marks.pop(registration.broker, None)
+        if registration.table_fingerprint is None:
+            self.tables.table_fingerprints.pop(registration.broker, None)
         else:
-            self.tables.table_marks[registration.broker] = registration.table_mark
+            self.tables.table_fingerprints[registration.broker] = registration.table_fingerprint
 
     def _check_open(self, registration: Registration) -> None:
         self._check_not_frozen()

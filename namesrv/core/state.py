@@ -76,7 +76,7 @@ class RouteState:
         self.change_log = ChangeLog()
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
-        self._maybe_increments: set[LiveKey] = set()
+        self._possibly_partial: set[LiveKey] = set()
         """Brokers that have said one topic at most since they came, topic by topic: there may be more."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
@@ -171,6 +171,6 @@ class RouteState:
         self._guard.left(live.key)
         self.address_claims.left(live, self.behaviour.address_claim_seconds)
         self.unconfirmed.pop(live.key, None)
-        self._maybe_increments.discard(live.key)
+        self._possibly_partial.discard(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)

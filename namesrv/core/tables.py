@@ -20,8 +20,8 @@ from namesrv.core.model import (
     QueueData,
     QueueNumbers,
     ReportedQueues,
-    TableMark,
     TopicQueues,
+    TopicTableFingerprint,
     WriteRule,
     perm_under,
 )
@@ -334,7 +334,7 @@ class Tables:
     """What brokers report of topics that operators hold back, by topic."""
     held_version: int = 0
     """Rises with every change of ``held_queue_table``, which no change log has."""
-    table_marks: dict[BrokerKey, TableMark] = field(default_factory=dict)
+    table_fingerprints: dict[BrokerKey, TopicTableFingerprint] = field(default_factory=dict)
     """Groups of which all is here, or held back, that the table of a mark says. Whatever changes a group's queues
     takes its mark away."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)

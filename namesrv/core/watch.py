@@ -591,14 +591,14 @@ class WatchIndex:
             else:
                 change = log.after(self.revision)
                 assert change is not None, "there are later ones"
-                yield from self._pass_over(change)
+                yield from self._index_change(change)
                 self.revision = change.revision
                 yield
         self._touches.caught_up()
         if self.revision != before:
             self._to_wake.update(self._followers)
 
-    def _pass_over(self, change: Change) -> Sliced[None]:
+    def _index_change(self, change: Change) -> Sliced[None]:
         by_topic: dict[str, Gone] = {}
         by_prefix: dict[str, list[dict[str, Gone]]] = {}
         for touch in self._touches.of(change):
@@ -663,7 +663,7 @@ class WatchIndex:
             self._to_wake[watch] = None
         return watch.failure is None
 
-    def say_what_is_absent(self) -> Sliced[None]:
+    def announce_missing(self) -> Sliced[None]:
         """The name server is warm: from now on what is not there is said to be absent."""
         for watch in tuple(self._watches):
             if watch.unsaid:

@@ -19,7 +19,7 @@ from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.intent_store import IntentChange, IntentStore
 from namesrv.app.kv_config_store import KvChange, KvConfigStore
-from namesrv.app.watches import WatchStream, WatchStreams
+from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.writer import TableWriter, run_cooperatively
 from namesrv.core.changes import Cause, Change, LiveRemoved
 from namesrv.core.encoding import intent_message
@@ -748,7 +748,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class WatcherListCalls:
     """Watchers are listed in the order in which they came."""
 
-    def __init__(self, manager: RouteInfoManager, watchers: WatchStreams) -> None:
+    def __init__(self, manager: RouteInfoManager, watchers: WatchDispatcher) -> None:
         self._manager = manager
         self._watch_streams = watchers
 
@@ -807,7 +807,7 @@ class AdminQueries(NamedTuple):
 
     @classmethod
     def of(
-        cls, manager: RouteInfoManager, config: ConfigStore, watchers: WatchStreams, *, started_at_millis: int
+        cls, manager: RouteInfoManager, config: ConfigStore, watchers: WatchDispatcher, *, started_at_millis: int
     ) -> Self:
         """Makes it of what a name server, or a copy of one, consists of."""
         return cls(

@@ -14,7 +14,7 @@ from namesrv.core.errors import NotImplementedYet
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.request_memory import RequestMemory
 
-__all__ = ["Context", "handlers_of_server", "not_there_yet"]
+__all__ = ["Context", "handlers_of_server", "unimplemented"]
 
 
 LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
@@ -26,7 +26,7 @@ def handlers_of_server(
     *,
     observers: Sequence[CallObserver] = (),
     shares: FairShares | None = None,
-    doorkeeper: Authorizer | None = None,
+    authorizer: Authorizer | None = None,
     large_requests: LargeRequests | None = None,
 ) -> CallHandlers:
     """Makes the handlers of a name server's services.
@@ -34,14 +34,14 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         shares: What callers have under way; None: nobody else hands it out.
-        doorkeeper: Knows who may make which call; None: everybody.
+        authorizer: Knows who may make which call; None: everybody.
         large_requests: Parses large requests; None: one in a turn of the event loop.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(
         FAILURES,
         slow_reader_seconds,
-        gate_of=lambda method: Admission(method, of_all, doorkeeper),
+        gate_of=lambda method: Admission(method, of_all, authorizer),
         memory=RequestMemory(of_all.request_bytes),
         large_requests=large_requests,
         observers=observers,
@@ -49,7 +49,7 @@ def handlers_of_server(
     )
 
 
-def not_there_yet(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
+def unimplemented(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
     """A part for calls that the contract has and this version does not have yet."""
     return RefusedCalls(methods, _not_implemented)
 

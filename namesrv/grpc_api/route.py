@@ -18,7 +18,7 @@ from namesrv.app import field_rules
 from namesrv.app.cluster_test import ClusterTest, asked_by_cluster_test
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import run_cooperatively
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
@@ -446,7 +446,7 @@ class RouteServicer(NamedTuple):
         stall_detector: StallDetector,
         warm_up: WarmUp,
         pins: Pins,
-        watchers: WatchStreams,
+        watchers: WatchDispatcher,
         *,
         shares: FairShares,
         product_env: ClusterTest | None,

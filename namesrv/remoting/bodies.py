@@ -15,7 +15,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
-from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TableMark
+from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
 from namesrv.core.slices import Sliced, sorted_in_slices
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
@@ -186,7 +186,7 @@ class RegistrationBody:
     """Static topics' mappings by topic."""
     mapped_queues: int = 0
     """Queues in these mappings."""
-    table_mark: TableMark | None = None
+    table_fingerprint: TopicTableFingerprint | None = None
     """Of the topic table, if a mark can tell all that comes of it."""
     skipped: int = 0
     """Topics that break a rule."""
@@ -346,7 +346,7 @@ class _ReadWhole(Exception):
 
 
 def read_registration(
-    data: bytes, crc32: int, known_topics: Container[str], held: TableMark | None = None
+    data: bytes, crc32: int, known_topics: Container[str], held: TopicTableFingerprint | None = None
 ) -> Sliced[RegistrationBody]:
     """Reads a body in steps.
 
@@ -424,7 +424,7 @@ class _PlainTable(NamedTuple):
 class _Reading:
     """The reading of one body."""
 
-    def __init__(self, topics: RegisteredTopics, held: TableMark | None) -> None:
+    def __init__(self, topics: RegisteredTopics, held: TopicTableFingerprint | None) -> None:
         self.topics = topics
         self.held = held
         self.tables = 0
@@ -436,13 +436,13 @@ class _Reading:
         if body.topic_configs is not None:
             body.topic_configs = self.topics.configs
         if body.skipped or body.mappings or self.tables != 1:
-            body.table_mark = None
+            body.table_fingerprint = None
             if body.topic_configs is None:
                 raise _ReadWhole
         return body
 
 
-def _read_text(text: str, known_topics: Container[str], held: TableMark | None) -> Sliced[RegistrationBody]:
+def _read_text(text: str, known_topics: Container[str], held: TopicTableFingerprint | None) -> Sliced[RegistrationBody]:
     plain = _plain_table(text)
     if plain is not None:
         reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
@@ -504,7 +504,7 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
     reading.tables += 1
     if held is not None and (yield from _digest(reader.text, began, held.size)) == held.digest:
         reader.at += held.size
-        body.topic_configs, body.table_mark = None, held
+        body.topic_configs, body.table_fingerprint = None, held
         return
     inner = reader.opened()
     for count, topic in enumerate(inner, 1):
@@ -515,7 +515,7 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
     reader.close(inner)
     size = reader.at - began
     digest = yield from _digest(reader.text, began, size)
-    body.table_mark = TableMark(size, digest, len(topics.configs))
+    body.table_fingerprint = TopicTableFingerprint(size, digest, len(topics.configs))
 
 
 def _digest(text: str, at: int, size: int) -> Sliced[bytes]:

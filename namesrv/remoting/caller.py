@@ -137,9 +137,9 @@ class _Connected:
 class Gate:
     """Decides who may call what: by the grades that the operator allows, and by the permits."""
 
-    def __init__(self, allowed: Iterable[Grade], doorkeeper: Authorizer | None) -> None:
+    def __init__(self, allowed: Iterable[Grade], authorizer: Authorizer | None) -> None:
         self._allowed = frozenset(allowed)
-        self._doorkeeper = doorkeeper
+        self._authorizer = authorizer
 
     def allows(self, grade: Grade) -> bool:
         """Whether the operator allows calls of a grade."""
@@ -147,7 +147,7 @@ class Gate:
 
     def is_open(self, grade: Grade) -> bool:
         """Whether calls of a grade need no check: the operator allows them, and there are no permits."""
-        return self._doorkeeper is None and grade in self._allowed
+        return self._authorizer is None and grade in self._allowed
 
     def guarded(self, grade: Grade, call: CallT) -> CallT:
         """A call that is checked before it is made; the call itself where there is nothing to check."""
@@ -175,15 +175,15 @@ class Gate:
         try:
             if grade not in self._allowed:
                 raise NotPermitted(caller.name, f"call for {grade.value} here (remoting_allow)")
-            if self._doorkeeper is not None:
-                principal = principal_of(caller.context, self._doorkeeper.permits())
+            if self._authorizer is not None:
+                principal = principal_of(caller.context, self._authorizer.permits())
                 principal.check(_PERMISSIONS[grade])
                 if groups_of is not None:
-                    principal.check_groups(self._doorkeeper.groups(groups_of))
+                    principal.check_groups(self._authorizer.groups(groups_of))
                 call_of(principal)
         except CallRefused as error:
-            if self._doorkeeper is not None:
-                self._doorkeeper.refused(f"rocketmq.{grade.value}", caller.name, error)
+            if self._authorizer is not None:
+                self._authorizer.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
 
     def while_allowed(self, caller: Caller, grade: Grade, groups_of: object) -> AbstractContextManager[None]:
@@ -193,7 +193,7 @@ class Gate:
         """
         check = partial(self.check, caller, grade, groups_of)
         check()
-        return NO_LIMIT if self._doorkeeper is None else self._doorkeeper.open_calls.while_allowed(check)
+        return NO_LIMIT if self._authorizer is None else self._authorizer.open_calls.while_allowed(check)
 
     def keep_checking(self, caller: Caller, channel_id: str) -> Callable[[], None]:
         """Ends the connection of a channel once changed permits do not admit the brokers that it has registered.
@@ -201,11 +201,11 @@ class Gate:
         Returns:
             What has to be called when the connection has ended.
         """
-        if self._doorkeeper is None:
+        if self._authorizer is None:
             return _ended
         brokers = registration_pb.HandOverChannelRequest(channel_id=channel_id)
         connected = _Connected(partial(self.check, caller, Grade.REGISTRATIONS, brokers), caller)
-        open_calls = self._doorkeeper.open_calls
+        open_calls = self._authorizer.open_calls
         open_calls.add(connected)
         return partial(open_calls.remove, connected)
 

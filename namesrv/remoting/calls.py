@@ -43,7 +43,7 @@ from namesrv.core.model import (
     QueueNumbers,
     Registration,
     RemovalReason,
-    TableMark,
+    TopicTableFingerprint,
 )
 from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
 from namesrv.core.slices import Sliced, run_sync
@@ -435,7 +435,7 @@ class RegistrationCalls:
         key, live = LiveKey(broker.cluster_name, broker_addr), self._manager.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-        body = await self._body(request, broker, self._manager.tables.table_marks.get(broker))
+        body = await self._body(request, broker, self._manager.tables.table_fingerprints.get(broker))
         acting = fields.switch(request, "enableActingMaster")
         registration = Registration(
             broker=broker,
@@ -451,23 +451,23 @@ class RegistrationCalls:
             timeout_seconds=_timeout_seconds(request) if acting else None,
             topic_by_topic=True,
             mappings=body.mappings,
-            table_mark=body.table_mark,
+            table_fingerprint=body.table_fingerprint,
         )
         if body.skipped:
             self._tally.topics_skipped += body.skipped
             log_topics_skipped(registration, body.skipped, body.problems)
         return registration
 
-    async def _body(self, request: Request, broker: BrokerKey, held: TableMark | None) -> RegistrationBody:
+    async def _body(self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None) -> RegistrationBody:
         crc32, tables = fields.number(request, "bodyCrc32"), self._manager.tables
         known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
         steps = read_registration(request.body, crc32, known_topics, held)
         if len(request.body) <= TINY_BODY_BYTES and not is_compressed(request.body):
             return run_sync(steps)
         if len(request.body) <= SMALL_BODY_BYTES:
-            return await self._writer.beside_changes(steps)
+            return await self._writer.interleave(steps)
         async with self._turn:
-            return await self._writer.beside_changes(steps)
+            return await self._writer.interleave(steps)
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

@@ -22,12 +22,12 @@ from namesrv.settings import NamesrvSettings
 class RemotingFront:
     """RocketMQ's protocol beside gRPC. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, doorkeeper: Authorizer | None, counter: FrontCounter) -> None:
+    def __init__(self, settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter) -> None:
         """Takes the port.
 
         Args:
             settings: Where to listen, with what TLS, and what callers may do.
-            doorkeeper: Knows the permits; None: there are none.
+            authorizer: Knows the permits; None: there are none.
             counter: Counts connections and requests.
 
         Raises:
@@ -37,7 +37,7 @@ class RemotingFront:
         endpoint, files, mode = settings.remoting_endpoint, settings.listener_files(), settings.remoting_tls_mode
         assert endpoint is not None, "it is made where it listens"
         tls = RemotingTls(files) if files is not None and mode != "disabled" else None
-        self._gate = Gate(map(Grade, settings.remoting_allow.split(",")), doorkeeper)
+        self._gate = Gate(map(Grade, settings.remoting_allow.split(",")), authorizer)
         self._listener = RemotingListener(
             endpoint,
             _NOT_READY,

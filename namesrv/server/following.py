@@ -24,7 +24,7 @@ from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import drop_expired_pins
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.core.errors import CallRefused, EpochChanged, RegistryWarming, RevisionCompacted
 from namesrv.core.pins import Pins
 from namesrv.core.policy import Clock
@@ -92,7 +92,7 @@ class Copy:
     ) -> None:
         self.manager = manager
         self.warm_up = LeadersWarmUp(manager, clock)
-        self.watchers = WatchStreams(manager, self.warm_up, clock, shares=shares, is_copy=True)
+        self.watchers = WatchDispatcher(manager, self.warm_up, clock, shares=shares, is_copy=True)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), shares.of_pins)
         route = RouteServicer.of(
             manager,
@@ -194,8 +194,8 @@ class ReplicaServer:
         self._serves: bool | None = None
         self._was_warm = False
         self._observation = self._observed()
-        self._doorkeeper = self._security.doorkeeper(None)
-        self._front = front_on(make_front, settings, self._doorkeeper, FrontCounter())
+        self._authorizer = self._security.authorizer(None)
+        self._front = front_on(make_front, settings, self._authorizer, FrontCounter())
         self._add_services()
 
     def _observed(self) -> Observability:
@@ -302,7 +302,7 @@ class ReplicaServer:
         assert self._copy is not None, "it is installed"
         if manager.warm and not self._was_warm:
             self._was_warm = True
-            await self._copy.watchers.say_what_is_absent()
+            await self._copy.watchers.announce_missing()
         self._set_health()
 
     def _takes_over(self, manager: ReplicaManager) -> bool:
@@ -368,7 +368,7 @@ class ReplicaServer:
             [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
             self._health,
             observers=self._observation.observers,
-            doorkeeper=self._doorkeeper,
+            authorizer=self._authorizer,
             shares=self._shares,
         )
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)

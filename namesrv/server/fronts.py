@@ -64,13 +64,13 @@ MakeFront = Callable[[NamesrvSettings, Authorizer | None, FrontCounter], Front]
 
 
 def front_on(
-    make: MakeFront | None, settings: NamesrvSettings, doorkeeper: Authorizer | None, counter: FrontCounter
+    make: MakeFront | None, settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter
 ) -> Front | None:
     """Makes the front, if there is one. Raises CannotListen."""
     if make is None:
         return None
     try:
-        return make(settings, doorkeeper, counter)
+        return make(settings, authorizer, counter)
     except OSError as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error
     except ValueError as error:

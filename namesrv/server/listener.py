@@ -110,7 +110,7 @@ def add_services(
     health: HealthService,
     *,
     observers: tuple[CallObserver, ...],
-    doorkeeper: Authorizer | None,
+    authorizer: Authorizer | None,
     shares: FairShares,
     large_requests: LargeRequests | None = None,
 ) -> None:
@@ -120,14 +120,14 @@ def add_services(
         settings: How long readers of streams may take nothing.
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
         health: Which of them serve.
-        doorkeeper: Knows who may make which call; None: everybody.
+        authorizer: Knows who may make which call; None: everybody.
         shares: What callers have under way.
         large_requests: Parses large requests; None: one in a turn of the event loop.
     """
     handlers = handlers_of_server(
         settings.slow_reader_timeout_millis / 1000,
         observers=observers,
-        doorkeeper=doorkeeper,
+        authorizer=authorizer,
         shares=shares,
         large_requests=large_requests,
     )
@@ -135,7 +135,7 @@ def add_services(
         handlers.add_service(server, service, parts)
     gate = ShareGate(shares.probes)
     health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
-    if doorkeeper is None:  # with permits not everybody may see who is connected
+    if authorizer is None:  # with permits not everybody may see who is connected
         # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
@@ -172,8 +172,8 @@ class Security:
         self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
 
-    def doorkeeper(self, manager: RouteInfoManager | None) -> Authorizer | None:
-        """The doorkeeper with the permits; None if there are none and everybody may do everything.
+    def authorizer(self, manager: RouteInfoManager | None) -> Authorizer | None:
+        """The authorizer with the permits; None if there are none and everybody may do everything.
 
         Args:
             manager: Where brokers register; None where none do.

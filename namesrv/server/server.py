@@ -33,7 +33,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import RouteDigests
@@ -111,7 +111,7 @@ class NamesrvServer:
         self._shares = FairShares.of(settings.share_rules)
         self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
-        self._watch_streams = WatchStreams(self._manager, self._durable.warm_up, clock, shares=self._shares)
+        self._watch_streams = WatchDispatcher(self._manager, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
         self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
@@ -127,8 +127,8 @@ class NamesrvServer:
         self._observation = self._observed(settings, product_env_credentials)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
-        self._doorkeeper = self._security.doorkeeper(self._manager)
-        self._front = front_on(make_front, settings, self._doorkeeper, self._front_counter)
+        self._authorizer = self._security.authorizer(self._manager)
+        self._front = front_on(make_front, settings, self._authorizer, self._front_counter)
         staged = RegistrationParts(self._manager.channels, clock.monotonic, self._shares.staged_topics)
         self._add_services(settings, staged)
 
@@ -263,7 +263,7 @@ class NamesrvServer:
             services,
             self._health,
             observers=observers,
-            doorkeeper=self._doorkeeper,
+            authorizer=self._authorizer,
             shares=self._shares,
             large_requests=RequestsInPieces.of(self._grpc, self._writer),
         )
@@ -278,7 +278,7 @@ class NamesrvServer:
     async def _on_warm(self) -> None:
         """The name server is warm: from now on, what is not there does not exist."""
         self._set_health()
-        await self._watch_streams.say_what_is_absent()
+        await self._watch_streams.announce_missing()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""

@@ -34,7 +34,7 @@ ENDS_SOON_DAYS = 14
 """A certificate that ends within this time is told."""
 
 
-def of_silence(endpoint: Endpoint, error: CallError, files: ClientFiles | None, timeout_seconds: float) -> Finding:
+def check_silence(endpoint: Endpoint, error: CallError, files: ClientFiles | None, timeout_seconds: float) -> Finding:
     """Why a name server did not answer, and what to do about that."""
     where = str(endpoint)
     problem = tls_problem(endpoint, files, timeout_seconds) if error.unreachable else None
@@ -44,7 +44,7 @@ def of_silence(endpoint: Endpoint, error: CallError, files: ClientFiles | None, 
     return Finding(code, where, problem.what, problem.do)
 
 
-def of_certificate(server: NamesrvClient, files: ClientFiles) -> Iterator[Finding]:
+def check_certificate(server: NamesrvClient, files: ClientFiles) -> Iterator[Finding]:
     """When the certificate ends that a name server shows. One that cannot be reached has been told of already."""
     try:
         ends = served_until(server.endpoint, files, server.timeout_seconds)
@@ -69,7 +69,7 @@ SHOWN_DECISIONS = 20
 """Decisions of a name server that are told one by one."""
 
 
-def of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
+def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
     """What a name server says of itself."""
     if not status.warm:
         what = "is warming: unknown topics are UNAVAILABLE there"
@@ -97,14 +97,14 @@ def of_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Findi
         yield Finding(Code.DATA_DIR_NOT_WRITTEN, where, what, do)
 
 
-def of_clock(where: str, clock: Clock) -> Iterator[Finding]:
+def check_clock(where: str, clock: Clock) -> Iterator[Finding]:
     """A name server's clock that is another than ours."""
     if clock.skew > SKEW_SECONDS:
         what = f"its clock is {clock.skew:,.1f} s {'behind' if clock.theirs < clock.began else 'ahead of'} ours"
         yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of decisions go by them")
 
 
-def of_decisions(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
+def check_decisions(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
     """Decisions of operators that are in force: who, when and why."""
     shown = 0
     for intent in all_intents(server):
@@ -152,7 +152,7 @@ MOST_ENTRIES = 5_000
 WRITE, READ = 2, 4
 
 
-def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
+def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
     """Brokers that are late, that nobody watches, and groups of slaves only.
 
     Args:
@@ -175,7 +175,7 @@ def of_lives(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float)
             yield Finding(Code.GROUP_WITHOUT_MASTER, where, what, "start the master, or promote a slave")
 
 
-def of_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
+def check_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
     """Groups of one name in several clusters. What names groups without a cluster cannot tell them apart."""
     groups = {(live.cluster_name, live.broker_name) for live in lives}
     if len({name for _, name in groups}) == len(groups):
@@ -189,7 +189,7 @@ def of_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) 
             yield Finding(Code.GROUP_NAME_TWICE, str(server.endpoint), what, f"rename it in {', '.join(others)}")
 
 
-def of_topics(server: NamesrvClient) -> Iterator[Finding]:
+def check_topics(server: NamesrvClient) -> Iterator[Finding]:
     """Topics that nobody can write, though they are there for somebody."""
     names = list(topic_names(server, None, TopicKind.ALL))
     unwritable: list[str] = []
@@ -228,14 +228,14 @@ def lacks_writable_queue(route: route_data_pb2.TopicRouteData) -> bool:
     )
 
 
-def of_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
+def check_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
     """Brokers that left against their will within the last hour, with the reason, and whether they are back."""
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=int(now_millis - LOSS_MILLIS), page_size=500)
     lost = [entry for entry in islice(entries(server, request), MOST_ENTRIES) if entry.removal_reason in INVOLUNTARY]
     if not lost:
         return
     back = {live.broker_addr for live in live_brokers(server) if not live.unconfirmed}
-    yield from of_entries(str(server.endpoint), lost, back)
+    yield from check_entries(str(server.endpoint), lost, back)
 
 
 def _do(entry: admin_service_pb2.AuditEntry) -> str:
@@ -245,7 +245,7 @@ def _do(entry: admin_service_pb2.AuditEntry) -> str:
     return "see the log of its agent, and its machine"
 
 
-def of_entries(where: str, lost: list[admin_service_pb2.AuditEntry], back: Iterable[str]) -> Iterator[Finding]:
+def check_entries(where: str, lost: list[admin_service_pb2.AuditEntry], back: Iterable[str]) -> Iterator[Finding]:
     """Findings of the journal's entries, the newest first; ``back`` has the addresses of brokers that are there."""
     addresses = [f"({addr}, id " for addr in back]
     for entry in lost[:SHOWN_LOSSES]:
@@ -279,13 +279,13 @@ def doctor(session: Session) -> None:
     for answer in session.servers.each(_check):
         if answer.value is None:
             assert answer.error is not None
-            findings.append(of_silence(answer.endpoint, answer.error, files, session.timeout_seconds))
+            findings.append(check_silence(answer.endpoint, answer.error, files, session.timeout_seconds))
         else:
             findings += answer.value.findings
             statuses.append(answer.value.status)
     if files is not None:
         for server in session.servers.all:
-            findings += of_certificate(server, files)
+            findings += check_certificate(server, files)
     findings += together(statuses)
     rows = [finding.row() for finding in sorted(findings, key=lambda finding: finding.order)]
     if rows or session.form is not Format.TABLE:
@@ -306,14 +306,14 @@ def _check(server: NamesrvClient) -> Checked:
     assert isinstance(status, pb.GetNamesrvStatusResponse)
     where = str(server.endpoint)
     clock = clock_of(server)
-    found = [*of_status(where, status), *of_clock(where, clock)]
+    found = [*check_status(where, status), *check_clock(where, clock)]
     lives = list(live_brokers(server))
-    found += of_lives(where, lives, clock.theirs)
-    found += of_names(server, lives)
-    found += of_topics(server)
+    found += check_liveness(where, lives, clock.theirs)
+    found += check_names(server, lives)
+    found += check_topics(server)
     try:
-        found += of_losses(server, clock.theirs * 1000)
-        found += of_decisions(server, clock.theirs * 1000)
+        found += check_losses(server, clock.theirs * 1000)
+        found += check_decisions(server, clock.theirs * 1000)
     except CallError as error:
         if error.error.code is not grpc.StatusCode.PERMISSION_DENIED:
             raise

@@ -18,7 +18,7 @@ from namesrv.core.model import (
     RemovedBroker,
     ReportedTopic,
     StaticMapping,
-    TableMark,
+    TopicTableFingerprint,
 )
 from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import RouteInfoManager
@@ -64,7 +64,7 @@ class Fleet:
         enable_acting_master: bool | None = None,
         topic_by_topic: bool = False,
         mappings: Mapping[str, StaticMapping] | None = None,
-        mark: TableMark | None = None,
+        mark: TopicTableFingerprint | None = None,
         is_read: bool = True,
         owner: str = "",
         address: str = "",
@@ -85,7 +85,7 @@ class Fleet:
             enable_acting_master=enable_acting_master,
             topic_by_topic=topic_by_topic,
             mappings=mappings or {},
-            table_mark=mark,
+            table_fingerprint=mark,
         )
         return run_sync(self.manager.register_broker(registration, owner=Owner(owner, address)))
 

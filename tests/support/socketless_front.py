@@ -14,7 +14,7 @@ from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.intent_store import IntentStore
 from namesrv.app.kv_config_store import KvConfigStore
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import TableWriter, Turns
 from namesrv.core.errors import CallRefused
 from namesrv.core.slices import Sliced
@@ -137,7 +137,7 @@ class SocketlessFront:
         )
         self._stores = (config, kept.kv_config, kept.intents)
         warm_up = WarmUp(manager, clock, 0)
-        watchers = WatchStreams(manager, warm_up, clock)
+        watchers = WatchDispatcher(manager, warm_up, clock)
         self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
         gate = Gate(Grade, None)
         admin = AdminChanges.of(manager, writer, cast("DurableRoutes", kept), config)

@@ -74,7 +74,7 @@ async def _probe(engine: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
     server: Any = build_server(settings.engine, settings)
     shares = FairShares.of(probes=MOST)
-    add_services(server, settings, (), HealthService(), observers=(), doorkeeper=None, shares=shares)
+    add_services(server, settings, (), HealthService(), observers=(), authorizer=None, shares=shares)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection, asyncio.timeout(20):

@@ -197,7 +197,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
-                live.unconfirmed, live.topic_by_topic, key in self.manager._maybe_increments,
+                live.unconfirmed, live.topic_by_topic, key in self.manager._possibly_partial,
             )
             for key, live in self.manager.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip

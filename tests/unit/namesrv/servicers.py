@@ -6,7 +6,7 @@ import itertools
 
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.route import RouteServicer
@@ -25,7 +25,7 @@ def route_servicer(
         stall_detector or StallDetector(clock.monotonic, manager.grant_more_time, 10.0),
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
-        WatchStreams(manager, warm_up, clock),
+        WatchDispatcher(manager, warm_up, clock),
         shares=FairShares.of(),
         product_env=None,
         started_at_millis=started_at_millis,

@@ -115,7 +115,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     @rule()
     def it_is_warm(self) -> None:
         self.is_warm = True
-        self.telling = self.watches.say_what_is_absent()
+        self.telling = self.watches.announce_missing()
 
     @rule()
     def some_are_told_what_is_absent(self) -> None:

@@ -32,7 +32,7 @@ from namesrv.core.model import (
     RemovalReason,
     ReportedQueues,
     StaticMapping,
-    TableMark,
+    TopicTableFingerprint,
 )
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.policy import Behaviour
@@ -66,9 +66,9 @@ from tests.unit.namesrv.reference_operators import (
 OPERATOR = Cause("an operator's call", "an operator", "because")
 
 
-def mark_of(topics: Mapping[str, ReportedQueues]) -> TableMark:
+def mark_of(topics: Mapping[str, ReportedQueues]) -> TopicTableFingerprint:
     """A mark that only an equal table has."""
-    return TableMark(0, repr(sorted(topics.items())).encode(), len(topics))
+    return TopicTableFingerprint(0, repr(sorted(topics.items())).encode(), len(topics))
 
 
 class TablesAgreeWithTheModel(ReferenceMachine):
@@ -128,7 +128,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         topics = registration.topic_configs
         if registration.topic_by_topic and topics is not None and not registration.mappings:
             self.said[registration.broker] = topics
-            registration = replace(registration, table_mark=mark_of(topics))
+            registration = replace(registration, table_fingerprint=mark_of(topics))
         refusal = self.model.refusal(registration)
         steps = self.manager.register_broker(registration)
         published: list[bool] = []

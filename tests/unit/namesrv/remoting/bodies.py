@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from namesrv.core.model import TableMark
+from namesrv.core.model import TopicTableFingerprint
 from namesrv.core.slices import run_sync
 from namesrv.remoting.bodies import RegistrationBody, read_registration
 
@@ -22,7 +22,7 @@ def unquoted(value: Any) -> str:
     return json.dumps(value)
 
 
-def read(data: bytes, crc32: int = 0, held: TableMark | None = None) -> RegistrationBody:
+def read(data: bytes, crc32: int = 0, held: TopicTableFingerprint | None = None) -> RegistrationBody:
     return run_sync(read_registration(data, crc32, (), held))
 
 

@@ -221,16 +221,16 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
         def loses_topics() -> Sliced[None]:
             while writer._waiting < 2:
                 yield
-            tables.table_marks.clear()
+            tables.table_fingerprints.clear()
 
         await client.send([REGISTRATION])
-        (mark,) = tables.table_marks.values()
+        (mark,) = tables.table_fingerprints.values()
         losing = asyncio.create_task(writer.apply_unbounded(loses_topics()))
         await asyncio.sleep(0)
         (answer,) = await client.send([REGISTRATION])
         await losing
         assert b'"code":0' in answer.header
-        assert list(tables.table_marks.values()) == [mark]
+        assert list(tables.table_fingerprints.values()) == [mark]
 
     use(test)
 

@@ -24,17 +24,17 @@ def permits(*groups: str) -> Permits:
 
 def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> None:
     in_force = [permits("c/a", "c/b")]
-    doorkeeper = Authorizer(
+    authorizer = Authorizer(
         lambda: in_force[0],
         lambda request: [BrokerKey(request.broker.cluster_name, request.broker.broker_name)],
     )
-    gate, caller = Gate(Grade, doorkeeper), Caller("127.0.0.1:1", {}, lambda: None)
+    gate, caller = Gate(Grade, authorizer), Caller("127.0.0.1:1", {}, lambda: None)
 
     async def register() -> None:
         with gate.while_allowed(caller, Grade.REGISTRATIONS, BROKER):
             for groups in (["c/a"], ["c/b"]):
                 in_force[0] = permits(*groups)
-                await doorkeeper.open_calls.check_again()
+                await authorizer.open_calls.check_again()
                 await asyncio.sleep(0)
             raise AssertionError("it was admitted")
 

@@ -306,24 +306,24 @@ def test_no_more_topics_are_read_than_a_registration_may_have(monkeypatch: pytes
 
 def test_a_table_whose_mark_is_held_is_not_read_and_all_else_is() -> None:
     table = body({"A": topic("A", attributes={"x": "\u00fc"}), "B": topic("B")})
-    mark = read(packed(table)).table_mark
+    mark = read(packed(table)).table_fingerprint
     assert mark is not None
     assert mark.topics == 2
     table["filterServerList"] = ["127.0.0.1:1"]
     table["topicConfigSerializeWrapper"]["dataVersion"]["counter"] = 12_345
     found = read(packed(table), held=mark)
-    assert (found.topic_configs, found.table_mark) == (None, mark)
+    assert (found.topic_configs, found.table_fingerprint) == (None, mark)
     assert (found.data_version.counter, found.filter_servers) == (12_345, ("127.0.0.1:1",))
 
 
 @pytest.mark.parametrize("change", [{"perm": 4}, {"readQueueNums": 16}, {"topicName": "D"}])
 def test_a_table_that_differs_in_one_topic_is_read(change: dict[str, Any]) -> None:
     topics = {name: topic(name) for name in "ABC"}
-    mark = read(packed(body(topics))).table_mark
+    mark = read(packed(body(topics))).table_fingerprint
     topics["B"].update(change)
     found = read(packed(body(topics)), held=mark)
     assert found.topic_configs is not None
-    assert found.table_mark != mark
+    assert found.table_fingerprint != mark
     assert found.topic_configs == read(packed(body(topics))).topic_configs
 
 
@@ -348,15 +348,15 @@ def test_however_a_body_is_written_the_same_is_read(wrapper: dict[str, Any], tab
     value = {"filterServerList": [], "topicConfigSerializeWrapper": {**wrapper, "topicConfigTable": table}}
     # In the same order: of two entries that name one topic the last counts.
     written, otherwise = packed(value), json.dumps(value, sort_keys=True).encode()
-    mark = read(written).table_mark if held else None
+    mark = read(written).table_fingerprint if held else None
     found, expected = read(written, held=mark), read(otherwise)
     if mark is not None:
         assert found.topic_configs is None
-        assert found.table_mark == mark
+        assert found.table_fingerprint == mark
         around = found.data_version, found.filter_servers, found.mappings, found.skipped
         assert around == (expected.data_version, expected.filter_servers, expected.mappings, expected.skipped)
         found = read(written)
-    expected.table_mark = found.table_mark  # of the text, which differs in blanks
+    expected.table_fingerprint = found.table_fingerprint  # of the text, which differs in blanks
     assert found == expected
 
 
@@ -365,18 +365,18 @@ def test_however_a_body_is_written_the_same_is_read(wrapper: dict[str, Any], tab
 def test_a_body_in_rocketmqs_own_form_that_is_cut_short_is_refused(cut: int, is_held: bool) -> None:
     data = packed(body({"A": topic("A")}, topicQueueMappingDetailMap={}, topicQueueMappingInfoMap={}))
     with pytest.raises(InvalidField):
-        read(data[:-cut], held=read(data).table_mark if is_held else None)
+        read(data[:-cut], held=read(data).table_fingerprint if is_held else None)
 
 
 def test_what_follows_a_table_whose_mark_is_held_must_be_json() -> None:
     data = packed(body({"A": topic("A")}))
     with pytest.raises(InvalidField):
-        read(data[:-2] + b"}}}", held=read(data).table_mark)
+        read(data[:-2] + b"}}}", held=read(data).table_fingerprint)
 
 
 def test_a_table_beside_which_more_of_topics_is_said_has_no_mark() -> None:
     topics = {"A": topic("A")}
-    mark = read(packed(body(topics))).table_mark
+    mark = read(packed(body(topics))).table_fingerprint
     mapping = {"currIdMap": {"0": 0}, "scope": "s", "topic": "A", "totalQueues": 1}
     more = packed(body(topics, topicQueueMappingInfoMap={"A": mapping}))
     twice = (
@@ -388,4 +388,4 @@ def test_a_table_beside_which_more_of_topics_is_said_has_no_mark() -> None:
     for data in (more, twice, odd):
         found = read(data, held=mark)
         assert found.topic_configs == {"A": (4, 4, 6, 0)}
-        assert found.table_mark is None
+        assert found.table_fingerprint is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core.errors import NeedFullRegistration
-from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, TableMark, TopicConfig
+from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, TopicConfig, TopicTableFingerprint
 from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import TopicsNotRead
 from namesrv.core.slices import run_sync
@@ -28,7 +28,7 @@ def says(
     return fleet.register(addr, broker_id, topics, version=version, enable_acting_master=acting, topic_by_topic=True)
 
 
-# The same version vouches for nothing
+# The same version version_matches for nothing
 
 
 def test_a_restart_whose_first_word_is_an_increment_loses_no_topic(fleet: Fleet) -> None:
@@ -89,10 +89,10 @@ def test_topics_go_with_registrations_that_are_taken_exactly() -> None:
 
 # A table whose mark is held is not read again
 
-MARK = TableMark(100, b"a digest", 2)
+MARK = TopicTableFingerprint(100, b"a digest", 2)
 
 
-def says_marked(fleet: Fleet, mark: TableMark = MARK, *, is_read: bool = False) -> RegisterBrokerResult:
+def says_marked(fleet: Fleet, mark: TopicTableFingerprint = MARK, *, is_read: bool = False) -> RegisterBrokerResult:
     """The table T1, T2 comes with its mark, without having been read."""
     return fleet.register(topics=("T1", "T2"), version=version(2), topic_by_topic=True, mark=mark, is_read=is_read)
 

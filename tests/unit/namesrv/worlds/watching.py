@@ -13,7 +13,7 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.core.errors import (
     CallRefused,
 )
@@ -44,7 +44,7 @@ class Server:
         self.fleet = fleet
         self.warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
         self.shares = FairShares.of(None, watches=max_watchers, **most)
-        self.watchers = WatchStreams(fleet.manager, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.watchers = WatchDispatcher(fleet.manager, self.warm_up, fleet.clock, Random(1), self.shares)
         self.calls = WatchCalls(fleet.manager, self.warm_up, self.watchers)
         self.lists = WatcherListCalls(fleet.manager, self.watchers)
 

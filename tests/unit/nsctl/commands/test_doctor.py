@@ -11,12 +11,12 @@ from nsctl.commands.doctor import (
     FORGOTTEN_MILLIS,
     LAG_MILLIS,
     SHOWN_LOSSES,
+    check_clock,
+    check_entries,
+    check_liveness,
+    check_status,
     exit_code,
     lacks_writable_queue,
-    of_clock,
-    of_entries,
-    of_lives,
-    of_status,
     together,
 )
 from nsctl.commands.findings import KINDS, Code, Finding, Severity
@@ -51,7 +51,7 @@ def status(**fields: object) -> pb.GetNamesrvStatusResponse:
     ],
 )
 def test_a_name_servers_status_is_read(told: pb.GetNamesrvStatusResponse, found: list[Code]) -> None:
-    assert [finding.code for finding in of_status("ns-a", told)] == found
+    assert [finding.code for finding in check_status("ns-a", told)] == found
 
 
 def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_pb2.BrokerLiveInfo:
@@ -68,14 +68,14 @@ def live(addr: str = "a:1", broker_id: int = 0, **fields: object) -> route_data_
 
 
 def test_brokers_that_are_late_or_watched_by_nobody_are_found_and_groups_without_a_master() -> None:
-    assert list(of_lives("ns-a", [live()], NOW)) == []
+    assert list(check_liveness("ns-a", [live()], NOW)) == []
     late = int(NOW * 1000) - 61_000
     for broker, code in (
         (live(last_update_timestamp_millis=late), Code.BROKER_SILENT),
         (live(has_channel=False), Code.BROKER_WITHOUT_CHANNEL),
         (live(broker_id=1), Code.GROUP_WITHOUT_MASTER),
     ):
-        assert [finding.code for finding in of_lives("ns-a", [broker], NOW)] == [code]
+        assert [finding.code for finding in check_liveness("ns-a", [broker], NOW)] == [code]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_brokers_that_are_late_or_watched_by_nobody_are_found_and_groups_without
     ],
 )
 def test_a_clock_that_is_another_is_told_unless_the_call_took_so_long(theirs: float, said: list[str]) -> None:
-    assert [finding.what for finding in of_clock("ns-a", Clock(100.0, theirs, 102.0))] == said
+    assert [finding.what for finding in check_clock("ns-a", Clock(100.0, theirs, 102.0))] == said
 
 
 def route(perm: int, *, write_queues: int = 4, broker_id: int = 0) -> route_data_pb2.TopicRouteData:
@@ -129,7 +129,7 @@ def entry(number: int) -> admin_service_pb2.AuditEntry:
 
 def test_losses_are_told_one_by_one_up_to_a_number_and_those_that_are_back_apart() -> None:
     lost = [entry(number) for number in range(SHOWN_LOSSES + 2)]
-    found = list(of_entries("ns-a", lost, ["10.0.0.1:1", "10.0.0.100:1"]))
+    found = list(check_entries("ns-a", lost, ["10.0.0.1:1", "10.0.0.100:1"]))
     assert [finding.code for finding in found].count(Code.BROKER_CAME_BACK) == 1
     assert found[1].code is Code.BROKER_CAME_BACK
     assert found[-1].what == "2 more brokers left within the hour (2 CHANNEL_CLOSED)"

@@ -44,7 +44,7 @@ class FalseNameServer:
         (show, show.live_brokers, "3 live brokers"),
         (compare, compare._digests, "3 digests"),
         (compare, compare.all_routes, "BatchGetTopicRoutes has 3 rows"),
-        (doctor, lambda server: list(doctor.of_topics(server)), "BatchGetTopicRoutes has 3 rows"),
+        (doctor, lambda server: list(doctor.check_topics(server)), "BatchGetTopicRoutes has 3 rows"),
     ],
 )
 def test_an_answer_over_its_limit_is_an_error_that_names_the_server(

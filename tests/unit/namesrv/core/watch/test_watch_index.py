@@ -49,7 +49,7 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     fleet.told(watch)
     fleet.woken()
     fleet.is_warm = True
-    telling = fleet.watches.say_what_is_absent()
+    telling = fleet.watches.announce_missing()
     next(telling)
     fleet.woken()  # somebody else's change has those woken who are to be woken by now
     run_sync(telling)

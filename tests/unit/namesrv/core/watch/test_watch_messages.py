@@ -120,7 +120,7 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     assert fleet.told(watch).keys() == {"comes"}
     fleet.woken()
     fleet.is_warm = True
-    run_sync(fleet.watches.say_what_is_absent())
+    run_sync(fleet.watches.announce_missing())
     assert fleet.woken() == [watch]
     told = fleet.told(watch)
     assert told.keys() == {"does-not-come"}
@@ -156,7 +156,7 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
     fleet.register(topics=["T1"])
     assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
     fleet.is_warm = True
-    run_sync(fleet.watches.say_what_is_absent())
+    run_sync(fleet.watches.announce_missing())
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     fleet.register(topics=["T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
@@ -172,7 +172,7 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
     first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
     fleet.told(first), fleet.told(second)
     fleet.is_warm = True
-    telling = fleet.watches.say_what_is_absent()
+    telling = fleet.watches.announce_missing()
     next(telling)
     fleet.register(topics=["T1"])
     assert fleet.told(second).keys() == {"T1"}
@@ -191,7 +191,7 @@ def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_wait
     watch = fleet.watch("nowhere", "not-there-either")
     fleet.told(watch)
     fleet.is_warm = True
-    telling = fleet.watches.say_what_is_absent()
+    telling = fleet.watches.announce_missing()
     next(telling)
     assert fleet.watches.waiting_count == 1
     fleet.watches.close(watch)
@@ -205,7 +205,7 @@ def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_ha
     fleet.register(topics=["T1"])
     fleet.start_watching(is_copy=True)
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
-    run_sync(fleet.watches.say_what_is_absent())
+    run_sync(fleet.watches.announce_missing())
     fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
 

@@ -87,7 +87,7 @@ def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
     assert FAILURES.table.rich(raised.value).retry_after_seconds
 
 
-def doorkeeper(permits: Permits, clock: list[float] | None = None) -> Authorizer:
+def authorizer(permits: Permits, clock: list[float] | None = None) -> Authorizer:
     return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
 
 
@@ -95,7 +95,7 @@ PERMITS = Permits({"broker.example": BROKER})
 
 
 def test_the_principal_of_a_call_is_its_caller() -> None:
-    gate = Admission(REGISTER, FairShares.of(), doorkeeper(PERMITS))
+    gate = Admission(REGISTER, FairShares.of(), authorizer(PERMITS))
     shown = call(dns=["other", "broker.example"], common_name="x")
     entered = gate.enter(shown)
     assert entered.principal is BROKER
@@ -111,7 +111,7 @@ def test_without_permits_the_caller_is_the_peer() -> None:
 
 
 def test_a_refused_call_takes_no_room() -> None:
-    gate = Admission(LOOKUP, FairShares.of(lookups=1), doorkeeper(Permits({"x": Principal("x", lookup=True)})))
+    gate = Admission(LOOKUP, FairShares.of(lookups=1), authorizer(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
         with pytest.raises(NotAuthenticated):
             gate.enter(call())
@@ -121,7 +121,7 @@ def test_a_refused_call_takes_no_room() -> None:
 
 
 def test_names_of_groups_are_checked_in_registrations_only() -> None:
-    keeper = doorkeeper(PERMITS)
+    keeper = authorizer(PERMITS)
     groups = [BrokerKey("c", "a"), BrokerKey("c", "b")]
     register = Admission(REGISTER, FairShares.of(), keeper)
     entered = Entered(BROKER, Sharer("broker"))
@@ -184,7 +184,7 @@ def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() ->
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     clock = [0.0]
-    gate = Admission(LOOKUP, FairShares.of(), doorkeeper(PERMITS, clock))
+    gate = Admission(LOOKUP, FairShares.of(), authorizer(PERMITS, clock))
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step

@@ -103,7 +103,7 @@ def test_a_native_server_says_where_a_large_request_may_be_cut() -> None:
     pieces = 0
 
     class Writer(TableWriter):
-        async def beside_changes(self, steps: Sliced[Any]) -> Any:
+        async def interleave(self, steps: Sliced[Any]) -> Any:
             nonlocal pieces
             while True:
                 pieces += 1

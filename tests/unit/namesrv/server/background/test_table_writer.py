@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from namesrv.app.writer import BEGUN_IN_A_TURN, MOST_TURNS, TableWriter, run_cooperatively
+from namesrv.app.writer import BEGUN_IN_A_TURN, MAX_YIELDS, TableWriter, run_cooperatively
 from namesrv.core.errors import Overloaded
 from namesrv.core.slices import Sliced
 from tests.support.virtual_clock import VirtualClock
@@ -55,7 +55,7 @@ def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in
         writer = TableWriter()
         async with asyncio.timeout(30):
             looking_up = asyncio.create_task(lookups())
-            await asyncio.gather(writer.apply(work("change")), writer.beside_changes(work("beside")))
+            await asyncio.gather(writer.apply(work("change")), writer.interleave(work("beside")))
             looking_up.cancel()
 
     asyncio.run(run())
@@ -230,7 +230,7 @@ def test_others_get_as_much_time_as_a_slice_took() -> None:
 
 
 def test_an_idle_event_loop_holds_a_change_up_for_a_bounded_number_of_turns_only() -> None:
-    assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MOST_TURNS
+    assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MAX_YIELDS
 
 
 def test_other_threads_are_offered_the_core_between_the_last_turn_of_others_and_the_next_slice(

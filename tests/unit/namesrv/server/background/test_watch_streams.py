@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import (
     InvalidField,
@@ -131,14 +131,14 @@ def test_watches_wait_where_lookups_do() -> None:
 def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
     async def work(server: Server) -> None:
         server.warm_up = WarmUp(server.fleet.manager, server.fleet.clock, 30.0)
-        server.watchers = WatchStreams(server.fleet.manager, server.warm_up, server.fleet.clock)
+        server.watchers = WatchDispatcher(server.fleet.manager, server.warm_up, server.fleet.clock)
         server.calls = WatchCalls(server.fleet.manager, server.warm_up, server.watchers)
         async with server.running(), server.watch("T1", "T3") as stream:
             assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
             server.fleet.clock.advance(30.0)
             waiting = asyncio.ensure_future(next_of(stream))
             await asyncio.sleep(0)
-            await server.watchers.say_what_is_absent()
+            await server.watchers.announce_missing()
             (change,) = (await waiting).changes
             assert (change.topic, change.HasField("route")) == ("T3", False)
 

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchStreams
+from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import (
     EpochChanged,
@@ -48,7 +48,7 @@ CONTEXT = cast("Context", _Caller())
 def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
     manager, clock = fleet.manager, fleet.clock
-    watchers = WatchStreams(manager, WarmUp(manager, clock, 0.0), clock)
+    watchers = WatchDispatcher(manager, WarmUp(manager, clock, 0.0), clock)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}")
     return SnapshotCalls(manager, pins, watchers, FairShares.of(snapshot_streams=2).snapshot_streams)
 
