@@ -36,7 +36,7 @@ LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: CallRefuse
 REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"
 GONE = grpc.aio.InternalError()
-"""What grpcio raises for a reader that is gone."""
+"""What grpcio raises if the reader has left."""
 
 Work = Callable[[], Any]
 
