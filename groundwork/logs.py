@@ -27,9 +27,12 @@ _OF_SEVERAL_LINES = ("exception", "stack")
 
 
 class _BoundedQueueHandler(logging.handlers.QueueHandler):
-    """Hands records to the writer thread; drops and counts them when the queue is full."""
+    """Hands records to the writer thread; drops and counts them when the queue is full.
 
-    def __init__(self, lines: queue.Queue[Any]) -> None:
+    The queue has no lock that Python code holds: a signal handler that logs may interrupt a line of the same thread.
+    """
+
+    def __init__(self, lines: queue.SimpleQueue[Any]) -> None:
         super().__init__(lines)
         self._lines = lines
         self.dropped = 0
@@ -38,11 +41,10 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
         return record  # the event dictionary is rendered by the writer thread, not here
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.put_nowait(record)
-        except queue.Full:
+        if self._lines.qsize() >= QUEUE_CAPACITY:  # a few more fit if several threads look at once
             self.dropped += 1
             return
+        self._lines.put(record)
         if self.dropped:
             dropped, self.dropped = self.dropped, 0
             logging.getLogger("groundwork.logs").warning("log_lines_dropped count=%d", dropped)
@@ -139,7 +141,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
         )
     )
-    lines: queue.Queue[Any] = queue.Queue(QUEUE_CAPACITY)
+    lines: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the handler limits it
     listener = logging.handlers.QueueListener(lines, writer)
     _leave_out_what_no_line_has()
     root = logging.getLogger()

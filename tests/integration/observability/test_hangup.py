@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,28 @@ def test_a_console_reloads_its_certificate(tmp_path: Path) -> None:
         hang_up(console)
         eventually(lambda: console.events("tls_reloaded"))
         assert console.request("/")[0] == 200
+
+
+LOGGING_HANDLER = """
+import signal
+import structlog
+from groundwork.logs import configure_logs
+
+configure_logs("json", "info")
+log = structlog.get_logger()
+signal.signal(signal.SIGALRM, lambda *_: log.info("signal_handled"))
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+for number in range(8_000):
+    log.info("line", number=number)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+"""Handles thousands of signals, as a program handles SIGHUP, while it logs."""
+
+
+def test_a_signal_that_interrupts_a_log_line_does_not_block_the_program() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOGGING_HANDLER], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert b'"signal_handled"' in ended.stderr
 
 
 @pytest.mark.spark
