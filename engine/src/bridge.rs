@@ -42,8 +42,6 @@ pub struct CallInfo {
     pub id: CallId,
     /// The number of its method.
     pub method: u16,
-    /// The request; None if it is a stream.
-    pub request: Option<Bytes>,
     /// What the client sent before it.
     pub headers: HeaderMap,
     /// Who calls.
@@ -56,10 +54,32 @@ pub struct CallInfo {
     pub known: Option<u64>,
     /// The generation of permits in force when it began. What it teaches the engine counts while that lasts.
     pub generation: u64,
-    /// The bytes of its request in the account of its caller, until Python has released it.
-    pub(crate) _held: Option<Hold>,
+    pub(crate) body: Mutex<Body>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
+}
+
+/// The request of a call, and its bytes in the account of its caller.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) request: Option<Bytes>,
+    pub(crate) held: Option<Hold>,
+}
+
+impl CallInfo {
+    /// The request. None if it is a stream, or was released.
+    #[must_use]
+    pub fn request(&self) -> Option<Bytes> {
+        locked(&self.body).request.clone()
+    }
+
+    /// Releases the request, of which Python has a copy. The metadata stays.
+    pub fn release_request(&self) {
+        let mut body = locked(&self.body);
+        let length = body.request.take().map_or(0, |request| request.len());
+        let released = body.held.as_mut().map(|held| held.split(length));
+        drop(released);
+    }
 }
 
 #[cfg(test)]
@@ -69,14 +89,13 @@ impl CallInfo {
         Self {
             id: 0,
             method: 0,
-            request: None,
             headers: HeaderMap::new(),
             peer: Arc::new(Peer::unknown()),
             deadline: None,
             credentials: None,
             known: None,
             generation: 0,
-            _held: None,
+            body: Mutex::default(),
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         }

@@ -201,7 +201,7 @@ impl Engine {
         dependencies: impl IntoIterator<Item = T>,
         generation: u64,
     ) -> bool {
-        let (Some(request), Some(class)) = (&call.request, self.shared.classes.class_of(call.credentials.as_ref()))
+        let (Some(request), Some(class)) = (call.request(), self.shared.classes.class_of(call.credentials.as_ref()))
         else {
             return false;
         };
@@ -209,7 +209,7 @@ impl Engine {
             return false;
         }
         let mut key = Vec::with_capacity(request.len() + 6);
-        key_into(&mut key, class, call.method, request);
+        key_into(&mut key, class, call.method, &request);
         self.shared.cache.put(&key, answer, dependencies, generation)
     }
 
@@ -234,8 +234,8 @@ impl Engine {
 
     /// Has Python get a number instead of calls like this one, from the same caller. Whether it is short enough.
     pub fn know(&self, call: &CallInfo, number: u64) -> bool {
-        let Some(request) = &call.request else { return false };
-        self.shared.known.put(call, request, number)
+        let Some(request) = call.request() else { return false };
+        self.shared.known.put(call, &request, number)
     }
 
     /// Forgets the numbers of all requests.

@@ -232,6 +232,17 @@ async fn bytes_of_requests_are_limited_by_address_until_python_lets_go_of_them()
 }
 
 #[tokio::test]
+async fn a_stream_keeps_its_metadata_and_not_its_request() {
+    let served = Served::with(Limits::default());
+    let mut raw = Raw::with(served.address, &[0, 4, 0, 0, 0, 0]).await;
+    raw.call(1, STREAM, &framed(0, &[7; 12_000]), "20S").await;
+    served.until_at_least("waiting_bytes", 1).await;
+    assert_eq!(served.stat("calls_under_way"), 1);
+    let kept = served.stat("request_bytes");
+    assert!((1..1_000).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
 async fn silent_handshakes_are_limited_by_address() {
     let certificate = Certificate::new();
     let limits = Limits { trust_loopback: false, caller_percent: 1, ..Limits::default() };

@@ -922,6 +922,7 @@ def _handled_inline(call: Call) -> Awaitable[Any]:
 def _handled(call: Call) -> Coroutine[Any, Any, Any]:
     handler, request = call.handler, call.request()
     if handler.response_streaming:
+        call.call.release_request()  # the stream may last, and Python has a copy
         answering: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
         return _streamed(call, answering(request, call))
     once: Any = handler.stream_unary if handler.request_streaming else handler.unary_unary

@@ -12,8 +12,8 @@ pub(crate) mod task;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant as Clock;
 
@@ -23,7 +23,7 @@ use h2::server::SendResponse;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bridge::{CallInfo, Event};
+use crate::bridge::{Body, CallInfo, Event};
 use crate::cache::key_into;
 use crate::call::open::OpenCall;
 use crate::call::pending_known::PendingKnownCall;
@@ -194,14 +194,13 @@ impl OpenCall {
         let info = Arc::new(CallInfo {
             id: self.worker.call_id(),
             method: self.head.method,
-            request: message,
             headers: std::mem::take(&mut self.headers),
             peer: Arc::clone(&self.peer),
             deadline: self.deadline,
             credentials: self.credentials.take(),
             known,
             generation: self.generation,
-            _held: Some(bytes),
+            body: Mutex::new(Body { request: message, held: Some(bytes) }),
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });

@@ -31,7 +31,12 @@ impl PyCall {
     /// The request; None if it is a stream.
     #[getter]
     fn request<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.request.as_ref().map(|request| PyBytes::new(py, request))
+        self.0.request().map(|request| PyBytes::new(py, &request))
+    }
+
+    /// Releases the request, of which Python has a copy.
+    fn release_request(&self) {
+        self.0.release_request();
     }
 
     #[getter]

@@ -62,13 +62,14 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
     for event in engine.take() {
         match event {
             Event::Call(call) if call.method == 0 => {
-                let request = call.request.clone().expect("no stream");
+                let request = call.request().expect("no stream");
                 engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
                 engine.set_class(&call, 1);
                 engine.put(&call, Answer::Message(request), ["dependency"], 0);
             }
             Event::Call(call) if call.method == 1 => {
                 sent.insert(call.id, 1);
+                call.release_request();
                 engine.command(call.id, Command::Write(Bytes::from_static(b"first")));
             }
             Event::Call(call) if call.method == 4 => match call.known {
@@ -76,7 +77,7 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
                     engine.command(call.id, Command::Answer(Bytes::from_static(b"first")));
                     engine.know(&call, NUMBER);
                 }
-                Some(_) if call.request.as_deref() == Some(b"refuse") => {
+                Some(_) if call.request().as_deref() == Some(b"refuse") => {
                     engine.command(call.id, Command::Finish(status_trailers(5, "gone")));
                 }
                 Some(number) => {
