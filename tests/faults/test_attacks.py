@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain, repeat
 
+import grpc
 import pytest
 
 from tests.faults.attack import __main__ as program
+from tests.faults.attack import addresses
 from tests.faults.attack.runner import Attack, Round, Target, exit_code, run
-from tests.faults.load.hostile import Held
+from tests.faults.load.attacks import ACCOUNT_ATTACKS, ACCOUNT_ATTACKS_ON_TLS, COMPRESSED_ATTACKS, OF_ROUNDS
+from tests.faults.load.hostile import ROOT, Held
+from tests.support.engines import present
 from tests.support.programs.processes import Process, eventually
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "0.5"))
@@ -74,6 +80,44 @@ def test_an_attacker_whose_own_honest_calls_fail_is_reported(greedy: Process) ->
     assert (ended.held, ended.verdict) == (False, "FAILED: the attack failed")
 
 
+def refused(code: grpc.StatusCode, details: str) -> grpc.RpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details, None)
+
+
+LIMIT = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "open calls: 62251 is over the limit of 62250 for your address")
+CLOSED = refused(grpc.StatusCode.UNAVAILABLE, "GOAWAY received")
+OTHERWISE = (
+    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no"),
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
+    OSError("refused"),
+)
+
+
+@pytest.mark.parametrize(("error", "held"), [(LIMIT, True), (CLOSED, True), *((one, False) for one in OTHERWISE)])
+def test_a_client_at_the_attackers_address_may_only_be_told_of_a_limit(
+    greedy: Process, error: Exception, held: bool
+) -> None:
+    answers = chain([error], repeat(None))
+
+    def ask() -> None:
+        if (problem := next(answers)) is not None:
+            raise problem
+
+    outcome = run(Target("it", greedy, lambda: None, ask), SHORT, REST_SECONDS)
+    assert outcome.neighbour is not None
+    assert (outcome.held, outcome.neighbour.refused) == (held, 1)
+    assert ("at the same address" in outcome.verdict) is not held
+
+
+def test_a_client_at_the_attackers_address_that_does_not_come_back_is_reported(greedy: Process) -> None:
+    def ask() -> None:
+        raise LIMIT
+
+    outcome = run(Target("it", greedy, lambda: None, ask), SHORT, REST_SECONDS)
+    assert not outcome.held
+    assert "not back" in outcome.verdict
+
+
 def test_there_is_an_exit_code_for_names_that_are_none() -> None:
     assert exit_code([]) == 2
 
@@ -99,3 +143,18 @@ def test_an_agent_answers_while_a_peer_attacks(rounds: list[Round], listener: in
     outcome = run(target, attack)
     assert outcome.failed == 0, outcome.problem
     assert outcome.held, outcome.verdict
+
+
+ON_NATIVE = (*COMPRESSED_ATTACKS, *ACCOUNT_ATTACKS, *ACCOUNT_ATTACKS_ON_TLS, *OF_ROUNDS)
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_on_native_others_are_answered_while_one_address_takes_all_that_it_may() -> None:
+    if problem := addresses.why_not():
+        pytest.skip(f"the attacker has no address of its own: {problem}")
+    attack = [sys.executable, "-m", "tests.faults.attack", "--on", present("native"), "--seconds", str(SECONDS)]
+    done = subprocess.run([*attack, *ON_NATIVE], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| held |") == len(ON_NATIVE), done.stdout

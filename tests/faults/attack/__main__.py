@@ -9,19 +9,24 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from urllib.request import urlopen
 
 import grpc
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 
+from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
-from tests.faults.attack import catalogue, sources
+from tests.faults.attack import addresses, catalogue, sources
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tests.faults.load.hostile import NO_SCAN, register_topics
 from tests.support.engines import ENGINES
@@ -29,19 +34,77 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
-from tests.support.secured.fleet import Place, connected
+from tests.support.registrations import identity
+from tests.support.secured.fleet import Place
 
 Rounds = AbstractContextManager[list[Round]]
 
 ASK_SECONDS = 10.0
 """Deadline of an honest call."""
+COMES_BACK = [
+    ("grpc.use_local_subchannel_pool", 1),
+    *((f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")),
+]
+"""Options of honest clients: a connection of their own, and a new one soon after it was cut."""
 NAME_SERVERS = 2
 """Of the honest list."""
+
+
+class BlockableNamesrv(NamesrvProcess):
+    """A name server whose event loop sleeps when it gets SIGUSR1."""
+
+    program = (sys.executable, "-m", "tests.faults.attack.blockable")
 
 
 def _route(client: Client) -> None:
     if client.route() is None:
         raise LookupError("the topic is gone")
+
+
+def _honest_calls(client: Client, *, health: bool) -> Callable[[], None]:
+    """Returns a function that makes the next call each time: a lookup, a heartbeat, and perhaps a check of health."""
+    request = BrokerHeartbeatRequest(broker=identity())
+
+    def heartbeat() -> None:
+        client.registration.BrokerHeartbeat(request, timeout=ASK_SECONDS)
+
+    def check() -> None:
+        HealthStub(client.connection).Check(HealthCheckRequest(), timeout=ASK_SECONDS)
+
+    calls = cycle((lambda: _route(client), heartbeat, *((check,) if health else ())))
+
+    def ask() -> None:
+        next(calls)()
+
+    return ask
+
+
+def _listen() -> tuple[str, ...]:
+    """Flags of a name server that the attacker and honest clients reach, each from an address of its own."""
+    return ("--listen", "0.0.0.0:0", "--allow-insecure") if addresses.are_here() else ()
+
+
+def _client(stack: ExitStack, server: NamesrvProcess, address: str, files: ClientFiles | None) -> Client:
+    """A client with an address of its own, which comes back at once when it is cut."""
+    endpoint = Endpoint(address if addresses.are_here() else "127.0.0.1", server.endpoint.port)
+    security = None if files is None else ClientSecurity(files)
+    return Client(stack.enter_context(open_channel(endpoint, COMES_BACK, security)))
+
+
+def _target(
+    stack: ExitStack,
+    listener: str,
+    server: NamesrvProcess,
+    files: ClientFiles | None = None,
+) -> Target:
+    """A name server with an honest client at an address of its own, and one at the attacker's."""
+    honest = _client(stack, server, addresses.HONEST, files)
+    register_topics(honest)
+    target = Target(listener, server, _honest_calls(honest, health=False))
+    if not addresses.are_here():
+        return target
+    neighbour = _client(stack, server, addresses.ATTACKER, files)
+    return target._replace(ask_as_neighbour=_honest_calls(neighbour, health=True))
 
 
 def _page(url: str) -> None:
@@ -52,32 +115,59 @@ def _page(url: str) -> None:
 @contextmanager
 def namesrv(engine: str, seconds: float) -> Iterator[list[Round]]:
     """A name server's listener of gRPC."""
-    with NamesrvProcess(*NO_SCAN, engine=engine) as server, server.connect() as client:
-        register_topics(client)
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), engine=engine))
         attacks = catalogue.on_grpc("namesrv", engine, server.endpoint.port, seconds)
-        yield [(Target(f"gRPC, {engine}", server, lambda: _route(client)), attacks)]
+        yield [(_target(stack, f"gRPC, {engine}", server), attacks)]
 
 
 @contextmanager
 def not_held(seconds: float) -> Iterator[list[Round]]:
     """What grpcio does not withstand; only when asked for."""
-    with NamesrvProcess(*NO_SCAN, engine="grpcio") as server, server.connect() as client:
-        register_topics(client)
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), engine="grpcio"))
         attacks = catalogue.not_held(server.endpoint.port, seconds)
-        yield [(Target("gRPC, grpcio", server, lambda: _route(client)), attacks)]
+        yield [(_target(stack, "gRPC, grpcio", server), attacks)]
 
 
 @contextmanager
 def namesrv_with_tls(engine: str, seconds: float) -> Iterator[list[Round]]:
     """The same with TLS."""
     with ExitStack() as stack:
-        place = Place.make(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        place = _place(stack)
         flags = place.flags("TLS", with_permits=False)
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, engine=engine))
-        client = stack.enter_context(connected(server.endpoint, place.files("TLS", None)))
-        register_topics(client)
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, *_listen(), engine=engine))
         attacks = catalogue.on_tls(engine, server.endpoint.port, seconds)
-        yield [(Target(f"gRPC with TLS, {engine}", server, lambda: _route(client)), attacks)]
+        yield [(_target(stack, f"gRPC with TLS, {engine}", server, place.files("TLS", None)), attacks)]
+
+
+@contextmanager
+def namesrv_with_permits(engine: str) -> Iterator[list[Round]]:
+    """A name server whose permits change; the honest clients are other principals than the attacker."""
+    with ExitStack() as stack:
+        place = _place(stack)
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen(), engine=engine))
+        target = _target(stack, f"gRPC with permits, {engine}", server, place.files("token", "broker"))
+        yield [(target, [catalogue.by_revocation(server.endpoint.port, str(place.permits.parent), engine)])]
+
+
+@contextmanager
+def blocked_namesrv(seconds: float) -> Iterator[list[Round]]:
+    """A name server on native whose event loop is blocked most of the time; honest clients look up."""
+    with ExitStack() as stack:
+        server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen(), engine="native"))
+        target = _target(stack, "gRPC, native", server)
+        honest = _client(stack, server, addresses.HONEST, None)
+        attack = catalogue.while_blocked(server.endpoint.port, server.pid, seconds)
+        yield [(target._replace(ask=lambda: _route(honest)), [attack])]
+
+
+def _place(stack: ExitStack) -> Place:
+    """Certificates, tokens and permits; the server's certificate names the addresses at which clients dial it."""
+    place = Place.make(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    ips = ["127.0.0.1", addresses.ATTACKER, addresses.HONEST]
+    place.authority.sign("localhost", ["localhost"], ips=ips, file_name="server")
+    return place
 
 
 @contextmanager
@@ -190,6 +280,9 @@ def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
     for engine in installed():
         yield engine, namesrv(engine, seconds)
         yield f"{engine} tls", namesrv_with_tls(engine, seconds)
+        yield f"{engine} permits", namesrv_with_permits(engine)
+        if engine == "native":
+            yield engine, blocked_namesrv(seconds)
     yield "remoting metrics console", beside_grpc(seconds)
     yield "agent", agent(seconds)
     for kind in sources.LISTS:
@@ -212,10 +305,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
     parser.add_argument("--not-held", action="store_true", help="instead, what grpcio is known not to withstand")
     parser.add_argument(
-        "--on", default="", help="a listener: native, grpcio, tls, remoting, metrics, console, agent or sources"
+        "--on",
+        default="",
+        help="a listener: native, grpcio, tls, permits, remoting, metrics, console, agent or sources",
     )
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
+    if not addresses.are_here():
+        if not (problem := addresses.why_not()):
+            return addresses.run_inside([sys.executable, "-m", "tests.faults.attack", *(arguments or sys.argv[1:])])
+        sys.stderr.write(f"attacks come from the address of honest clients, and some are left out: {problem}\n")
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
     rounds = [("grpcio", not_held(seconds))] if given.not_held else all_rounds(seconds)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from tests.faults.attack import sources
+from tests.faults.attack import addresses, sources
 from tests.faults.attack.runner import MOST_SECONDS, Attack
 from tests.faults.load import remoting_attacks
-from tests.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS, SHARE_ATTACKS
+from tests.faults.load.attacks import (
+    ACCOUNT_ATTACKS,
+    ACCOUNT_ATTACKS_ON_TLS,
+    ATTACKS,
+    ATTACKS_ON_TLS,
+    COMPRESSED_ATTACKS,
+    FRAME_ATTACKS,
+    SHARE_ATTACKS,
+)
 from tests.support.hostile import http_peers as hostile_http
 
 NOT_HELD_BY_GRPCIO = frozenset(
     {
         *("large-metadata", "references", "small-references", "honest-bursts"),
-        *("few-resets", "made-you-reset", "zero-windows"),
+        *("few-resets", "made-you-reset", "zero-windows", "many-bombs", "health-watches", "reflection-calls"),
     }
 )
 """What grpcio does not withstand, with no option: it is for a trusted network (docs/limits.md)."""
@@ -22,10 +30,13 @@ ON_AGENTS = (
     *("random-bytes", "other-protocol", "random-frames", "declared-sizes", "many-streams", "slow-readers"),
     *("slow-writers", "pings", "settings", "endless-headers", "idle-connections", "connection-flood"),
     *("half-messages", "slow-bodies", "requests-unread", "bad-metadata", "half-open"),
+    *("empty-members", "truncated-gzip", "wrong-encodings", "malformed-messages", "health-watches", "health-checks"),
 )
 """Slow, silent, flooding, half-open and never-reading peers; what grpcio itself does not withstand is left out."""
 LIST_SECONDS = 15.0
 """An agent asks its address server a second time after ten seconds."""
+REVOCATION_SECONDS = 10.0
+"""A name server looks at its permits every second, and takes what has looked the same twice."""
 EXTRA_SECONDS = 10.0
 """What attacks that end by themselves may take beyond their time."""
 
@@ -60,6 +71,20 @@ BOUNDS = {
     "wide-watches": "10,000 names a watch, a share for each caller",
     "bad-metadata": "no log line a call",
     "honest-bursts": "200 calls a connection; more are taken again by the client",
+    **dict.fromkeys(("empty-blocks", "many-empty-blocks"), "steps of 4 KiB, one message at a time"),
+    "empty-members": "16 members a message",
+    "many-bombs": "64 MiB of requests an address, decompressed",
+    **dict.fromkeys(("truncated-gzip", "wrong-encodings"), "the call ends"),
+    "health-watches": "12,500 calls of health and reflection an address",
+    "health-checks": "12,500 calls of health and reflection an address",
+    "reflection-calls": "12,500 calls of health and reflection an address",
+    "malformed-messages": "200 calls a connection",
+    "bodiless-calls": "64 MiB of requests an address",
+    "large-requests": "64 MiB of requests an address",
+    "requests-while-blocked": "64 MiB of requests an address",
+    "silent-handshakes": "2,048 handshakes an address, 10 s",
+    "revocation": "open calls end a slice at a time",
+    "many-small-holders": "64 MiB of answers that wait an address; it loses its connections first",
 }
 _ON_REMOTING = {
     **dict.fromkeys(("random-bytes", "other-protocols", "broken-frames"), "what is no frame ends the connection"),
@@ -88,7 +113,8 @@ def on_grpc(listener: str, engine: str, port: int, seconds: float) -> Iterable[A
         port: Where it is.
         seconds: How long each lasts.
     """
-    for name in (*ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS):
+    of_accounts = ACCOUNT_ATTACKS if addresses.are_here() else ()
+    for name in (*ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS, *COMPRESSED_ATTACKS, *of_accounts):
         if listener != "namesrv" and name not in ON_AGENTS:
             continue
         if engine == "native" or name not in NOT_HELD_BY_GRPCIO:
@@ -103,8 +129,19 @@ def not_held(port: int, seconds: float) -> Iterable[Attack]:
 
 def on_tls(engine: str, port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on a listener with TLS."""
-    for name in ATTACKS_ON_TLS:
+    of_accounts = ACCOUNT_ATTACKS_ON_TLS if addresses.are_here() else ()
+    for name in (*ATTACKS_ON_TLS, *of_accounts):
         yield _grpc_attack(name, port, seconds, engine, "namesrv")
+
+
+def while_blocked(port: int, process: int, seconds: float) -> Attack:
+    """The attack on a name server whose event loop sleeps when it is told to."""
+    return _grpc_attack("requests-while-blocked", port, seconds, "native", "namesrv", ATTACKED_PID=str(process))
+
+
+def by_revocation(port: int, folder: str, engine: str) -> Attack:
+    """The attack on a name server by a caller whose permit comes and goes; its files are in a folder."""
+    return _grpc_attack("revocation", port, REVOCATION_SECONDS, engine, "namesrv", ATTACKED_FOLDER=folder)
 
 
 def on_http(endpoint: str, seconds: float) -> Iterable[Attack]:
@@ -133,7 +170,10 @@ def by_topics_file(name: str, path: str, seconds: float) -> Attack:
     return Attack(name, _OF_SOURCES[name], command, MOST_SECONDS)
 
 
-def _grpc_attack(name: str, port: int, seconds: float, engine: str, listener: str) -> Attack:
+def _grpc_attack(name: str, port: int, seconds: float, engine: str, listener: str, **more: str) -> Attack:
     command = (sys.executable, "-m", "tests.faults.load.attacks", name, str(port), str(seconds))
     bound = BOUNDS[name] if engine == "native" else "grpcio's own (docs/limits.md)"
-    return Attack(name, bound, command, seconds + EXTRA_SECONDS, {"ATTACKED": listener})
+    environment = {"ATTACKED": listener, **more}
+    if addresses.are_here() and listener == "namesrv":
+        environment |= {"ATTACKED_AT": addresses.ATTACKER, "HONEST_AT": addresses.HONEST}
+    return Attack(name, bound, command, seconds + EXTRA_SECONDS, environment)

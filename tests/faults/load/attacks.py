@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 
-from tests.faults.load import frame_attacks, share_attacks
+from tests.faults.load import account_attacks, compressed_attacks, frame_attacks, share_attacks
 from tests.faults.load.frames import (
     CONTINUATION,
     DATA,
@@ -209,33 +208,47 @@ def connection_flood(port: int, seconds: float) -> None:
 
 def half_handshakes(port: int, seconds: float) -> None:
     """The first half of a TLS handshake."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    handshake = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with suppress(ssl.SSLWantReadError):
-        handshake.do_handshake()
-    hello_of_tls = outgoing.read()
-    hold(port, seconds, MOST_CONNECTIONS, hello_of_tls[: len(hello_of_tls) // 2])
+    begun = account_attacks.client_hello()
+    hold(port, seconds, MOST_CONNECTIONS, begun[: len(begun) // 2])
 
 
-ATTACKS: dict[str, Attack] = {
-    attack.__name__.replace("_", "-"): attack
-    for attack in (
+def _by_name(attacks: Iterable[Attack]) -> dict[str, Attack]:
+    return {attack.__name__.replace("_", "-"): attack for attack in attacks}
+
+
+ATTACKS = _by_name(
+    (
         *(random_bytes, other_protocol, random_frames, wrong_methods, large_metadata, declared_sizes, gzip_bomb),
         *(many_streams, slow_readers, slow_writers, pings, settings, resets, endless_headers, idle_connections),
         *(half_open, connection_flood),
     )
-}
+)
 """Those that need no TLS, by name."""
 
-FRAME_ATTACKS: dict[str, Attack] = {attack.__name__.replace("_", "-"): attack for attack in frame_attacks.ALL}
+FRAME_ATTACKS = _by_name(frame_attacks.ALL)
 """Those that only an engine fit to face the world withstands, by name."""
 
-SHARE_ATTACKS: dict[str, Attack] = {attack.__name__.replace("_", "-"): attack for attack in share_attacks.ALL}
+SHARE_ATTACKS = _by_name(share_attacks.ALL)
 """Those that only take what they are given, by name."""
 
-ATTACKS_ON_TLS: dict[str, Attack] = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
+COMPRESSED_ATTACKS = _by_name(compressed_attacks.ALL)
+"""Those by compressed messages, by name."""
 
+ACCOUNT_ATTACKS = _by_name(account_attacks.ALL)
+"""Those that take all that one address may take, by name: the attacker needs an address that is not the machine's."""
+
+ATTACKS_ON_TLS = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
+
+ACCOUNT_ATTACKS_ON_TLS = {"silent-handshakes": account_attacks.silent_handshakes}
+
+OF_ROUNDS = {
+    "requests-while-blocked": account_attacks.requests_while_blocked,
+    "revocation": account_attacks.revocation,
+}
+"""Those on a server that is started for them."""
 
 if __name__ == "__main__":
     name, port_text, seconds_text = sys.argv[1:]
-    (ATTACKS | FRAME_ATTACKS | SHARE_ATTACKS | ATTACKS_ON_TLS)[name](int(port_text), float(seconds_text))
+    everything = ATTACKS | FRAME_ATTACKS | SHARE_ATTACKS | COMPRESSED_ATTACKS | ACCOUNT_ATTACKS
+    everything |= ATTACKS_ON_TLS | ACCOUNT_ATTACKS_ON_TLS | OF_ROUNDS
+    everything[name](int(port_text), float(seconds_text))

@@ -64,7 +64,9 @@ class _Flooded:
         return True
 
 
-def _flood(port: int, seconds: float, greeting: bytes, again: Callable[[int], bytes], count: int = FLOODING) -> None:
+def flood_frames(
+    port: int, seconds: float, greeting: bytes, again: Callable[[int], bytes], count: int = FLOODING
+) -> None:
     """Floods some connections by turns; all are opened anew when the server has ended the last of them.
 
     Args:
@@ -111,7 +113,7 @@ def resets_after_accept(port: int, seconds: float) -> None:
         before = range(20 * turn - 99, 20 * turn - 79, 2) if turn >= 5 else ()
         return begun + b"".join(frame(RST_STREAM, 0, stream, CANCEL) for stream in before)
 
-    _flood(port, seconds, hello(), some)
+    flood_frames(port, seconds, hello(), some)
 
 
 def few_resets(port: int, seconds: float) -> None:
@@ -132,7 +134,7 @@ def references(port: int, seconds: float) -> None:
     def some(turn: int) -> bytes:
         return frame(HEADERS, END_HEADERS, 2 * turn + 3, headers(LOOKUP) + NEWEST_ENTRY * 16_000)
 
-    _flood(port, seconds, hello() + large, some)
+    flood_frames(port, seconds, hello() + large, some)
 
 
 def small_references(port: int, seconds: float) -> None:
@@ -143,7 +145,7 @@ def small_references(port: int, seconds: float) -> None:
         block = headers(LOOKUP) + NEWEST_ENTRY * 450
         return b"".join(frame(HEADERS, END_HEADERS | 1, 20 * turn + 3 + 2 * number, block) for number in range(10))
 
-    _flood(port, seconds, hello() + small, some)
+    flood_frames(port, seconds, hello() + small, some)
 
 
 def made_you_reset(port: int, seconds: float) -> None:
@@ -153,7 +155,7 @@ def made_you_reset(port: int, seconds: float) -> None:
         streams = range(20 * turn + 1, 20 * turn + 21, 2)
         return b"".join(call(WATCH, stream, ROUTE) + frame(WINDOW_UPDATE, 0, stream, bytes(4)) for stream in streams)
 
-    _flood(port, seconds, hello(), some)
+    flood_frames(port, seconds, hello(), some)
 
 
 def zero_windows(port: int, seconds: float) -> None:
@@ -170,7 +172,7 @@ def tiny_windows(port: int, seconds: float) -> None:
     streams = range(1, 200, 2)
     begun = b"".join(call(LOOKUP, stream, ROUTE) for stream in streams)
     more = b"".join(frame(WINDOW_UPDATE, 0, stream, ONE_MORE) for stream in streams)
-    _flood(port, seconds, hello((INITIAL_WINDOW_SIZE, 1)) + begun, lambda _: more)
+    flood_frames(port, seconds, hello((INITIAL_WINDOW_SIZE, 1)) + begun, lambda _: more)
 
 
 def window_flips(port: int, seconds: float) -> None:
@@ -179,24 +181,24 @@ def window_flips(port: int, seconds: float) -> None:
     flips = b"".join(
         frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2, "big") + size.to_bytes(4, "big")) for size in (0, 65_535)
     )
-    _flood(port, seconds, hello() + begun, lambda _: flips * 20)
+    flood_frames(port, seconds, hello() + begun, lambda _: flips * 20)
 
 
 def updates(port: int, seconds: float) -> None:
     """The window of a connection, a byte more at a time."""
-    _flood(port, seconds, hello(), lambda _: frame(WINDOW_UPDATE, 0, 0, ONE_MORE) * 100)
+    flood_frames(port, seconds, hello(), lambda _: frame(WINDOW_UPDATE, 0, 0, ONE_MORE) * 100)
 
 
 def tiny_data(port: int, seconds: float) -> None:
     """A request in pieces of a byte, and of none."""
     begun = call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x3f\xff\xff")
-    _flood(port, seconds, hello() + begun, lambda _: (frame(DATA, 0, 1, b".") + frame(DATA, 0, 1)) * 50)
+    flood_frames(port, seconds, hello() + begun, lambda _: (frame(DATA, 0, 1, b".") + frame(DATA, 0, 1)) * 50)
 
 
 def unknown_frames(port: int, seconds: float) -> None:
     """Frames that nobody defines, and priorities that nobody heeds."""
     priority = frame(PRIORITY, 0, 1, bytes(4) + b"\x10")
-    _flood(port, seconds, hello(), lambda _: (frame(UNKNOWN, 0, 0, b"?") + priority) * 50)
+    flood_frames(port, seconds, hello(), lambda _: (frame(UNKNOWN, 0, 0, b"?") + priority) * 50)
 
 
 def requests_unread(port: int, seconds: float) -> None:

@@ -220,11 +220,13 @@ class Process:
 class NamesrvProcess(Process):
     """A name server on a free port of loopback, or on the port given."""
 
+    program: ClassVar[tuple[str, ...]] = (str(BIN / "namesrv"),)
+
     def __init__(
         self, *arguments: str, engine: str = "grpcio", port: int = 0, environment: dict[str, str] | None = None
     ) -> None:
         listen = f"127.0.0.1:{port}"
-        program = [str(BIN / "namesrv"), "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
+        program = [*self.program, "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
         # Most tests are not about the time after a start; those that are say so in their arguments, which win.
         super().__init__([*program, "--warm-up-millis", "0", *arguments], environment)
         try:
