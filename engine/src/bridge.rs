@@ -4,7 +4,7 @@
 //! of. Events wait in one list; only the one that finds it empty writes to the eventfd, so a burst costs one wake-up.
 //! A call brings one event, and at most one more of each kind at a time, so the list is bounded by the calls under way.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ledger::Hold;
-use crate::peer::Peer;
+use crate::peer::{Owner, Peer};
 
 /// Number of a call: which thread has it, and which of its calls it is.
 pub type CallId = u64;
@@ -171,10 +171,87 @@ impl Inbox {
     }
 }
 
+/// Calls that one address has in a turn of the event loop.
+const CALLS_OF_ADDRESS: usize = 16;
+
+/// Calls of one address that are taken before those of the next address.
+const CALLS_IN_A_ROW: usize = 4;
+
+/// Events that wait for Python. Calls wait by address, and the addresses take turns.
+#[derive(Debug, Default)]
+struct Events {
+    others: VecDeque<Event>,
+    calls: HashMap<Owner, VecDeque<Arc<CallInfo>>>,
+    /// Addresses with calls, in the order of their turns.
+    turns: VecDeque<Owner>,
+    count: usize,
+}
+
+impl Events {
+    fn push(&mut self, event: Event) {
+        self.count += 1;
+        match event {
+            Event::Call(call) => {
+                let owner = call.peer.account.owner();
+                let calls = self.calls.entry(owner).or_default();
+                if calls.is_empty() {
+                    self.turns.push_back(owner);
+                }
+                calls.push_back(call);
+            }
+            other => self.others.push_back(other),
+        }
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Event> {
+        let mut taken = Vec::with_capacity(self.count.min(most));
+        self.take_others(most.div_ceil(2), &mut taken);
+        self.take_calls(most, &mut taken);
+        self.take_others(most, &mut taken);
+        taken
+    }
+
+    fn take_others(&mut self, most: usize, taken: &mut Vec<Event>) {
+        while taken.len() < most {
+            let Some(event) = self.others.pop_front() else { return };
+            self.count -= 1;
+            taken.push(event);
+        }
+    }
+
+    fn take_calls(&mut self, most: usize, taken: &mut Vec<Event>) {
+        let mut taken_of: HashMap<Owner, usize> = HashMap::new();
+        let mut served = VecDeque::new();
+        while taken.len() < most {
+            let Some(owner) = self.turns.pop_front() else { break };
+            let Some(calls) = self.calls.get_mut(&owner) else { continue };
+            let of_owner = taken_of.entry(owner).or_default();
+            let in_a_row = taken.len() + CALLS_IN_A_ROW;
+            while taken.len() < most.min(in_a_row) {
+                let Some(call) = calls.pop_front() else { break };
+                self.count -= 1;
+                if !call.cancelled.load(Ordering::Relaxed) {
+                    call.delivered.store(true, Ordering::Relaxed);
+                    taken.push(Event::Call(call));
+                    *of_owner += 1;
+                }
+            }
+            if calls.is_empty() {
+                self.calls.remove(&owner);
+            } else if *of_owner >= CALLS_OF_ADDRESS && owner != Owner::Machine {
+                served.push_back(owner);
+            } else {
+                self.turns.push_back(owner);
+            }
+        }
+        self.turns.append(&mut served);
+    }
+}
+
 /// The events, the commands, and what wakes either side.
 #[derive(Debug)]
 pub(crate) struct Bridge {
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<Events>,
     wake: OwnedFd,
     inboxes: Vec<Arc<Inbox>>,
 }
@@ -213,31 +290,19 @@ impl Bridge {
         }
     }
 
-    fn push(&self, events: &mut VecDeque<Event>, event: Event) {
-        events.push_back(event);
-        if events.len() == 1 {
+    fn push(&self, events: &mut Events, event: Event) {
+        events.push(event);
+        if events.count == 1 {
             // It only fails when the counter is full, and then the descriptor is readable all the same.
             let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// At most so many events, oldest first. The descriptor stays readable while there are more.
+    /// At most so many events. Of the calls, each address has a share. The descriptor stays readable while there are more.
     pub(crate) fn take(&self, most: usize) -> Vec<Event> {
         let mut events = locked(&self.events);
-        let mut taken = Vec::with_capacity(events.len().min(most));
-        while taken.len() < most {
-            match events.pop_front() {
-                None => break,
-                Some(Event::Call(call)) if call.cancelled.load(Ordering::Relaxed) => {}
-                Some(event) => {
-                    if let Event::Call(call) = &event {
-                        call.delivered.store(true, Ordering::Relaxed);
-                    }
-                    taken.push(event);
-                }
-            }
-        }
-        if events.is_empty() {
+        let taken = events.take(most);
+        if events.count == 0 {
             let _ = io::read(&self.wake, &mut [0_u8; 8]);
         }
         taken
@@ -281,6 +346,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::limits::Limits;
     use proptest::prelude::*;
 
     fn call(id: CallId) -> Arc<CallInfo> {
@@ -290,6 +357,34 @@ mod tests {
     fn is_readable(bridge: &Bridge) -> bool {
         let mut polled = [rustix::event::PollFd::new(&bridge.wake, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).expect("polls") > 0
+    }
+
+    fn call_of(id: CallId, ledger: &Arc<Ledger>, owner: Owner) -> Arc<CallInfo> {
+        let peer = Arc::new(Peer::of(None, ledger.account(owner)));
+        Arc::new(CallInfo { id, peer, ..CallInfo::unknown() })
+    }
+
+    fn ids(events: &[Event]) -> Vec<CallId> {
+        let of = |event: &Event| if let Event::Call(call) = event { Some(call.id) } else { None };
+        events.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_call_waits_for_a_few_of_another_address_and_not_for_all() {
+        let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
+        for id in 0..1_000 {
+            bridge.tell(Event::Call(call_of(id, &ledger, Owner::Site(1))));
+        }
+        bridge.tell(Event::Call(call_of(1_000, &ledger, Owner::Site(2))));
+        bridge.tell(Event::Call(call_of(1_001, &ledger, Owner::Machine)));
+        let taken = ids(&bridge.take(256));
+        assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
+        assert_eq!(taken.len(), CALLS_OF_ADDRESS + 2, "one address has its share of a turn");
+        let mut rest = Vec::new();
+        while is_readable(&bridge) {
+            rest.extend(ids(&bridge.take(256)));
+        }
+        assert_eq!(rest, (16..1_000).collect::<Vec<_>>(), "in their order");
     }
 
     proptest! {
@@ -319,7 +414,7 @@ mod tests {
                         }
                     },
                 }
-                prop_assert_eq!(is_readable(&bridge), !locked(&bridge.events).is_empty());
+                prop_assert_eq!(is_readable(&bridge), locked(&bridge.events).count > 0);
             }
         }
 
