@@ -73,7 +73,7 @@ impl CallInfo {
         locked(&self.body).request.clone()
     }
 
-    /// Releases the request, of which Python has a copy. The metadata stays.
+    /// Releases the request: Python has a copy. The metadata stays.
     pub fn release_request(&self) {
         let mut body = locked(&self.body);
         let length = body.request.take().map_or(0, |request| request.len());

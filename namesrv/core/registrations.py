@@ -134,7 +134,7 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
         return self._commit(edit, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
-        """Whether a registration's topics count: the broker speaks for its group, and neither version nor fingerprint matches.
+        """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
 
         That is as the tables are now, and may be otherwise when the registration has its turn.
         """

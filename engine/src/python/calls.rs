@@ -34,7 +34,7 @@ impl PyCall {
         self.0.request().map(|request| PyBytes::new(py, &request))
     }
 
-    /// Releases the request, of which Python has a copy.
+    /// Releases the request: Python has a copy.
     fn release_request(&self) {
         self.0.release_request();
     }

@@ -1,4 +1,4 @@
-"""Addresses of their own for attackers and honest clients, in a network namespace that has nothing but loopback.
+"""Addresses of their own for attackers and honest clients, in a network namespace with only loopback.
 
 A program's own address is the one that it dials, so no program has to bind. An address of loopback itself would not do:
 name servers count all programs of their machine as one caller without a share.

@@ -29,7 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 def context_of(place: Place, shown: Files | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=place.authority.path)
-    context.check_hostname = False  # RocketMQ's clients send no server name and check none
+    context.check_hostname = False  # RocketMQ's clients send no server name and do not check it
     if shown is not None:
         context.load_cert_chain(shown.certificate, shown.key)
     return context
