@@ -33,12 +33,23 @@ pub(crate) struct ErrorScan {
     written: usize,
     /// Length of the payload; None before the head is whole.
     length: Option<usize>,
+    /// How much of a frame without an error is still to be written.
+    skip: usize,
 }
 
 impl ErrorScan {
     /// Reads a piece, and adds the errors in it.
     pub(crate) fn scan(&mut self, mut bytes: &[u8], found: &mut Vec<ReportedError>) {
         while !bytes.is_empty() {
+            if self.have == 0 {
+                self.skip += end_of_harmless(bytes.get(self.skip..).unwrap_or_default());
+            }
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len());
+                self.skip -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
             let Some(length) = self.length else {
                 let taken = (HEAD - self.have).min(bytes.len());
                 self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
@@ -79,6 +90,17 @@ impl ErrorScan {
             }
         }
         *self = Self::default();
+    }
+}
+
+/// Where a frame ends that begins here and reports no error; 0 if it may report one, or its head is not whole.
+fn end_of_harmless(bytes: &[u8]) -> usize {
+    match bytes {
+        [_, _, _, RST_STREAM | GOAWAY, ..] => 0,
+        [high, middle, low, _, _, _, _, _, _, ..] => {
+            HEAD + (usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low))
+        }
+        _ => 0,
     }
 }
 
