@@ -60,7 +60,7 @@ class GrownProcess:
         """Creates it.
 
         Args:
-            resident: Bytes of memory that the process has, or has beyond what is known to be in use.
+            resident: Bytes of memory of the process, in total or beyond the known use.
             give_back: Gives back what is free. Blocking.
         """
         self._resident = resident

@@ -135,7 +135,7 @@ def add_services(
         handlers.add_service(server, service, parts)
     gate = ShareGate(shares.probes)
     health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
-    if authorizer is None:  # with permits not everybody may see who is connected
+    if authorizer is None:  # channelz shows every connection, and permits may forbid that
         # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]

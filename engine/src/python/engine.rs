@@ -214,7 +214,7 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Ends a call. A reader who has not taken the last message has the linger time for it.
+    /// Ends a call. The reader has the linger time to take the last message.
     fn finish(&self, number: CallId, code: u8, details: &str, metadata: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         let trailers = fields(status_trailers(code, details), metadata)?;
         self.engine.command(number, Command::Finish(trailers));
