@@ -38,7 +38,7 @@ class Gate(Protocol):
         """The parsed request. Raises CallRefused if whoever entered may not ask for it."""
 
     def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:
-        """A context that ends with CallRefused once the caller loses the right. The call has entered in this very step."""
+        """A context that ends with CallRefused once the caller loses the right. The call has just entered."""
 
     def leave(self, entered: Any) -> None:
         """The call of whoever entered has ended."""
