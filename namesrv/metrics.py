@@ -124,7 +124,7 @@ class NamesrvMetrics(Collector):
                 len(tables.broker_addr_table) - len(tables.clusters_by_name),
             ),
             ("held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)),
-            ("intents", "What operators decided and has not been lifted.", len(manager.intents.intents)),
+            ("intents", "Intents of operators in force.", len(manager.intents.intents)),
             ("revision", "Revision of the last change.", manager.revision),
             ("change_log_changes", "Changes that can still be read.", len(log)),
             ("compacted_revision", "Changes after this revision can still be read.", log.compacted_revision),

@@ -1,4 +1,4 @@
-"""Commands that keep what operators made of a name server, and bring it back: decisions, KV configuration, settings.
+"""Commands that keep what operators made of a name server, and bring it back: intents, KV configuration, settings.
 
 Routes are not in it, because brokers report them. The topics of a broker are its own:
 ``nsctl agent export-topics`` and ``import-topics``.
@@ -33,10 +33,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by it
 
 
 def save(session: Session, file: File) -> None:
-    """Writes decisions, KV configuration and changeable settings of the first that answers to a new file."""
+    """Writes intents, KV configuration and changeable settings of the first that answers to a new file."""
     kept = session.servers.first(_kept)
     write_new(file, {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), **kept})
-    counts = ", ".join(f"{len(kept[part]):,} {part}" for part in ("decisions", "kv", "settings"))
+    counts = ", ".join(f"{len(kept[part]):,} {part}" for part in ("intents", "kv", "settings"))
     session.note(f"{counts} of {kept['namesrv']} are in {file}")
 
 
@@ -89,7 +89,7 @@ def _kept(server: NamesrvClient) -> dict[str, Any]:
     assert isinstance(config, pb.GetNamesrvConfigResponse)
     return {
         "namesrv": config.header.namesrv_name,
-        "decisions": [_decision(intent) for intent in all_intents(server)],
+        "intents": [_intent(intent) for intent in all_intents(server)],
         "kv": [
             {"namespace": one.namespace, "key": one.key, "value": one.value}
             for space in _kv(server, "")
@@ -109,7 +109,7 @@ def _kv(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
         yield from page.kv_configs
 
 
-def _decision(intent: pb.Intent) -> dict[str, Any]:
+def _intent(intent: pb.Intent) -> dict[str, Any]:
     return {
         "kind": pb.Intent.Kind.Name(intent.kind),
         "cluster": intent.cluster_name if intent.HasField("cluster_name") else None,
@@ -127,14 +127,14 @@ _Wanted = tuple[str, str, Message]
 
 
 def _requests(kept: dict[str, Any], now_millis: int, *, dry_run: bool) -> Iterator[_Wanted]:
-    """The calls that make what was kept so again. Decisions that have ended meanwhile are left out."""
+    """The calls that make what was kept so again. Intents that have ended meanwhile are left out."""
     for one in kept["kv"]:
         request = pb.PutKvConfigRequest(**one, validate_only=dry_run)
         yield f"kv {one['namespace']} {one['key']}", "PutKvConfig", request
     if kept["settings"]:
         values = pb.UpdateNamesrvConfigRequest(values=kept["settings"], validate_only=dry_run)
         yield f"{len(kept['settings']):,} settings", "UpdateNamesrvConfig", values
-    for one in kept["decisions"]:
+    for one in kept["intents"]:
         ends_at = one["ends_at_millis"]
         if ends_at is None or ends_at > now_millis:
             yield _OF_KIND[one["kind"]](one, dry_run)

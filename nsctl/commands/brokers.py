@@ -57,10 +57,10 @@ class _Page(NamedTuple):
 
     brokers: list[Row]
     topics: list[Row]
-    decisions: list[Row]
+    intents: list[Row]
     history: list[Row]
     problem: str | None
-    """Why it does not tell decisions and history."""
+    """Why it does not tell intents and history."""
 
 
 def broker(
@@ -69,16 +69,16 @@ def broker(
     cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Topics at most.")] = 100,
 ) -> None:
-    """One broker group: its brokers and who registers them, decisions about it, its topics, what happened to it."""
+    """One broker group: its brokers and who registers them, intents about it, its topics, what happened to it."""
     page = session.servers.first(lambda server: _page(server, name, cluster))
     if not page.brokers:
         session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one")
         session.found(REFUSED)
     if page.problem:
-        session.note(f"decisions and history are left out: {page.problem}")
+        session.note(f"intents and history are left out: {page.problem}")
     parts = (
         ("broker", page.brokers, ("cluster", "broker", "id", "address", "last_heard_of", "channel", "agent")),
-        ("decision", page.decisions, ("kind", "topic", "since", "until", "caller", "why")),
+        ("intent", page.intents, ("kind", "topic", "since", "until", "caller", "why")),
         ("topic", page.topics[:limit], ("topic", "read_queues", "write_queues", "permission", "reported")),
         ("history", page.history, ("at", "revision", "cause", "reason", "what")),
     )
@@ -98,7 +98,7 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
     try:
         page = server.call("ListAuditEntries", request)
         assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
-        decisions = [
+        intents = [
             intent_row(server, intent)
             for intent in all_intents(server)
             if intent.broker_name == name and cluster in (None, intent.cluster_name)
@@ -108,7 +108,7 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
             raise
         return _Page([_row(live) for live in lives], topics, [], [], error.reason)
     shown: list[Row] = [{**_row(live), "agent": _registered_by(live, page)} for live in lives]
-    return _Page(shown, topics, decisions, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
+    return _Page(shown, topics, intents, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
 
 
 def _registered_by(live: route_data_pb2.BrokerLiveInfo, page: admin_service_pb2.ListAuditEntriesResponse) -> str | None:

@@ -101,14 +101,14 @@ def confirm_loss(
 
 
 def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
-    """The decisions that are in force at one name server, oldest first."""
+    """The intents that are in force at one name server, oldest first."""
     for page in server.pages("ListIntents", pb.ListIntentsRequest()):
         assert isinstance(page, pb.ListIntentsResponse)
         yield from page.intents
 
 
 def intents(session: Session) -> None:
-    """What operators decided and has not been lifted, at each name server."""
+    """The intents of operators that are in force, at each name server."""
 
     def ask(server: NamesrvClient) -> list[Row]:
         return [intent_row(server, intent) for intent in all_intents(server)]
@@ -265,7 +265,7 @@ def _blast(answer: Message) -> Row:
 
 
 def intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
-    """A decision as it is shown."""
+    """An intent as it is shown."""
     return {
         "endpoint": str(server.endpoint),
         "kind": pb.Intent.Kind.Name(intent.kind).removeprefix("KIND_").lower().replace("_", " "),

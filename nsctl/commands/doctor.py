@@ -57,16 +57,16 @@ def check_certificate(server: NamesrvClient, files: ClientFiles) -> Iterator[Fin
         yield Finding(Code.CERTIFICATE_ENDS_SOON, str(server.endpoint), what, do)
 
 
-# What one name server tells of itself: its status, its clock, the decisions of operators that are in force.
+# What one name server tells of itself: its status, its clock, the intents of operators that are in force.
 
 SKEW_SECONDS = 1.0
 """A clock this far from ours is told, beyond the time that the call took."""
 LAG_MILLIS = 1_000.0
 """An event loop that was held up for so long is told, as by the alert: calls waited for it, and deadlines are near."""
 FORGOTTEN_MILLIS = 86_400_000
-"""A decision without an end that is in force for so long may have been forgotten, as the alert says."""
-SHOWN_DECISIONS = 20
-"""Decisions of a name server that are told one by one."""
+"""An intent without an end that is in force for so long may have been forgotten, as the alert says."""
+SHOWN_INTENTS = 20
+"""Intents of a name server that are listed one by one."""
 
 
 def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
         yield Finding(Code.EVENT_LOOP_HELD_UP, where, lag, "give it more CPU, or see who calls it so much")
     if status.data_dir_problem:
         what = f"cannot write its data directory: {status.data_dir_problem}"
-        do = "make room or mend the rights: it tries again by itself; until then decisions are refused"
+        do = "make room or mend the rights: it tries again by itself; until then intents are refused"
         yield Finding(Code.DATA_DIR_NOT_WRITTEN, where, what, do)
 
 
@@ -101,39 +101,41 @@ def check_clock(where: str, clock: Clock) -> Iterator[Finding]:
     """A name server's clock that is another than ours."""
     if clock.skew > SKEW_SECONDS:
         what = f"its clock is {clock.skew:,.1f} s {'behind' if clock.theirs < clock.began else 'ahead of'} ours"
-        yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of decisions go by them")
+        yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of intents go by them")
 
 
-def check_decisions(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
-    """Decisions of operators that are in force: who, when and why."""
+def check_intents(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
+    """Intents of operators that are in force: who, when and why."""
     shown = 0
     for intent in all_intents(server):
         shown += 1
-        if shown <= SHOWN_DECISIONS:
-            yield _decision(str(server.endpoint), intent, now_millis)
-    if shown > SHOWN_DECISIONS:
-        what = f"{shown - SHOWN_DECISIONS:,} more decisions are in force"
-        yield Finding(Code.DECISION_IN_FORCE, str(server.endpoint), what, "`nsctl intents` lists all")
+        if shown <= SHOWN_INTENTS:
+            yield _intent(str(server.endpoint), intent, now_millis)
+    if shown > SHOWN_INTENTS:
+        what = f"{shown - SHOWN_INTENTS:,} more intents are in force"
+        yield Finding(Code.INTENT_IN_FORCE, str(server.endpoint), what, "`nsctl intents` lists all")
 
 
-def _decision(where: str, intent: admin_service_pb2.Intent, now_millis: float) -> Finding:
+def _intent(where: str, intent: admin_service_pb2.Intent, now_millis: float) -> Finding:
     subject, lift = _subject(intent)
     ends = f", until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else ""
     why = f" ({intent.comment})" if intent.comment else ", no reason given"
     what = f"{subject} since {iso(intent.since_millis)} by {intent.caller or 'somebody'}{ends}{why}"
     forgotten = not ends and now_millis - intent.since_millis > FORGOTTEN_MILLIS
-    return Finding(Code.DECISION_FORGOTTEN if forgotten else Code.DECISION_IN_FORCE, where, what, f"`{lift}` lifts it")
+    return Finding(Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE, where, what, lift)
 
 
 def _subject(intent: admin_service_pb2.Intent) -> tuple[str, str]:
-    """What was decided, and the command that lifts it."""
+    """The intent in words, and how to lift it."""
     cluster = f" --cluster {intent.cluster_name}" if intent.HasField("cluster_name") else ""
     if intent.kind == admin_service_pb2.Intent.KIND_TOPIC_HOLD:
-        return f"topic {intent.topic} is held back", f"nsctl release-topic {intent.topic}{cluster}"
+        return f"topic {intent.topic} is held back", f"`nsctl release-topic {intent.topic}{cluster}` lifts it"
     if intent.kind == admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM:
-        return f"{intent.broker_name} is drained", f"nsctl restore {intent.broker_name}{cluster}"
-    drain = f"nsctl drain {intent.broker_name}{cluster}"
-    return f"{intent.broker_name} may be written whatever it reports", f"{drain}, then nsctl restore"
+        return f"{intent.broker_name} is drained", f"`nsctl restore {intent.broker_name}{cluster}` lifts it"
+    if intent.kind == admin_service_pb2.Intent.KIND_ADD_WRITE_PERM:
+        drain = f"nsctl drain {intent.broker_name}{cluster}"
+        return f"{intent.broker_name} may be written whatever it reports", f"`{drain}, then nsctl restore` lifts it"
+    return f"{intent.topic or intent.broker_name} has an intent of an unknown kind", "a newer nsctl shows it"
 
 
 # What the tables of one name server tell: brokers, their groups, topics, and brokers that left against their will.
@@ -313,11 +315,11 @@ def _check(server: NamesrvClient) -> Checked:
     found += check_topics(server)
     try:
         found += check_losses(server, clock.theirs * 1000)
-        found += check_decisions(server, clock.theirs * 1000)
+        found += check_intents(server, clock.theirs * 1000)
     except CallError as error:
         if error.error.code is not grpc.StatusCode.PERMISSION_DENIED:
             raise
-        what = "does not let you read its journal and the decisions in force"
+        what = "does not let you read its journal and the intents in force"
         found.append(Finding(Code.NOT_ALLOWED, where, what, "show a certificate or token that may administer"))
     return Checked(status, found)
 

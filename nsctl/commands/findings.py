@@ -43,8 +43,8 @@ class Code(Enum):
     GROUP_WITHOUT_MASTER = auto()
     GROUP_NAME_TWICE = auto()
     TOPICS_NOT_WRITABLE = auto()
-    DECISION_IN_FORCE = auto()
-    DECISION_FORGOTTEN = auto()
+    INTENT_IN_FORCE = auto()
+    INTENT_FORGOTTEN = auto()
     NOT_ALLOWED = auto()
     VERSIONS_DIFFER = auto()
     SAME_NAME_TWICE = auto()
@@ -80,8 +80,8 @@ KINDS: dict[Code, tuple[Severity, str]] = {
     Code.GROUP_WITHOUT_MASTER: (Severity.PROBLEM, "nsctl cluster"),
     Code.GROUP_NAME_TWICE: (Severity.WARNING, "nsctl cluster"),
     Code.TOPICS_NOT_WRITABLE: (Severity.PROBLEM, "nsctl explain TOPIC"),
-    Code.DECISION_IN_FORCE: (Severity.INFO, "nsctl intents"),
-    Code.DECISION_FORGOTTEN: (Severity.WARNING, "nsctl intents"),
+    Code.INTENT_IN_FORCE: (Severity.INFO, "nsctl intents"),
+    Code.INTENT_FORGOTTEN: (Severity.WARNING, "nsctl intents"),
     Code.NOT_ALLOWED: (Severity.INFO, "nsctl intents"),
     Code.VERSIONS_DIFFER: (Severity.WARNING, "nsctl status"),
     Code.SAME_NAME_TWICE: (Severity.WARNING, "nsctl status"),

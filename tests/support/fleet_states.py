@@ -213,8 +213,8 @@ STATES = (
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
     State("A broker was killed beside its agent", (), odd.broker_dead, ("BrokerAgentBrokerDown",)),
     State("A broker is silent", ("BROKER_SILENT",), odd.broker_silent),
-    State("Drained and forgotten", ("DECISION_FORGOTTEN", "DECISION_IN_FORCE"), drained_and_forgotten),
-    State("Forgotten decisions are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
+    State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE"), drained_and_forgotten),
+    State("Forgotten intents are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
     State("A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvSnapshotOld",)),
     State(
         "A certificate has ended",

@@ -95,7 +95,7 @@ def _subject(intent: admin_service_pb2.Intent) -> tuple[str, ...]:
 def _intent_said(table: Tables | None, subject: tuple[str, ...]) -> str | None:
     if table is None:
         return None
-    return "decided" if any(_subject(intent) == subject for intent in table.intents) else "not decided"
+    return "in force" if any(_subject(intent) == subject for intent in table.intents) else "not in force"
 
 
 # What the page shows of the fleet everywhere, made from what was observed; its brokers are in ``brokers``.

@@ -30,7 +30,7 @@ def rows(command: Sequence[str]) -> list[dict[str, object]]:
     return found
 
 
-def test_decisions_kv_and_settings_are_saved_and_made_so_at_another_name_server(tmp_path: Path) -> None:
+def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     with (
         NamesrvProcess("--data-dir", str(tmp_path / "a")) as first,
@@ -61,11 +61,11 @@ def test_decisions_kv_and_settings_are_saved_and_made_so_at_another_name_server(
 
 def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
-    decision = {"kind": "KIND_WIPE_WRITE_PERM", "cluster": None, "broker": "nobody", "topic": ""}
-    decision |= {"why": "", "ends_at_millis": None}
-    over = {**decision, "ends_at_millis": 1}
+    intent = {"kind": "KIND_WIPE_WRITE_PERM", "cluster": None, "broker": "nobody", "topic": ""}
+    intent |= {"why": "", "ends_at_millis": None}
+    over = {**intent, "ends_at_millis": 1}
     kv = [{"namespace": "n", "key": "k", "value": "v"}]
-    file.write_text(json.dumps({"format": 1, "kv": kv, "settings": {}, "decisions": [decision, over]}))
+    file.write_text(json.dumps({"format": 1, "kv": kv, "settings": {}, "intents": [intent, over]}))
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
         output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED)
         assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"

@@ -51,11 +51,11 @@ def test_a_broker_that_was_lost_is_told_with_the_reason_until_it_is_back() -> No
             assert examined(namesrv.endpoint)[0] == 0
 
 
-def test_decisions_in_force_are_told_with_who_when_and_why(tmp_path: Path) -> None:
+def test_intents_in_force_are_told_with_who_when_and_why(tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
         register(client, "TopicTest")
         CliRunner().invoke(app, ["delete-topic", "TopicTest", "--hold", "--why", "x1", "-n", str(namesrv.endpoint)])
-        told = [row for row in examined(namesrv.endpoint)[1] if row["code"] == "DECISION_IN_FORCE"]
+        told = [row for row in examined(namesrv.endpoint)[1] if row["code"] == "INTENT_IN_FORCE"]
         assert [row["severity"] for row in told] == ["info"]
         assert told[0]["what"].startswith("topic TopicTest is held back since 2")
         assert told[0]["what"].endswith("(x1)")

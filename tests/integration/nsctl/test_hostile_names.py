@@ -69,7 +69,7 @@ KEPT = {
     "format": 1,
     "kv": [{"namespace": "n", "key": "k", "value": "v"}],
     "settings": {"a": "b"},
-    "decisions": [],
+    "intents": [],
     "topics": [{"topic_name": "T"}],
 }
 

@@ -35,7 +35,7 @@ TELLING = {
     "A broker was killed beside its agent": {"nsctl agent status AGENT": (FOUND, "down .* its broker is dead")},
     "A broker is silent": {"nsctl brokers --silent 30s": (0, r"DefaultCluster +broker-a +0 ")},
     "Drained and forgotten": {"nsctl drain BROKER --for 7d": (0, "ns-b:9876 +done")},
-    "Forgotten decisions are lifted": {
+    "Forgotten intents are lifted": {
         "nsctl intents": (0, "wipe write perm .* alice"),
         "nsctl restore BROKER": (0, "ns-b:9876 +done"),
         "nsctl release-topic TOPIC": (0, "ns-b:9876 +done"),
@@ -73,9 +73,9 @@ TELLING = {
 """Exit code and a line of each command of the runbook, by state."""
 MENDS = {
     "nsctl agent role AGENT 0": ("GROUP_WITHOUT_MASTER", "TOPICS_NOT_WRITABLE"),
-    "nsctl drain BROKER --for 7d": ("DECISION_FORGOTTEN",),
-    "nsctl restore BROKER": ("DECISION_FORGOTTEN", "TOPICS_NOT_WRITABLE"),
-    "nsctl release-topic TOPIC": ("DECISION_IN_FORCE",),
+    "nsctl drain BROKER --for 7d": ("INTENT_FORGOTTEN",),
+    "nsctl restore BROKER": ("INTENT_FORGOTTEN", "TOPICS_NOT_WRITABLE"),
+    "nsctl release-topic TOPIC": ("INTENT_IN_FORCE",),
     "nsctl guard confirm-loss": ("GUARD_HOLDS_BROKERS",),
 }
 """Commands after which the doctor no longer finds something."""

@@ -1,29 +1,29 @@
-// One broker group: its brokers, decisions about it, what happened to it, and its topics.
+// One broker group: its brokers, intents about it, what happened to it, and its topics.
 
 import { agoTime, clockTime, count, field, h, note, pill, table } from "../dom.js";
 import { href, topicHref } from "../place.js";
 import { role } from "./broker_table.js";
 import { entries } from "./entries.js";
-import { brokerState, decision, kindPill, nameOf, pager, PERMISSIONS, problems, range } from "./parts.js";
+import { brokerState, intentOf, kindPill, nameOf, pager, PERMISSIONS, problems, range } from "./parts.js";
 
 export const load = ({ cluster = "", name = "", containing, start }, ask) => ask("broker", { cluster, broker: name, contains: containing, start });
 
 export function render(found, { overview, parameters }) {
-  const decided = decision(overview, found.cluster, found.broker);
+  const intent = intentOf(overview, found.cluster, found.broker);
   return [
     h("h1", { tabindex: "-1", class: "mono" }, found.broker),
     h("p", { "data-key": "of" }, "Broker group of cluster ", h("a", { href: href("brokers", { cluster: found.cluster }) }, found.cluster)),
-    decided && h("p", { class: "note warn", "data-key": "decided" }, decided.mark, ` since `, clockTime(decided.since),
-      decided.until && [" until ", clockTime(decided.until)], decided.caller && ` by ${decided.caller}`, decided.comment && `: ${decided.comment}`),
-    overview.permitActions && found.brokers.some((broker) => broker.state !== "left") && buttons(found, overview, decided),
+    intent && h("p", { class: "note warn", "data-key": "intent" }, intent.mark, ` since `, clockTime(intent.since),
+      intent.until && [" until ", clockTime(intent.until)], intent.caller && ` by ${intent.caller}`, intent.comment && `: ${intent.comment}`),
+    overview.permitActions && found.brokers.some((broker) => broker.state !== "left") && buttons(found, overview, intent),
     brokers(found, overview),
     topics(found, overview, parameters),
     history(found, overview),
   ].filter(Boolean);
 }
 
-function buttons(found, overview, decided) {
-  const acts = !decided?.drained ? ["drain"] : decided.everywhere ? ["restore"] : ["drain", "restore"];
+function buttons(found, overview, intent) {
+  const acts = !intent?.drained ? ["drain"] : intent.everywhere ? ["restore"] : ["drain", "restore"];
   if (overview.permitConfirming && found.brokers.some((broker) => broker.state === "unconfirmed")) acts.push("confirm");
   return h("p", { class: "acts", "data-key": "acts" }, acts.map((act) => h("button", {
     type: "button", "data-act": act, "data-broker": found.broker, "data-cluster": found.cluster, disabled: overview.stale,

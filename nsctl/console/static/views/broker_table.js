@@ -2,7 +2,7 @@
 
 import { agoTime, count, h, table } from "../dom.js";
 import { brokerHref } from "../place.js";
-import { brokerState, decision } from "./parts.js";
+import { brokerState, intentOf } from "./parts.js";
 
 const COLUMNS = [
   ["Broker", "broker"], ["Role", "role"], ["Address", "addr"], ["State", "state"], ["Heard of", "heard"], ["Topics version", "version"],
@@ -20,7 +20,7 @@ function row(overview, broker, withCluster) {
   const gone = broker.state === "left";
   const cells = [
     [h("a", { class: "name", href: brokerHref(broker.cluster, broker.broker) }, broker.broker), " ",
-      decision(overview, broker.cluster, broker.broker)?.mark],
+      intentOf(overview, broker.cluster, broker.broker)?.mark],
     withCluster && broker.cluster,
     role(broker),
     h("span", { class: "mono" }, broker.addr),

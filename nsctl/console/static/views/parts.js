@@ -25,8 +25,10 @@ export function brokerState(overview, broker) {
   }
 }
 
-// What operators decided about a group, if anything, and whether all name servers that answer know of it.
-export function decision(overview, cluster, broker) {
+const INTENTS = { WIPE_WRITE_PERM: ["warn", "drained"], ADD_WRITE_PERM: ["idle", "write permission given"] };
+
+// The intent about a group, if any, and whether all name servers that answer know of it.
+export function intentOf(overview, cluster, broker) {
   const found = overview.intents.find((intent) => intent.broker === broker
     && (intent.cluster === null || intent.cluster === cluster));
   if (!found) return null;
@@ -35,7 +37,7 @@ export function decision(overview, cluster, broker) {
   const everywhere = found.servers.length >= answering;
   const drained = found.kind === "WIPE_WRITE_PERM";
   const where = everywhere ? "" : ` at ${found.servers.map((index) => nameOf(overview, index)).join(", ")}`;
-  return { ...found, drained, everywhere, mark: pill(drained ? "warn" : "idle", drained ? "drained" : "write permission given", where) };
+  return { ...found, drained, everywhere, mark: pill(...INTENTS[found.kind] ?? ["idle", found.kind], where) };
 }
 
 export const kindPill = (kind) => kind !== "normal" && [" ", pill("idle", kind.replace("-", " "))];

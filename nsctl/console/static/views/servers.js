@@ -90,8 +90,8 @@ function intents(overview) {
     ],
   }));
   return h("section", { "aria-labelledby": "title-intents", "data-key": "intents" },
-    h("h2", { id: "title-intents" }, "What operators decided"),
+    h("h2", { id: "title-intents" }, "Operators' intents"),
     rows.length
-      ? table("Decisions in force", ["What", "Decided", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
+      ? table("Intents in force", ["What", "Intent", "Cluster", "Since", "Until", "By", "Why", "At"], rows)
       : note("info", "Nothing is drained or on hold."));
 }

@@ -145,8 +145,8 @@ def test_name_servers_are_compared_with_one_another() -> None:
     ("codes", "code"),
     [
         ((), 0),
-        ((Code.DECISION_IN_FORCE,), 0),
-        ((Code.DECISION_IN_FORCE, Code.BROKER_LOST), 5),
+        ((Code.INTENT_IN_FORCE,), 0),
+        ((Code.INTENT_IN_FORCE, Code.BROKER_LOST), 5),
         ((Code.BROKER_LOST, Code.UNREACHABLE), 1),
     ],
 )
@@ -164,7 +164,7 @@ def test_each_kind_of_finding_has_a_severity_a_command_and_a_paragraph_of_the_ru
         assert len(page[code.name.lower()]) > 80, code
 
 
-def test_only_a_decision_without_an_end_can_be_forgotten() -> None:
+def test_only_an_intent_without_an_end_can_be_forgotten() -> None:
     assert seconds("1d") * 1_000 == FORGOTTEN_MILLIS
 
 

@@ -105,7 +105,7 @@ def test_name_servers_differ_in_brokers_in_what_they_report_and_in_intents() -> 
     (doubt,) = differences((seen(live()), seen(live(unconfirmed=True))))
     assert doubt.said[1] == f"{doubt.said[0]}, unconfirmed"
     (intent,) = differences((seen(live(), intents=(DRAIN,)), seen(live())))
-    assert (intent.kind, intent.said) == ("intent", ("decided", "not decided"))
+    assert (intent.kind, intent.said) == ("intent", ("in force", "not in force"))
 
 
 def test_one_that_does_not_answer_is_not_compared() -> None:
