@@ -171,80 +171,122 @@ impl Inbox {
     }
 }
 
-/// Calls that one address has in a turn of the event loop.
+/// New calls that one address has in a turn of the event loop.
 const CALLS_OF_ADDRESS: usize = 16;
 
-/// Calls of one address that are taken before those of the next address.
-const CALLS_IN_A_ROW: usize = 4;
+/// Other events of its calls that one address has in a turn.
+const OTHERS_OF_ADDRESS: usize = 32;
 
-/// Events that wait for Python. Calls wait by address, and the addresses take turns.
+/// Events of one address, of either kind, that are taken before those of the next address.
+const EVENTS_IN_A_ROW: usize = 4;
+
+/// Events that wait for Python. Those of calls wait by address, and the addresses take turns.
 #[derive(Debug, Default)]
 struct Events {
-    others: VecDeque<Event>,
-    calls: HashMap<Owner, VecDeque<Arc<CallInfo>>>,
-    /// Addresses with calls, in the order of their turns.
+    of_engine: VecDeque<Event>,
+    by_address: HashMap<Owner, OfAddress>,
+    /// Addresses with events, in the order of their turns.
     turns: VecDeque<Owner>,
     count: usize,
+}
+
+/// The events of one address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    calls: VecDeque<Arc<CallInfo>>,
+    others: VecDeque<Event>,
+}
+
+/// How many events of one address may be taken in this turn.
+struct Allowance {
+    calls: usize,
+    others: usize,
+}
+
+impl Allowance {
+    fn of(owner: Owner) -> Self {
+        match owner {
+            Owner::Machine => Self { calls: usize::MAX, others: usize::MAX },
+            Owner::Site(_) => Self { calls: CALLS_OF_ADDRESS, others: OTHERS_OF_ADDRESS },
+        }
+    }
+}
+
+impl OfAddress {
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.others.is_empty()
+    }
+
+    /// Takes some events of either kind. Returns how many left the queues: calls that were cancelled are not taken.
+    fn take(&mut self, most: usize, allowance: &mut Allowance, taken: &mut Vec<Event>) -> usize {
+        let others = EVENTS_IN_A_ROW.min(allowance.others).min(most).min(self.others.len());
+        allowance.others -= others;
+        taken.extend(self.others.drain(..others));
+        let calls = EVENTS_IN_A_ROW.min(allowance.calls).min(most - others);
+        let (mut left, mut delivered) = (others, 0);
+        while delivered < calls {
+            let Some(call) = self.calls.pop_front() else { break };
+            left += 1;
+            if !call.cancelled.load(Ordering::Relaxed) {
+                call.delivered.store(true, Ordering::Relaxed);
+                taken.push(Event::Call(call));
+                delivered += 1;
+            }
+        }
+        allowance.calls -= delivered;
+        left
+    }
+
+    /// Whether nothing that waits may be taken in this turn.
+    fn is_over(&self, allowance: &Allowance) -> bool {
+        (self.calls.is_empty() || allowance.calls == 0) && (self.others.is_empty() || allowance.others == 0)
+    }
 }
 
 impl Events {
     fn push(&mut self, event: Event) {
         self.count += 1;
-        match event {
-            Event::Call(call) => {
-                let owner = call.peer.account.owner();
-                let calls = self.calls.entry(owner).or_default();
-                if calls.is_empty() {
-                    self.turns.push_back(owner);
-                }
-                calls.push_back(call);
-            }
-            other => self.others.push_back(other),
+        self.of_engine.push_back(event);
+    }
+
+    fn push_call(&mut self, call: Arc<CallInfo>) {
+        self.of_address(call.peer.account.owner()).calls.push_back(call);
+    }
+
+    fn push_of(&mut self, call: &CallInfo, event: Event) {
+        self.of_address(call.peer.account.owner()).others.push_back(event);
+    }
+
+    /// The events of an address, of which one more comes now.
+    fn of_address(&mut self, owner: Owner) -> &mut OfAddress {
+        self.count += 1;
+        let events = self.by_address.entry(owner).or_default();
+        if events.is_empty() {
+            self.turns.push_back(owner);
         }
+        events
     }
 
     fn take(&mut self, most: usize) -> Vec<Event> {
-        let mut taken = Vec::with_capacity(self.count.min(most));
-        self.take_others(most.div_ceil(2), &mut taken);
-        self.take_calls(most, &mut taken);
-        self.take_others(most, &mut taken);
-        taken
-    }
-
-    fn take_others(&mut self, most: usize, taken: &mut Vec<Event>) {
-        while taken.len() < most {
-            let Some(event) = self.others.pop_front() else { return };
-            self.count -= 1;
-            taken.push(event);
-        }
-    }
-
-    fn take_calls(&mut self, most: usize, taken: &mut Vec<Event>) {
-        let mut taken_of: HashMap<Owner, usize> = HashMap::new();
+        let mut taken: Vec<Event> = self.of_engine.drain(..most.min(self.of_engine.len())).collect();
+        self.count -= taken.len();
+        let mut allowances: HashMap<Owner, Allowance> = HashMap::new();
         let mut served = VecDeque::new();
         while taken.len() < most {
             let Some(owner) = self.turns.pop_front() else { break };
-            let Some(calls) = self.calls.get_mut(&owner) else { continue };
-            let of_owner = taken_of.entry(owner).or_default();
-            let in_a_row = taken.len() + CALLS_IN_A_ROW;
-            while taken.len() < most.min(in_a_row) {
-                let Some(call) = calls.pop_front() else { break };
-                self.count -= 1;
-                if !call.cancelled.load(Ordering::Relaxed) {
-                    call.delivered.store(true, Ordering::Relaxed);
-                    taken.push(Event::Call(call));
-                    *of_owner += 1;
-                }
-            }
-            if calls.is_empty() {
-                self.calls.remove(&owner);
-            } else if *of_owner >= CALLS_OF_ADDRESS && owner != Owner::Machine {
+            let Some(events) = self.by_address.get_mut(&owner) else { continue };
+            let allowance = allowances.entry(owner).or_insert_with(|| Allowance::of(owner));
+            self.count -= events.take(most - taken.len(), allowance, &mut taken);
+            if events.is_empty() {
+                self.by_address.remove(&owner);
+            } else if events.is_over(allowance) {
                 served.push_back(owner);
             } else {
                 self.turns.push_back(owner);
             }
         }
         self.turns.append(&mut served);
+        taken
     }
 }
 
@@ -275,30 +317,43 @@ impl Bridge {
         Arc::clone(&self.inboxes[thread])
     }
 
-    /// Tells Python something.
+    /// Tells Python something about the engine.
     pub(crate) fn tell(&self, event: Event) {
-        self.push(&mut locked(&self.events), event);
+        self.push(|events| events.push(event));
+    }
+
+    /// Tells Python that a call came.
+    pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
+        self.push(|events| events.push_call(call));
+    }
+
+    /// Tells Python something about a call that it has.
+    pub(crate) fn tell_of(&self, call: &CallInfo, event: Event) {
+        self.push(|events| events.push_of(call, event));
     }
 
     /// Tells Python that a call was cancelled, unless it never heard of it.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo) {
-        let mut events = locked(&self.events);
-        if call.delivered.load(Ordering::Relaxed) {
-            self.push(&mut events, Event::Cancelled(call.id));
-        } else {
-            call.cancelled.store(true, Ordering::Relaxed);
-        }
+        self.push(|events| {
+            if call.delivered.load(Ordering::Relaxed) {
+                events.push_of(call, Event::Cancelled(call.id));
+            } else {
+                call.cancelled.store(true, Ordering::Relaxed);
+            }
+        });
     }
 
-    fn push(&self, events: &mut Events, event: Event) {
-        events.push(event);
-        if events.count == 1 {
+    fn push(&self, change: impl FnOnce(&mut Events)) {
+        let mut events = locked(&self.events);
+        let before = events.count;
+        change(&mut events);
+        if before == 0 && events.count > 0 {
             // It only fails when the counter is full, and then the descriptor is readable all the same.
             let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// At most so many events. Of the calls, each address has a share. The descriptor stays readable while there are more.
+    /// At most so many events, of which each address has a share. The descriptor stays readable while there are more.
     pub(crate) fn take(&self, most: usize) -> Vec<Event> {
         let mut events = locked(&self.events);
         let taken = events.take(most);
@@ -373,10 +428,10 @@ mod tests {
     fn a_call_waits_for_a_few_of_another_address_and_not_for_all() {
         let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
         for id in 0..1_000 {
-            bridge.tell(Event::Call(call_of(id, &ledger, Owner::Site(1))));
+            bridge.tell_call(call_of(id, &ledger, Owner::Site(1)));
         }
-        bridge.tell(Event::Call(call_of(1_000, &ledger, Owner::Site(2))));
-        bridge.tell(Event::Call(call_of(1_001, &ledger, Owner::Machine)));
+        bridge.tell_call(call_of(1_000, &ledger, Owner::Site(2)));
+        bridge.tell_call(call_of(1_001, &ledger, Owner::Machine));
         let taken = ids(&bridge.take(256));
         assert_eq!(taken[..6], [0, 1, 2, 3, 1_000, 1_001]);
         assert_eq!(taken.len(), CALLS_OF_ADDRESS + 2, "one address has its share of a turn");
@@ -385,6 +440,20 @@ mod tests {
             rest.extend(ids(&bridge.take(256)));
         }
         assert_eq!(rest, (16..1_000).collect::<Vec<_>>(), "in their order");
+    }
+
+    #[test]
+    fn an_event_of_a_call_waits_for_a_few_of_another_address_and_not_for_all() {
+        let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
+        let (flooder, honest) = (call_of(1, &ledger, Owner::Site(1)), call_of(2, &ledger, Owner::Site(2)));
+        for _ in 0..1_000 {
+            bridge.tell_of(&flooder, Event::Writable(flooder.id));
+        }
+        bridge.tell_of(&honest, Event::Message(honest.id, None));
+        let taken = bridge.take(256);
+        assert!(matches!(taken[EVENTS_IN_A_ROW], Event::Message(2, None)), "{taken:?}");
+        assert_eq!(taken.len(), OTHERS_OF_ADDRESS + 1, "one address has its share of a turn");
+        assert!(is_readable(&bridge));
     }
 
     proptest! {
@@ -398,7 +467,7 @@ mod tests {
                 match step {
                     0 | 1 => {
                         let call = call(next);
-                        bridge.tell(Event::Call(Arc::clone(&call)));
+                        bridge.tell_call(Arc::clone(&call));
                         living.push_back(call);
                         next += 1;
                     }

@@ -23,7 +23,7 @@ use h2::server::SendResponse;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bridge::{Body, CallInfo, Event};
+use crate::bridge::{Body, CallInfo};
 use crate::cache::key_into;
 use crate::call::open::OpenCall;
 use crate::call::pending_known::PendingKnownCall;
@@ -204,7 +204,7 @@ impl OpenCall {
             cancelled: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });
-        shared.tell(Event::Call(Arc::clone(&info)));
+        shared.bridge.tell_call(Arc::clone(&info));
         if info.known.is_some() && PendingKnownCall::has_room(&self.connection) {
             PendingKnownCall::wait(self, info, place);
         } else {

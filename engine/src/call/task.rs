@@ -34,22 +34,17 @@ struct Mailbox {
 impl Recipient for Mailbox {
     fn receive(self: Rc<Self>, command: Command) {
         self.commands.borrow_mut().push_back(command);
-        self.wake_task();
+        self.wake();
     }
 
     fn wake(&self) {
-        self.wake_task();
-    }
-}
-
-impl Mailbox {
-    /// Wakes the task.
-    fn wake_task(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
     }
+}
 
+impl Mailbox {
     /// The next command that is wanted now. The other commands wait.
     fn poll_next(&self, cx: &mut Context<'_>, wanted: impl Fn(&Command) -> bool) -> Poll<Command> {
         let mut commands = self.commands.borrow_mut();
@@ -170,7 +165,7 @@ impl CallTask {
         if self.call.responder.is_sending() {
             match self.call.responder.poll_sent(cx) {
                 Poll::Ready(Ok(())) => {
-                    self.call.worker.shared.tell(Event::Writable(self.info.id));
+                    self.tell(Event::Writable(self.info.id));
                     return Poll::Ready(Step::Again);
                 }
                 Poll::Ready(Err(Gone)) => return Poll::Ready(Step::Lost),
@@ -264,7 +259,7 @@ impl CallTask {
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Step::Lost),
                 Poll::Ready(None) if reading.assembler.is_empty() => {
                     reading.wanted = false;
-                    self.call.worker.shared.tell(Event::Message(self.info.id, None));
+                    self.tell(Event::Message(self.info.id, None));
                     return Poll::Ready(Step::Again);
                 }
                 Poll::Ready(None) => {
@@ -297,8 +292,12 @@ impl CallTask {
             reading.unpacking = None;
         }
         let message = HeldMessage { bytes, _held: held };
-        self.call.worker.shared.tell(Event::Message(self.info.id, Some(message)));
+        self.tell(Event::Message(self.info.id, Some(message)));
         Step::Again
+    }
+
+    fn tell(&self, event: Event) {
+        self.call.worker.shared.bridge.tell_of(&self.info, event);
     }
 
     fn refuse(&mut self, status: &Status) -> Step {
