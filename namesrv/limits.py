@@ -202,7 +202,10 @@ MAX_STREAMS_UNDER_WAY = 75_000
 own. Each costs a task, about 30 kB."""
 
 MAX_PROBES_UNDER_WAY = 25_000
-"""The same for health and reflection together. A client that checks health has a stream open for each connection."""
+"""The same for health. A client that checks health has a stream open for each connection."""
+
+MAX_REFLECTIONS_UNDER_WAY = 200
+"""The same for reflection, which people use. Each costs a task and a message, about 50 kB."""
 
 MAX_CALLS_UNDER_WAY = (
     MAX_LOOKUPS_UNDER_WAY
@@ -210,6 +213,7 @@ MAX_CALLS_UNDER_WAY = (
     + MAX_ADMIN_CALLS_UNDER_WAY
     + MAX_STREAMS_UNDER_WAY
     + MAX_PROBES_UNDER_WAY
+    + MAX_REFLECTIONS_UNDER_WAY
 )
 """All of them, which the native engine counts before Python hears of a call."""
 

@@ -29,7 +29,9 @@ class FairShares:
     streams: Shares
     """Streams of any service."""
     probes: Shares
-    """Calls of health and reflection."""
+    """Open calls of health."""
+    reflections: Shares
+    """Open calls of reflection."""
     request_bytes: Shares
     """Bytes of large requests from parsing to answer."""
     registered_topics: Shares
@@ -66,7 +68,8 @@ class FairShares:
             registrations=passing("registrations under way", "registrations", limits.MAX_REGISTRATIONS_UNDER_WAY),
             admin_calls=passing("calls of AdminService under way", "admin_calls", limits.MAX_ADMIN_CALLS_UNDER_WAY),
             streams=passing("streams under way", "streams", limits.MAX_STREAMS_UNDER_WAY),
-            probes=passing("open calls of health and reflection", "probes", limits.MAX_PROBES_UNDER_WAY),
+            probes=passing("open calls of health", "probes", limits.MAX_PROBES_UNDER_WAY),
+            reflections=passing("open calls of reflection", "reflections", limits.MAX_REFLECTIONS_UNDER_WAY),
             request_bytes=passing("bytes of requests under way", "request_bytes", limits.MAX_REQUEST_BYTES_UNDER_WAY),
             registered_topics=passing(
                 "topics of registrations under way", "registered_topics", limits.MAX_TOPICS_UNDER_WAY

@@ -139,7 +139,7 @@ def add_services(
         # Takes any kind of server. On native it sees none: there is no server of grpcio.
         channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
-    add_reflection(server, [*names, HEALTH_SERVICE.full_name], gate)
+    add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 
 
 def tls_name(settings: NamesrvSettings) -> str:
