@@ -18,7 +18,6 @@ from broker_agent.broker_probe import BrokerProbe
 from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.clients.client_service import OperatorQueries
 from broker_agent.clients.clients import ClientManagers
-from broker_agent.clients.groups import ProducerRules
 from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.server import ClientServer
 from broker_agent.concurrency import OuterExecutor
@@ -89,7 +88,6 @@ class BrokerController:
         self._clients = ClientManagers(
             timing,
             notify_consumer_ids_changed_enable=settings.notify_consumer_ids_changed_enable,
-            producer_rules=ProducerRules(settings.enable_register_producer, settings.reject_transaction_message),
         )
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
         self._results = RegistrationResults(

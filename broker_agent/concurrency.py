@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -65,18 +65,11 @@ class CopyOnWriteList(Generic[T]):
             self._items = (*self._items, item)
             return True
 
-    def snapshot(self) -> tuple[T, ...]:
-        """The items as they are now."""
-        return self._items
-
     def close(self) -> tuple[T, ...]:
         """Ends writing and returns the final items."""
         with self._writing:
             self._closed = True
             return self._items
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._items)
 
 
 # The threads that call name servers (RocketMQ: brokerOuterExecutor).

@@ -1,4 +1,4 @@
-"""The agent's metrics and traces, and their exports over HTTP and to a collector."""
+"""The agent's metrics, over HTTP, and its traces, to a collector."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import Check, Exports, MetricsServer, metrics_registry
 from groundwork.signals import open_telemetry
 
-# Exports of metrics and traces: over HTTP, and to a collector.
+# Exports: of metrics over HTTP, and of traces to a collector.
 
 
 class AgentObservability(Exports):
@@ -41,10 +41,10 @@ class AgentObservability(Exports):
         self._listen = None if listen is None else Endpoint.parse(listen, allow_port_zero=True)
         self._registry = metrics_registry()
         try:
-            super().__init__(open_telemetry("broker-agent", os.environ, self._registry, traces_follow_callers=False))
+            super().__init__(open_telemetry("broker-agent", os.environ, traces_follow_callers=False))
         except ValueError as error:
             raise StartError(str(error)) from error
-        is_wanted = self._listen is not None or self.telemetry is not None
+        is_wanted = self._listen is not None
         self._client_calls = ClientCallMetrics(self._registry) if is_wanted else None
         self.observers: tuple[CallObserver, ...] = (CallMetrics(self._registry),) if is_wanted else ()
         """Watch the calls to the agent. These have no spans: there may be a heartbeat of every client among them."""
@@ -55,14 +55,13 @@ class AgentObservability(Exports):
         Raises:
             StartError: The port is in use, or the address is not this machine's.
         """
-        if self._client_calls is None:
+        if self._listen is None:
             return
         collect(self._registry)
-        if self._listen is not None:
-            try:
-                self.listener = MetricsServer(self._listen, self._registry, alive, ready)
-            except OSError as error:
-                raise StartError(f"setting metrics_listen: {error}") from error
+        try:
+            self.listener = MetricsServer(self._listen, self._registry, alive, ready)
+        except OSError as error:
+            raise StartError(f"setting metrics_listen: {error}") from error
 
     def interceptors(self, target: Endpoint) -> Interceptors:
         """The interceptors that watch the calls to a name server."""

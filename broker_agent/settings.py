@@ -175,14 +175,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         True,
         description="Tell consumers when the members of their group change (notifyConsumerIdsChangedEnable).",
     )
-    enable_register_producer: bool = Field(
-        True, description="Take producers that are not known yet (enableRegisterProducer); see the next."
-    )
-    reject_transaction_message: bool = Field(
-        False,
-        description="The broker takes no transactions, so nobody asks for producers: new ones are passed over if the "
-        "setting before is off, too (rejectTransactionMessage).",
-    )
     master_token_file: Path | None = Field(
         None,
         description="File with a bearer token for a slave's calls to its master's agent. Needs tls_ca and tls_cert.",

@@ -26,11 +26,6 @@ class PlainClient:
         """Never: there is no way to it."""
         return False
 
-    @property
-    def is_writable(self) -> bool:
-        """Never: there is no way to it."""
-        return False
-
     def notify_consumer_ids_changed(self, group: str) -> None:
         """It cannot be told."""
 
@@ -71,12 +66,6 @@ class StreamChannel:
         """Whether the stream is open and not about to end."""
         with self._lock:
             return not self._ended and self._closing is None
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the stream has taken everything so far."""
-        with self._lock:
-            return not self._ended and self._closing is None and not self._pending
 
     @property
     def overflown(self) -> bool:

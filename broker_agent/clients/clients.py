@@ -17,7 +17,6 @@ from broker_agent.clients.groups import (
     ConsumerManager,
     DefaultConsumerIdsChangeListener,
     ProducerManager,
-    ProducerRules,
 )
 from broker_agent.clients.limits import MAX_CHANNELS, SCAN_SECONDS, STALL_GRACE_SECONDS, STALL_SECONDS
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo, HeartbeatData
@@ -47,7 +46,6 @@ class ClientTables:
         timing: Timing,
         *,
         notify_consumer_ids_changed_enable: bool,
-        producer_rules: ProducerRules,
         max_channels: int,
     ) -> ClientTables:
         """Empty tables; see ``ClientManagers`` for the arguments."""
@@ -59,7 +57,7 @@ class ClientTables:
         return cls(
             lock,
             ClientChannels(timing.clock, max_channels),
-            ProducerManager(timing.clock, lock, producer_rules),
+            ProducerManager(timing.clock, lock),
             ConsumerManager(timing.clock, lock, listener),
             filters,
             FilterServerManager(timing.clock),
@@ -263,7 +261,6 @@ class ClientManagers:
         timing: Timing | None = None,
         *,
         notify_consumer_ids_changed_enable: bool = True,
-        producer_rules: ProducerRules | None = None,
         max_channels: int = MAX_CHANNELS,
         wait: Wait = threading.Event.wait,
     ) -> None:
@@ -272,7 +269,6 @@ class ClientManagers:
         Args:
             timing: Clocks; the real ones by default.
             notify_consumer_ids_changed_enable: Whether consumers are told when their group changes.
-            producer_rules: Whether producers are taken; they are by default.
             max_channels: Most open channels.
             wait: How to wait between two scans.
         """
@@ -280,7 +276,6 @@ class ClientManagers:
         self.tables = ClientTables.empty(
             self.timing,
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
-            producer_rules=producer_rules or ProducerRules(),
             max_channels=max_channels,
         )
         self.housekeeping = ClientHousekeepingService(self.timing.clock, self.tables, wait)

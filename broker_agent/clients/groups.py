@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
 
 import structlog
 
@@ -123,61 +121,22 @@ class GroupMembers:
 
 # The table of producers (RocketMQ: ProducerManager).
 
-AVAILABLE_CHANNEL_TRIES = 3
-"""Channels looked at for one that would get a message at once (RocketMQ: GET_AVAILABLE_CHANNEL_RETRY_COUNT)."""
-
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-class ProducerChangeListener(Protocol):
-    """Is told when producers leave (RocketMQ: ProducerChangeListener). Must return quickly: the table is locked."""
-
-    def on_client_unregister(self, group: str, info: ClientChannelInfo) -> None:
-        """A client has left a group."""
-
-    def on_group_unregister(self, group: str) -> None:
-        """A group's last client has left."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerRules:
-    """Whether producers are taken at all; as in RocketMQ they are, unless both say no."""
-
-    enable_register_producer: bool = True
-    reject_transaction_message: bool = False
-
-    @property
-    def refuse_new(self) -> bool:
-        """Whether producers that are not known yet are passed over: only transactions ask for producers."""
-        return not self.enable_register_producer and self.reject_transaction_message
 
 
 class ProducerManager:
     """Producer groups and their clients. Thread-safe."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        lock: AbstractContextManager[object],
-        rules: ProducerRules | None = None,
-        listeners: Iterable[ProducerChangeListener] = (),
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], lock: AbstractContextManager[object]) -> None:
         """Makes an empty table.
 
         Args:
             clock: Monotonic seconds.
             lock: Reentrant; guards the table, and may be shared with other tables.
-            listeners: Who is told when producers leave.
         """
         self._clock = clock
         self._lock = lock
-        self.rules = rules or ProducerRules()
-        """Replaced whole by whoever changes it."""
-        self._listeners = tuple(listeners)
         self._members = GroupMembers("producer")
-        self._channels: dict[str, Counter[ClientChannel]] = {}
-        """Client id to its channels, with the number of groups that each is in."""
-        self._turn = 0
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -205,10 +164,7 @@ class ProducerManager:
             if known is not None:
                 self._members.put(group, replace(known, last_update=info.last_update, remote_addr=info.remote_addr))
                 return
-            if self.rules.refuse_new:
-                return
             self._members.put(group, info)
-            self._channels.setdefault(info.client_id, Counter())[info.channel] += 1
         _log.debug("producer_joined", group=group, client_id=info.client_id, remote_addr=info.remote_addr)
 
     def unregister_producer(self, group: str, channel: ClientChannel) -> bool:
@@ -232,56 +188,16 @@ class ProducerManager:
                 self._remove(group, channel, "silent")
             return len(silent)
 
-    def find_channel(self, client_id: str) -> ClientChannel | None:
-        """The channel of a client; the one that it opened last if it has several. None if it is not known."""
-        with self._lock:
-            channels = self._channels.get(client_id)
-            return next(reversed(channels)) if channels else None
-
     def members(self, group: str) -> tuple[ClientChannelInfo, ...]:
         """The clients of a group, in the order in which they joined."""
         with self._lock:
             return tuple(self._members.of(group).values())
 
-    def get_available_channel(self, group: str) -> ClientChannel | None:
-        """A channel of the group that can be told something, each in turn.
-
-        Returns:
-            One that would get it at once if there is one among the next three, otherwise the last that is active;
-            None if there is none.
-        """
-        with self._lock:
-            channels = list(self._members.of(group))
-            last_active = None
-            for _ in range(min(AVAILABLE_CHANNEL_TRIES, len(channels))):
-                self._turn += 1
-                channel = channels[self._turn % len(channels)]
-                if channel.is_active:
-                    if channel.is_writable:
-                        return channel
-                    last_active = channel
-            return last_active
-
-    def table(self) -> Mapping[str, tuple[ClientChannelInfo, ...]]:
-        """All groups with their clients, as they are now."""
-        with self._lock:
-            return {group: tuple(self._members.of(group).values()) for group in self._members.groups}
-
     def _remove(self, group: str, channel: ClientChannel, why: str) -> bool:
         info = self._members.remove(group, channel)
         if info is None:
             return False
-        channels = self._channels[info.client_id]
-        channels[channel] -= 1
-        if not channels[channel]:
-            del channels[channel]
-        if not channels:
-            del self._channels[info.client_id]
         _log.debug("producer_left", group=group, client_id=info.client_id, why=why)
-        for listener in self._listeners:
-            listener.on_client_unregister(group, info)
-            if group not in self._members.groups:
-                listener.on_group_unregister(group)
         return True
 
 
@@ -304,10 +220,6 @@ class ConsumerGroupInfo:
     def subscriptions(self) -> tuple[SubscriptionData, ...]:
         """What the group reads, sorted by topic."""
         return tuple(self._subscriptions[topic] for topic in sorted(self._subscriptions))
-
-    def subscription(self, topic: str) -> SubscriptionData | None:
-        """How the group reads a topic; None if it does not."""
-        return self._subscriptions.get(topic)
 
     def update_attributes(self, attributes: ConsumerAttributes) -> None:
         """Takes the attributes of a heartbeat: the last one wins."""
@@ -344,30 +256,36 @@ class ConsumerGroupInfo:
         return bool(came or gone)
 
 
-# The table of consumers (RocketMQ: ConsumerManager).
+# Reactions to events of consumer groups (RocketMQ: DefaultConsumerIdsChangeListener, Broker2Client).
 
 
-class ConsumerIdsChangeListener(Protocol):
-    """Is told what happens to consumer groups (RocketMQ: ConsumerIdsChangeListener).
+class DefaultConsumerIdsChangeListener:
+    """Tells the members of a group that it changed, and keeps the filters of groups.
 
-    Calls come in the order of the events. They must return quickly and call nothing of the manager's: its table is
-    locked.
+    Calls come in the order of the events, while the table of consumers is locked.
     """
 
+    def __init__(self, filters: ConsumerFilterManager, *, notify_consumer_ids_changed_enable: bool) -> None:
+        self._filters = filters
+        self.notify_consumer_ids_changed_enable = notify_consumer_ids_changed_enable
+        """Whether members are told; may be changed at any time."""
+
     def on_register(self, group: str, subscriptions: Sequence[SubscriptionData]) -> None:
-        """A heartbeat named the group (REGISTER)."""
+        """Takes the filters of the heartbeat."""
+        self._filters.register(group, subscriptions)
 
     def on_change(self, group: str, channels: Sequence[ClientChannel]) -> None:
-        """Members or subscriptions changed; the channels are those of the members now (CHANGE)."""
+        """Tells every member, best effort: nobody answers, and nothing is repeated."""
+        if self.notify_consumer_ids_changed_enable:
+            for channel in channels:
+                channel.notify_consumer_ids_changed(group)
 
     def on_unregister(self, group: str) -> None:
-        """The last member has left (UNREGISTER)."""
+        """The group's filters are out of use."""
+        self._filters.unregister(group)
 
-    def on_client_register(self, group: str, info: ClientChannelInfo) -> None:
-        """A client has joined (CLIENT_REGISTER)."""
 
-    def on_client_unregister(self, group: str, info: ClientChannelInfo) -> None:
-        """A client has left (CLIENT_UNREGISTER)."""
+# The table of consumers (RocketMQ: ConsumerManager).
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +308,10 @@ class ConsumerManager:
     """Consumer groups, their clients and what they read. Thread-safe."""
 
     def __init__(
-        self, clock: Callable[[], float], lock: AbstractContextManager[object], listener: ConsumerIdsChangeListener
+        self,
+        clock: Callable[[], float],
+        lock: AbstractContextManager[object],
+        listener: DefaultConsumerIdsChangeListener,
     ) -> None:
         """Makes an empty table.
 
@@ -483,24 +404,12 @@ class ConsumerManager:
                 return None
             return ConsumerGroup(info.attributes, info.subscriptions, tuple(self._members.of(name).values()))
 
-    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """How a group reads a topic (RocketMQ: findSubscriptionData); None if it does not."""
-        with self._lock:
-            info = self._infos.get(group)
-            return info.subscription(topic) if info else None
-
-    def query_topic_consume_by_who(self, topic: str) -> list[str]:
-        """The groups that read a topic, sorted."""
-        with self._lock:
-            return sorted(group for group, info in self._infos.items() if info.subscription(topic) is not None)
-
     def _put(self, group: str, info: ClientChannelInfo, group_info: ConsumerGroupInfo) -> bool:
         """Adds or renews a member. Returns whether the ids of the group's clients may have changed."""
         known = self._members.of(group).get(info.channel)
         self._members.put(group, info)
         if known is None:
             _log.debug("consumer_joined", group=group, client_id=info.client_id, remote_addr=info.remote_addr)
-            self._listener.on_client_register(group, info)
             return True
         if known.client_id == info.client_id:
             return False
@@ -515,7 +424,6 @@ class ConsumerManager:
             if member is not None:
                 left[group] = left.get(group, 0) + 1
                 _log.debug("consumer_left", group=group, client_id=member.client_id, why=why)
-                self._listener.on_client_unregister(group, member)
         for group in left:
             if group in self._members.groups:
                 self._tell_change(group, self._infos[group].attributes)
@@ -528,35 +436,3 @@ class ConsumerManager:
         """Tells the members of a group that shares queues out; the members of a broadcasting one have nothing to do."""
         if attributes.message_model is not MessageModel.BROADCASTING:
             self._listener.on_change(group, tuple(self._members.of(group)))
-
-
-# Reactions to events of consumer groups (RocketMQ: DefaultConsumerIdsChangeListener, Broker2Client).
-
-
-class DefaultConsumerIdsChangeListener:
-    """Tells the members of a group that it changed, and keeps the filters of groups."""
-
-    def __init__(self, filters: ConsumerFilterManager, *, notify_consumer_ids_changed_enable: bool) -> None:
-        self._filters = filters
-        self.notify_consumer_ids_changed_enable = notify_consumer_ids_changed_enable
-        """Whether members are told; may be changed at any time."""
-
-    def on_register(self, group: str, subscriptions: Sequence[SubscriptionData]) -> None:
-        """Takes the filters of the heartbeat."""
-        self._filters.register(group, subscriptions)
-
-    def on_change(self, group: str, channels: Sequence[ClientChannel]) -> None:
-        """Tells every member, best effort: nobody answers, and nothing is repeated."""
-        if self.notify_consumer_ids_changed_enable:
-            for channel in channels:
-                channel.notify_consumer_ids_changed(group)
-
-    def on_unregister(self, group: str) -> None:
-        """The group's filters are out of use."""
-        self._filters.unregister(group)
-
-    def on_client_register(self, group: str, info: ClientChannelInfo) -> None:
-        """Nothing follows from one client."""
-
-    def on_client_unregister(self, group: str, info: ClientChannelInfo) -> None:
-        """Nothing follows from one client."""

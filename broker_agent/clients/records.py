@@ -21,10 +21,6 @@ class ClientChannel(Protocol):
     def is_active(self) -> bool:
         """Whether the client can be told something."""
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether it would get it at once."""
-
     def notify_consumer_ids_changed(self, group: str) -> None:
         """Tells the client that a consumer group changed, if it can be told. Returns at once; never raises."""
 

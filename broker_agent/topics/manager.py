@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 
@@ -37,13 +37,6 @@ class TopicConfigChange:
     """Version of the table after it."""
 
 
-class Saves(Protocol):
-    """Where tables are made durable."""
-
-    def save(self, table: TopicConfigTable) -> None:
-        """Makes a table durable. Raises CallRefused if it could not."""
-
-
 class TopicConfigManager:
     """The table in force. It is on disk first and in memory afterwards; readers need no lock."""
 
@@ -52,7 +45,7 @@ class TopicConfigManager:
         table: TopicConfigTable,
         timing: Timing,
         *,
-        file: Saves | None = None,
+        file: TopicsFile | None = None,
         followed: FollowedTopics | None = None,
         built_in: Collection[TopicConfig] = (),
     ) -> None:
@@ -166,18 +159,6 @@ class TopicConfigManager:
         """Ends watching, and waits for that for a few seconds at most."""
         if self._followed:
             self._followed.stop()
-
-    def get(self, name: str) -> TopicConfig | None:
-        """The topic of that name, or None."""
-        return self._table.get(name)
-
-    def list(self) -> tuple[TopicConfig, ...]:
-        """All topics, in the order of the file."""
-        return self._table.topics
-
-    def create_or_update(self, topic: TopicConfig) -> TopicConfigChange:
-        """Puts a whole topic in. The caller has checked its fields; see ``edit``."""
-        return self.edit(topic.topic_name, lambda _before: topic)
 
     def edit(
         self, name: str, make: Callable[[TopicConfig | None], TopicConfig], *, validate_only: bool = False

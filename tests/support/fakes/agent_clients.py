@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from broker_agent.clients.channels import StreamChannel
 from broker_agent.clients.clients import ClientManagers
-from broker_agent.clients.groups import ProducerRules
+from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
+from broker_agent.clients.groups import DefaultConsumerIdsChangeListener
 from broker_agent.clients.records import (
     ClientChannel,
     ClientChannelInfo,
@@ -20,6 +21,7 @@ from broker_agent.clients.records import (
     MessageModel,
     SubscriptionData,
 )
+from broker_agent.timing import Timing
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
@@ -31,7 +33,6 @@ class FakeChannel:
     """A connection; equal to itself only."""
 
     is_active: bool = True
-    is_writable: bool = True
     remote_addr: str = "127.0.0.1:50000"
     told: list[str] = field(default_factory=list)
 
@@ -43,10 +44,11 @@ class FakeChannel:
         return told
 
 
-class Events:
+class Events(DefaultConsumerIdsChangeListener):
     """Remembers what managers told."""
 
     def __init__(self) -> None:
+        super().__init__(ConsumerFilterManager(Timing()), notify_consumer_ids_changed_enable=True)
         self.all: list[tuple[object, ...]] = []
 
     def on_register(self, group: str, subscriptions: Sequence[SubscriptionData]) -> None:
@@ -57,15 +59,6 @@ class Events:
 
     def on_unregister(self, group: str) -> None:
         self.all.append(("UNREGISTER", group))
-
-    def on_group_unregister(self, group: str) -> None:
-        self.all.append(("GROUP_UNREGISTER", group))
-
-    def on_client_register(self, group: str, info: ClientChannelInfo) -> None:
-        self.all.append(("CLIENT_REGISTER", group, info.client_id))
-
-    def on_client_unregister(self, group: str, info: ClientChannelInfo) -> None:
-        self.all.append(("CLIENT_UNREGISTER", group, info.client_id))
 
     def take(self) -> list[tuple[object, ...]]:
         taken, self.all = self.all, []
@@ -105,14 +98,12 @@ class Agent:
         self,
         *,
         notify_consumer_ids_changed_enable: bool = True,
-        producer_rules: ProducerRules | None = None,
         max_channels: int = 10_000,
     ) -> None:
         self.clock = VirtualClock()
         self.managers = ClientManagers(
             agent_timing(self.clock),
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
-            producer_rules=producer_rules,
             max_channels=max_channels,
         )
         self.tables = self.managers.tables

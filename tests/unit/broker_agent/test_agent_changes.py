@@ -21,6 +21,7 @@ from groundwork.grpc_errors import RichError
 from tests.support.fakes.registering_name_server import DEADLINE
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
+from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.controllers import MakeSettings, StartNameServer
 from tests.unit.broker_agent.running_agent import StartAgent, agent
@@ -36,7 +37,7 @@ def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
     server, clock = name_server(), VirtualClock()
     with agent(server, timing=agent_timing(clock)) as running:
         for number in range(100):
-            running.topics.create_or_update(TopicConfig(f"T{number}", 4, 4, 6))
+            put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
             clock.advance(0.01)
         clock.advance(QUIET_SECONDS)
         server.wait_until(lambda: len(server.registrations) == 2)
@@ -55,7 +56,7 @@ def test_a_change_while_a_name_server_is_busy_follows_the_call_in_flight(
         server.hang()
         running.rounds.due()
         server.wait_until(lambda: len(server.queries) == 1)
-        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         server.wait_until(lambda: len(server.held_up) >= 1)
         server.answer_again()
         server.wait_until(
@@ -147,7 +148,7 @@ def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until
         server.end_channels()
         server.wait_until(lambda: server.channels_opened == 2)
         running.rounds.due(2)
-        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         answer = running.calls().UpdateBrokerPermission(
             agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
         )
@@ -187,7 +188,7 @@ def test_a_name_server_that_hangs_can_leave_the_list_and_delays_neither_the_othe
         running.rounds.due()
         hanging.wait_until(lambda: len(hanging.queries) == 1)
         running.list.change(healthy)
-        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         healthy.wait_until(lambda: len(healthy.registrations) == 2)
     assert len(healthy.unregistrations) == 1
 
@@ -235,7 +236,7 @@ def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
     server = name_server()
     server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
     with agent(server) as running:
-        running.topics.create_or_update(TopicConfig("T", 4, 4, 6))
+        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         # The answer to this registration says so; that changes the table, which makes another one.
         server.wait_until(lambda: len(server.registrations) >= 3)
         table = running.topics.table
@@ -265,29 +266,6 @@ def test_a_one_way_round_returns_at_once_with_nothing_though_a_name_server_hangs
         hanging.answer_again()
         status = running.controller.status()
     assert [target.late_answers for target in status.targets] == [0, 0]
-
-
-def test_producers_are_passed_over_where_the_settings_say_that_nobody_asks_for_them(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    producer = client_service_pb2.ProducerData(group_name="producers")
-    beat = client_service_pb2.HeartbeatRequest(client_id="client-1", producer_groups=[producer])
-    seen = []
-    for register, reject in ((False, True), (True, True)):
-        rules = {"enable_register_producer": register, "reject_transaction_message": reject}
-        with (
-            agent(name_server(), **rules) as running,
-            grpc.insecure_channel(str(running.controller.listening_on)) as clients,
-            grpc.insecure_channel(str(running.controller.fast_listening_on)) as operators,
-        ):
-            client_service_pb2_grpc.ClientServiceStub(clients).Heartbeat(beat, timeout=DEADLINE)
-            question = client_service_pb2.ListProducerConnectionsRequest(producer_group="producers")
-            ask = client_service_pb2_grpc.ClientServiceStub(operators).ListProducerConnections
-            try:
-                seen.append([found.client_id for found in ask(question, timeout=DEADLINE).connections])
-            except grpc.RpcError as error:
-                seen.append([error.code().name])
-    assert seen == [["NOT_FOUND"], ["client-1"]]
 
 
 def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(

@@ -26,7 +26,8 @@ structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 manager = TopicConfigManager.own(Path(sys.argv[1]), [])
 for number in range(10**6):
     queues = (manager.table.data_version.counter + 1) % 60_000
-    change = manager.create_or_update(TopicConfig(f"topic-{number % 500}", queues, 1, 6))
+    topic = TopicConfig(f"topic-{number % 500}", queues, 1, 6)
+    change = manager.edit(topic.topic_name, lambda _: topic)
     sys.stderr.write(json.dumps({"event": "changed", "counter": change.data_version.counter}) + "\\n")
 """
 

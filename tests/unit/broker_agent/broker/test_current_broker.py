@@ -1,26 +1,24 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker_agent.registration import BrokerState, CurrentBroker
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
+from tests.support.topic_edits import put_topic
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
 NOW_MILLIS = 1_700_000_000_000
-
-
-class Memory:
-    """Where tables are as durable as they need to be."""
-
-    def save(self, table: TopicConfigTable) -> None:
-        pass
+ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
 
 
 def current(version: DataVersion, timing: Timing | None = None) -> tuple[CurrentBroker, TopicConfigManager]:
     timing = timing or Timing(wall_clock=lambda: NOW_MILLIS / 1000)
-    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=Memory())
+    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=ON_NO_DISK)
     return CurrentBroker(STATE, topics, timing), topics
 
 
@@ -32,7 +30,7 @@ def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
     second = broker.registration()
     assert not broker.change_filter_servers(())
     assert broker.registration() is second
-    topics.create_or_update(TopicConfig("U", 4, 4, 6))
+    put_topic(topics, TopicConfig("U", 4, 4, 6))
     assert not broker.registration().same_as(second)
 
 
@@ -52,7 +50,7 @@ def test_a_version_of_the_table_that_is_older_than_the_permission_is_registered_
     broker, topics = current(DataVersion(NOW_MILLIS, 5))
     broker.change_permission(4)
     of_permission = broker.registration().version
-    topics.create_or_update(TopicConfig("U", 4, 4, 6))
+    put_topic(topics, TopicConfig("U", 4, 4, 6))
     after = broker.registration().version
     assert after.timestamp_millis >= of_permission.timestamp_millis
     assert after.counter == 6

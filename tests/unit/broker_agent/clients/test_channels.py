@@ -35,9 +35,7 @@ def test_notices_that_the_client_has_not_taken_are_one_for_each_group_and_wake_t
     for group in ("one", "two", "one", "two", "one"):
         opened.channel.notify_consumer_ids_changed(group)
     assert opened.wakes == 1
-    writable_before = opened.channel.is_writable
     assert told(opened.channel) == ["one", "two"]
-    assert (writable_before, opened.channel.is_writable) == (False, True)
     opened.channel.notify_consumer_ids_changed("one")
     assert opened.wakes == 2
     assert told(opened.channel) == ["one"]
@@ -59,7 +57,6 @@ def test_a_closing_channel_tells_its_reason_last_and_is_not_active(opened: Fixtu
     opened.channel.close(SHUTDOWN)
     assert told(opened.channel) == ["REASON_IDLE"]
     assert not opened.channel.is_active
-    assert not opened.channel.is_writable
 
 
 def test_an_ended_channel_is_gone_and_wakes_nobody(opened: Fixture) -> None:
@@ -122,4 +119,3 @@ def test_a_plain_client_is_the_same_from_every_address_and_can_be_told_nothing()
     client = PlainClient("id", "127.0.0.1:1")
     assert client == PlainClient("id", "127.0.0.1:2") != PlainClient("other", "127.0.0.1:1")
     assert not client.is_active
-    assert not client.is_writable

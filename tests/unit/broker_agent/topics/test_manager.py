@@ -17,6 +17,7 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.storage import TopicsFile, replace_keeping_copy
 from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from tests.support.timing import agent_timing
+from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
 BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
@@ -52,7 +53,7 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
 
 def test_a_new_broker_starts_with_the_built_in_topics_and_they_are_in_the_file(path: Path, time: VirtualClock) -> None:
     manager = owner(path, time, BUILT_IN)
-    assert manager.list() == BUILT_IN
+    assert manager.table.topics == BUILT_IN
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
     assert load_topic_config_table(path) == manager.table
 
@@ -62,8 +63,10 @@ def test_what_the_file_says_of_a_built_in_topic_wins_and_missing_ones_come_with_
 ) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), time, BUILT_IN)
-    assert manager.list()[:2] == (benchmark, TOPIC)
-    assert {topic.topic_name for topic in manager.list()} == {topic.topic_name for topic in BUILT_IN} | {"TopicTest"}
+    assert manager.table.topics[:2] == (benchmark, TOPIC)
+    assert {topic.topic_name for topic in manager.table.topics} == {topic.topic_name for topic in BUILT_IN} | {
+        "TopicTest"
+    }
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
     assert load_topic_config_table(path) == manager.table
 
@@ -88,8 +91,8 @@ def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear
     on_disk: list[TopicConfigTable] = []
     manager.on_change(lambda _table: on_disk.append(load_topic_config_table(path)))
     heard = heard_of(manager)
-    manager.create_or_update(TOPIC)
-    manager.create_or_update(replace(TOPIC, perm=4))
+    put_topic(manager, TOPIC)
+    put_topic(manager, replace(TOPIC, perm=4))
     manager.delete("TopicTest")
     assert [table.data_version.counter for table in heard] == [6, 7, 8]
     assert [table.topics for table in heard] == [(TOPIC,), (replace(TOPIC, perm=4),), ()]
@@ -100,7 +103,7 @@ def test_every_change_is_on_disk_with_a_version_one_higher_before_listeners_hear
 def test_a_change_that_changes_nothing_makes_no_version(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC), time)
     heard = heard_of(manager)
-    change = manager.create_or_update(TOPIC)
+    change = put_topic(manager, TOPIC)
     assert (change.before, change.after, change.data_version) == (TOPIC, TOPIC, VERSION)
     assert heard == []
 
@@ -110,7 +113,7 @@ def test_a_change_that_is_only_checked_changes_nothing(path: Path, time: Virtual
     heard = heard_of(manager)
     assert manager.edit("T2", lambda _: replace(TOPIC, topic_name="T2"), validate_only=True).data_version.counter == 6
     assert manager.delete("TopicTest", validate_only=True).before == TOPIC
-    assert (manager.list(), heard) == ((TOPIC,), [])
+    assert (manager.table.topics, heard) == ((TOPIC,), [])
     assert load_topic_config_table(path) == manager.table
 
 
@@ -120,7 +123,7 @@ def test_versions_go_on_when_the_clock_jumps(path: Path, time: VirtualClock, jum
     versions = []
     for number in range(4):
         time.advance(jump)
-        manager.create_or_update(replace(TOPIC, topic_name=f"T{number}"))
+        put_topic(manager, replace(TOPIC, topic_name=f"T{number}"))
         versions.append(manager.table.data_version)
     assert [version.counter for version in versions] == [6, 7, 8, 9]
     assert [version.timestamp_millis for version in versions] == sorted(v.timestamp_millis for v in versions)
@@ -134,7 +137,7 @@ def test_fields_that_are_not_known_survive_every_change(path: Path, time: Virtua
     document["topicConfigTable"]["TopicTest"]["new"] = 3
     path.write_text(json.dumps(document))
     manager = owner(path, time)
-    manager.create_or_update(replace(TOPIC, perm=2))
+    put_topic(manager, replace(TOPIC, perm=2))
     manager.next_state_version()
     after = json.loads(path.read_text())
     assert (after["new"], after["dataVersion"]["new"]) == (1, 2)
@@ -148,7 +151,7 @@ def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path, 
     with capture_logs() as logs:
         manager = owner(path, time, on_bad_topic="skip")
     assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test"]]
-    manager.create_or_update(TOPIC)
+    put_topic(manager, TOPIC)
     assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
 
 
@@ -157,7 +160,7 @@ def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, tim
     before = manager.table
     for name in ("TBW102", "b", "rmq_sys_new"):
         with pytest.raises(SystemTopic):
-            manager.create_or_update(replace(TOPIC, topic_name=name))
+            put_topic(manager, replace(TOPIC, topic_name=name))
         with pytest.raises(SystemTopic):
             manager.delete(name)
     with pytest.raises(TopicNotFound):
@@ -170,10 +173,10 @@ def test_one_topic_more_than_a_name_server_takes_is_refused(
 ) -> None:
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
-    manager.create_or_update(replace(TOPIC, topic_name="T2"))
+    put_topic(manager, replace(TOPIC, topic_name="T2"))
     with pytest.raises(LimitExceeded, match="topics of the broker: 3 is over the limit of 2"):
-        manager.create_or_update(replace(TOPIC, topic_name="T3"))
-    manager.create_or_update(replace(TOPIC, perm=2))
+        put_topic(manager, replace(TOPIC, topic_name="T3"))
+    put_topic(manager, replace(TOPIC, perm=2))
 
 
 def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualClock) -> None:
@@ -190,7 +193,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
     heard = heard_of(manager)
     full = True
     changes: list[Callable[[], object]] = [
-        lambda: manager.create_or_update(replace(TOPIC, perm=2)),
+        lambda: put_topic(manager, replace(TOPIC, perm=2)),
         lambda: manager.delete("TopicTest"),
         manager.next_state_version,
         lambda: manager.update_order_topics(["TopicTest"]),
@@ -199,7 +202,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
     for change in changes:
         with pytest.raises(NotDurable):
             change()
-    assert (manager.list(), manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
+    assert (manager.table.topics, manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
     full = False
     manager.delete("TopicTest")
     assert load_topic_config_table(path) == manager.table
@@ -208,7 +211,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
 def test_a_role_change_takes_a_higher_state_version(path: Path, time: VirtualClock) -> None:
     manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)), time)
     assert manager.next_state_version() == DataVersion(NOW_MILLIS, 6, 4)
-    manager.create_or_update(replace(TOPIC, perm=2))
+    put_topic(manager, replace(TOPIC, perm=2))
     assert load_topic_config_table(path).data_version == DataVersion(NOW_MILLIS, 7, 4)
 
 
@@ -239,7 +242,7 @@ def test_a_listener_that_fails_keeps_nobody_else_from_hearing(path: Path, time: 
     manager.on_change(fail)
     heard = heard_of(manager)
     with capture_logs() as logs:
-        manager.create_or_update(TOPIC)
+        put_topic(manager, TOPIC)
     assert len(heard) == 1
     assert "topics_listener_failed" in [line["event"] for line in logs]
 
@@ -249,9 +252,9 @@ def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path, 
     heard = heard_of(manager)
     with ThreadPoolExecutor(8, thread_name_prefix="broker-agent-test") as pool:
         for number in range(40):
-            pool.submit(manager.create_or_update, replace(TOPIC, topic_name=f"T{number}"))
+            pool.submit(put_topic, manager, replace(TOPIC, topic_name=f"T{number}"))
     assert [table.data_version.counter for table in heard] == list(range(6, 46))
-    assert {topic.topic_name for topic in manager.list()} == {f"T{number}" for number in range(40)}
+    assert {topic.topic_name for topic in manager.table.topics} == {f"T{number}" for number in range(40)}
     assert load_topic_config_table(path) == manager.table == heard[-1]
 
 
@@ -279,7 +282,7 @@ def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followe
 ) -> None:
     manager, before = following.manager, path.stat()
     changes: list[Callable[[], object]] = [
-        lambda: manager.create_or_update(replace(TOPIC, topic_name="T2")),
+        lambda: put_topic(manager, replace(TOPIC, topic_name="T2")),
         lambda: manager.delete("TopicTest"),
         lambda: manager.copy((), VERSION),
     ]
@@ -289,7 +292,7 @@ def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followe
     manager.update_order_topics(["TopicTest"])
     manager.next_state_version()
     assert manager.follows
-    assert manager.list() == (TOPIC,)
+    assert manager.table.topics == (TOPIC,)
     assert (path.stat().st_mtime_ns, [entry.name for entry in path.parent.iterdir()]) == (
         before.st_mtime_ns,
         ["topics.json"],

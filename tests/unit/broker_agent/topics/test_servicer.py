@@ -73,7 +73,7 @@ def test_a_new_topic_has_what_was_said_and_rocketmqs_defaults_for_the_rest(agent
 def test_fields_that_are_absent_stay_as_they_are(agent: Agent) -> None:
     agent.put(pb.TopicConfig(topic_name="topic-3", order=True, topic_sys_flag=1))
     agent.put(pb.TopicConfig(topic_name="topic-3", perm=4, topic_filter_type=pb.TOPIC_FILTER_TYPE_MULTI_TAG))
-    assert agent.manager.get("topic-3") == TopicConfig("topic-3", 3, 3, 4, 1, True, "MULTI_TAG")
+    assert agent.manager.table.get("topic-3") == TopicConfig("topic-3", 3, 3, 4, 1, True, "MULTI_TAG")
 
 
 def test_an_update_that_changes_nothing_says_so_and_makes_no_version(agent: Agent) -> None:
@@ -232,4 +232,4 @@ def test_the_built_in_topics_can_be_read(path: Path) -> None:
 def test_fields_of_the_file_that_the_wire_has_not_survive_an_update(agent: Agent) -> None:
     agent.manager.copy((replace(TOPICS[1], unknown={"new": 1}),), VERSION)
     agent.put(pb.TopicConfig(topic_name="topic-1", perm=2))
-    assert agent.manager.get("topic-1") == replace(TOPICS[1], perm=2, unknown={"new": 1})
+    assert agent.manager.table.get("topic-1") == replace(TOPICS[1], perm=2, unknown={"new": 1})

@@ -19,6 +19,7 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.intake import IntakeLimits
 from tests.support.timing import agent_timing
+from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import topic_agent
 
@@ -77,7 +78,7 @@ class Slave:
         self.sync = SlaveSynchronize(manager, lambda: self.endpoint, connect, agent_timing(self.time), self.time.wait)
 
     def names(self) -> list[str]:
-        return [topic.topic_name for topic in self.manager.list()]
+        return [topic.topic_name for topic in self.manager.table.topics]
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_table_of_many_pages_is_copied_as_one(
     slave: Slave, master: FakeMaster, master_topics: TopicConfigManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 1)
-    master.before_answer = lambda: master_topics.create_or_update(TopicConfig(f"later-{len(master.requests)}", 1, 1, 6))
+    master.before_answer = lambda: put_topic(master_topics, TopicConfig(f"later-{len(master.requests)}", 1, 1, 6))
     assert slave.sync.synchronize()
     assert slave.names() == ["a", "b", "c", "later-1"]
     assert slave.manager.table.data_version.counter == 8
@@ -148,7 +149,7 @@ def test_the_last_copy_stays_while_the_master_is_away_and_that_is_said_once(
         slave.time.run(3_600)
         asked = len(master.requests)
         assert slave.names() == ["a", "b", "c"]
-        master_topics.create_or_update(TopicConfig("d", 1, 1, 6))
+        put_topic(master_topics, TopicConfig("d", 1, 1, 6))
         master.away = False
         slave.time.run(61)
     assert slave.names() == ["a", "b", "c", "d"]
