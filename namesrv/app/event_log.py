@@ -134,7 +134,7 @@ def _name(live: BrokerLiveInfo) -> str:
 
 
 def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
-    """Intents were decided or lifted: a line for each, the first with what all of them together did to the routes."""
+    """Logs intents that came into force or were lifted, one line each. The first has what all did to the routes."""
     did = {
         "topics_changed": outcome.blast_radius.topics_changed,
         "losing_last_writable_queue": outcome.blast_radius.losing_last_writable_queue,

@@ -1,4 +1,4 @@
-"""The store of operators' decisions: one change at a time, on disk first, then in force."""
+"""The store of operators' intents: one change at a time, on disk first, then in force."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class IntentStore:
         Args:
             manager: Has the intents in force.
             writer: Through which all changes of the tables go.
-            file: Where intents are made durable; without one, none can be decided.
+            file: Where intents are made durable; without one, none can be put in force.
             wall_millis: The wall clock, milliseconds since the Unix epoch.
             max_waiting: Changes that may wait for their turn.
 

@@ -102,7 +102,7 @@ class DigestSamples:
     """The newest samples. Name servers that hold the same of every broker have the same sample of the same minute.
 
     Each takes them at the same time, that of the wall clock: routes that change between two scrapes are no difference.
-    What operators decided is not in them, as in ``GetRouteDigest``.
+    Intents of operators are not in them, as in ``GetRouteDigest``.
     """
 
     def __init__(self, digests: RouteDigests, wall_millis: Callable[[], int]) -> None:

@@ -109,7 +109,7 @@ class KvPut(NamedTuple):
 
 
 class IntentPut(NamedTuple):
-    """An operator decided something."""
+    """An intent came into force."""
 
     intent: Intent
 

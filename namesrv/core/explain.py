@@ -29,7 +29,7 @@ from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.tables import join_route
 
-# The words of an explanation: who decided what, when and why, in sentences for a person.
+# The words of an explanation: who did what, when and why, in sentences for a person.
 
 BROKERS_NAMED = 3
 """Brokers of a group that a sentence names; the others are counted."""
@@ -39,11 +39,11 @@ def held_back(hold: Intent) -> str:
     """That an operator holds a topic back."""
     assert isinstance(hold.key, HoldKey), "only topics are held"
     where = "all clusters" if hold.key.cluster_name is None else f"cluster {hold.key.cluster_name}"
-    return decided(f"the topic is held back in {where}", hold)
+    return intent_text(f"the topic is held back in {where}", hold)
 
 
-def decided(what: str, intent: Intent) -> str:
-    """What an operator decided, who, when and why."""
+def intent_text(what: str, intent: Intent) -> str:
+    """What an intent does, and its caller, time and comment."""
     cause = Cause("", intent.caller, intent.comment)
     return f"{what}{by_caller(cause) or ' by an operator'} since {iso(intent.since_millis)}{with_comment(cause)}"
 
@@ -319,9 +319,9 @@ def _queues(group: BrokerData, queue_data: QueueData) -> str:
 def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[str]:
     intent = now.intents.get(group.key)
     if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
-        yield f"read-only because {decided('drained', intent)}"
+        yield f"read-only because {intent_text('drained', intent)}"
     elif intent is not None and intent.kind is IntentKind.ADD_WRITE_PERM:
-        yield decided("write permission given", intent)
+        yield intent_text("write permission given", intent)
     if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
         yield f"read-only because the broker reports permission {queue_data.perm}, without write"
 

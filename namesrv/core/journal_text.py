@@ -168,7 +168,7 @@ def _about_row_of_group(row: Row) -> str:
         case FilterServersPut():
             return f"{_count(len(row.filter_servers), 'filter server')} now"
         case IntentPut() | IntentLifted() | AddressClaimReleased():
-            return _about_decision(row)
+            return _about_intent(row)
     raise TypeError(type(row))
 
 
@@ -201,21 +201,21 @@ def _about_other(row: Row) -> str:
         case ConfigPut():
             return f"setting {row.key} put: {_shown(row.value)}"
         case IntentPut() | IntentLifted():
-            return _about_decision(row)
+            return _about_intent(row)
     raise TypeError(type(row))
 
 
-_DECIDED: dict[IntentKind, Callable[[IntentKey], str]] = {
+_INTENT_TEXTS: dict[IntentKind, Callable[[IntentKey], str]] = {
     IntentKind.WIPE_WRITE_PERM: lambda _: "wipe of its write permission",
     IntentKind.ADD_WRITE_PERM: lambda _: "grant of write permission",
     IntentKind.TOPIC_HOLD: lambda key: f"hold of topic {_hold(key)}",
 }
 
 
-def _about_decision(row: IntentPut | IntentLifted | AddressClaimReleased) -> str:
+def _about_intent(row: IntentPut | IntentLifted | AddressClaimReleased) -> str:
     if isinstance(row, AddressClaimReleased):
         return f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
-    return f"{_DECIDED[row.intent.kind](row.intent.key)} {'decided' if isinstance(row, IntentPut) else 'lifted'}"
+    return f"{_INTENT_TEXTS[row.intent.kind](row.intent.key)} {'decided' if isinstance(row, IntentPut) else 'lifted'}"
 
 
 def _hold(key: IntentKey) -> str:

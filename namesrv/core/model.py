@@ -49,7 +49,7 @@ class WriteRule(IntEnum):
     WIPED = 1
     """It is taken away: an operator drains the group, or a slave stands in for its lost master."""
     ADDED = 2
-    """It is given, whatever is reported: an operator decided so."""
+    """It is given, whatever is reported: by an intent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class RegisterBrokerResult(NamedTuple):
     """Brokers that had to go: the holder of the id, or this address under its old name."""
 
 
-# Intents: decisions of operators, kept apart from what brokers report.
+# Intents of operators, kept apart from what brokers report.
 
 
 class IntentKind(Enum):
@@ -331,13 +331,13 @@ IntentKey = BrokerKey | HoldKey
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One decision."""
+    """One intent of an operator."""
 
     kind: IntentKind
     key: IntentKey
     """A BrokerKey for the permission kinds, a HoldKey for a topic hold."""
     caller: str
-    """Who decided."""
+    """The operator."""
     since_millis: int
     """When, milliseconds since the Unix epoch."""
     comment: str = ""

@@ -27,7 +27,7 @@ class OperatorOutcome(NamedTuple):
     queue_data_count: int
     """Groups that lost queues of a topic, or have them again."""
     intents: tuple[IntentPut | IntentLifted, ...] = ()
-    """What was decided or lifted."""
+    """What came into force or was lifted."""
 
 
 class OperatorChanges(RouteState):

@@ -331,7 +331,7 @@ _SINCE = re.compile(r"-?[0-9]{1,19}")
 
 
 class IntentQueries:
-    """Intents are listed in the order in which they were decided."""
+    """Intents are listed oldest first."""
 
     def __init__(self, manager: RouteInfoManager) -> None:
         self._manager = manager
@@ -398,7 +398,7 @@ def _position_of(intent: Intent) -> Position:
     return Position(intent.since_millis, "\n".join((intent.kind.name, *names)))
 
 
-# The calls of AdminService by which operators decide about groups and topics.
+# The calls of AdminService that change the intents about groups and topics.
 
 _CLUSTERS_NAMED = 10
 """Clusters that an error names: it travels in metadata, whose size HTTP/2 bounds."""
@@ -423,7 +423,7 @@ class _AboutTopic(Protocol):
 
 
 class IntentChanges:
-    """Requests are checked here; IntentStore makes decisions durable and puts them in force."""
+    """Requests are checked here; IntentStore makes intents durable and puts them in force."""
 
     def __init__(self, manager: RouteInfoManager, writer: TableWriter, intents: IntentStore) -> None:
         self._manager = manager
@@ -437,7 +437,7 @@ class IntentChanges:
         group, ends_at = self._group(request), self._ends_at(request)
         cause = _cause("WipeWritePermOfBroker", context, request.comment)
         wipe = self._intent(IntentKind.WIPE_WRITE_PERM, group, cause, ends_at)
-        outcome = await self._decide(lambda table: _decided(table, wipe), cause, request.validate_only)
+        outcome = await self._change(lambda table: _with_intent(table, wipe), cause, request.validate_only)
         return pb.WipeWritePermOfBrokerResponse(
             header=self._manager.header(),
             wipe_topic_count=self._manager.topic_count(group),
@@ -451,7 +451,7 @@ class IntentChanges:
         group = self._group(request)
         cause = _cause("AddWritePermOfBroker", context, request.comment)
         add = self._intent(IntentKind.ADD_WRITE_PERM, group, cause)
-        outcome = await self._decide(lambda table: _restored(table, group, add), cause, request.validate_only)
+        outcome = await self._change(lambda table: _restored(table, group, add), cause, request.validate_only)
         return pb.AddWritePermOfBrokerResponse(
             header=self._manager.header(),
             add_topic_count=self._manager.topic_count(group),
@@ -468,7 +468,7 @@ class IntentChanges:
             raise InvalidField("ends_at_millis", "is set without hold: only a hold ends")
         if request.hold:
             hold = self._intent(IntentKind.TOPIC_HOLD, key, cause, self._ends_at(request))
-            outcome = await self._decide(lambda table: self._held(table, hold, key), cause, request.validate_only)
+            outcome = await self._change(lambda table: self._held(table, hold, key), cause, request.validate_only)
         else:
             outcome = await self._writer.apply(
                 self._manager.delete_topic(key.topic, key.cluster_name, cause, validate_only=request.validate_only)
@@ -486,10 +486,10 @@ class IntentChanges:
     async def ReleaseTopicHold(  # noqa: N802
         self, request: pb.ReleaseTopicHoldRequest, context: Context
     ) -> pb.ReleaseTopicHoldResponse:
-        """Lifts what DeleteTopic with hold decided; RocketMQ has no holds."""
+        """Lifts a hold; RocketMQ has no holds."""
         key = _hold_key(request)
         cause = Cause("ReleaseTopicHold", caller_of(context))
-        outcome = await self._decide(lambda table: _released(table, key), cause, request.validate_only)
+        outcome = await self._change(lambda table: _released(table, key), cause, request.validate_only)
         return pb.ReleaseTopicHoldResponse(
             header=self._manager.header(), restored_queue_data_count=outcome.queue_data_count
         )
@@ -522,7 +522,7 @@ class IntentChanges:
 
     # Details
 
-    async def _decide(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
+    async def _change(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
         """Makes a change, or only says what it would do."""
         return await (self._intents.preview(change) if validate_only else self._intents.change(change, cause))
 
@@ -565,7 +565,7 @@ class IntentChanges:
     def _held(self, table: IntentTable, hold: Intent, key: HoldKey) -> IntentTable:
         if key not in table.intents and not self._manager.is_reported(key.topic, key.cluster_name):
             raise TopicNotFound(key.topic, key.cluster_name)
-        return _decided(table, hold)
+        return _with_intent(table, hold)
 
 
 def _cause(call: str, context: Context, comment: str) -> Cause:
@@ -596,17 +596,17 @@ def _only(groups: list[BrokerKey]) -> BrokerKey:
     return groups[0]
 
 
-def _decided(table: IntentTable, intent: Intent) -> IntentTable:
-    """With an intent, unless the same was decided before: then that one stays, with who and when."""
+def _with_intent(table: IntentTable, intent: Intent) -> IntentTable:
+    """The table with an intent. An equal intent stays, with its caller and time."""
     former = table.intents.get(intent.key)
     if former is not None and former.kind is intent.kind and not intent.comment:
         intent = replace(intent, comment=former.comment)  # who says nothing takes back no reason
-    if former is not None and _decision(former) == _decision(intent):
+    if former is not None and _effect(former) == _effect(intent):
         return table
     return table.with_intent(intent)
 
 
-def _decision(intent: Intent) -> tuple[IntentKind, str, int | None]:
+def _effect(intent: Intent) -> tuple[IntentKind, str, int | None]:
     return intent.kind, intent.comment, intent.ends_at_millis
 
 

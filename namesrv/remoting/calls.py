@@ -585,7 +585,7 @@ def calls_of(
         gate: Decides who may call.
         product_env: Is asked for topics that are unknown here; None: nobody is.
         registrations: Changes what brokers report; None on a copy.
-        changes: Changes what operators decide; None on a copy.
+        changes: Changes the intents; None on a copy.
         leader: Of a copy: whom it follows now.
     """
     lookups, lists = LookupCalls(served, product_env), ListCalls(served)

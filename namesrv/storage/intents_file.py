@@ -1,4 +1,4 @@
-"""The file with operators' decisions, so that a restart does not undo them."""
+"""The file with operators' intents, so that a restart does not undo them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.storage.durable_file import BrokenFile, DurableFile, read_model
 
 INTENTS_FILE = "intents.json"
-"""Name of the file. RocketMQ has no such file: its operators decide again after every restart."""
+"""Name of the file. RocketMQ has no such file: its operators repeat their intents after every restart."""
 
 _Millis = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Milliseconds since the Unix epoch: what the wire can carry."""
 
 
 class _Row(BaseModel):
-    """One intent. A field that this version does not know could narrow the decision, so it is refused."""
+    """One intent. A field that this version does not know could narrow the intent, so it is refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

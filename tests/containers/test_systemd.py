@@ -63,7 +63,7 @@ def test_systemd_finds_nothing_wrong_with_the_units_and_they_are_sealed(machine:
         machine.run(f"systemd-analyze security --threshold=25 --no-pager {unit}")
 
 
-def test_a_killed_program_is_started_again_and_finds_what_was_decided(machine: Machine) -> None:
+def test_a_killed_program_is_started_again_and_finds_its_intents(machine: Machine) -> None:
     machine.run(f"{NSCTL} kv put ORDER_TOPIC_CONFIG T broker-a:4 --namesrv 127.0.0.1:9876")
     for unit in (AGENT, "namesrv"):  # the agent registers again, too, once the name server is another
         restarts = int(machine.told_of(unit, "NRestarts"))

@@ -98,7 +98,7 @@ def test_a_damaged_file_gives_way_to_what_was_there_before(whole: Path, kind: st
 
 @pytest.mark.parametrize("kind", WITH_COPY)
 def test_with_a_damaged_copy_as_well_nothing_is_made_up(whole: Path, kind: str) -> None:
-    """What operators decided and which topics a broker has cannot be guessed; routes can be learnt again."""
+    """Intents of operators and which topics a broker has cannot be guessed; routes can be learnt again."""
     for seed in range(SEEDS):
         folder, rng = copied(whole), random.Random(seed)
         for file in (folder / kind, folder / f"{kind}.bak"):

@@ -48,7 +48,7 @@ class ReaderTables:
                 case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
                     self._apply_brokers(row)
                 case _:
-                    self._apply_decision(row)
+                    self._apply_intent(row)
 
     def _apply_queues(self, row: QueuesPut | QueuesRemoved | FilterServersPut) -> None:
         match row:
@@ -82,7 +82,7 @@ class ReaderTables:
             case ClusterRemoved():
                 self.clusters.remove(row.cluster_name)
 
-    def _apply_decision(self, row: Row) -> None:
+    def _apply_intent(self, row: Row) -> None:
         """Of an operator."""
         match row:
             case KvPut(namespace, key, None):

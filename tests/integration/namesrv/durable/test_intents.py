@@ -129,7 +129,7 @@ def test_a_wipe_survives_heartbeats_registrations_and_that_the_group_leaves(admi
     assert perm(admin) == REPORTED
 
 
-def test_decisions_survive_a_kill_and_hold_from_the_first_registration_on(engine: str, tmp_path: Path) -> None:
+def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(engine: str, tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
         register(client)
         wipe(client, "why")
@@ -153,7 +153,7 @@ def test_decisions_survive_a_kill_and_hold_from_the_first_registration_on(engine
         assert perm(client) == REPORTED
 
 
-def test_adding_on_a_group_that_nobody_wiped_is_a_decision_of_its_own(admin: Client) -> None:
+def test_adding_on_a_group_that_nobody_wiped_is_an_intent_of_its_own(admin: Client) -> None:
     read_only = registration(TOPICS, counter=2)
     for config in read_only.topic_configs:
         config.perm = 4
@@ -206,7 +206,7 @@ def make_full(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("make_unwritable", [Path.mkdir, make_full], ids=["cannot be opened", "disk is full"])
-def test_a_disk_that_takes_nothing_refuses_decisions_while_lookups_go_on(
+def test_a_disk_that_takes_nothing_refuses_intents_while_lookups_go_on(
     durable: NamesrvProcess, admin: Client, tmp_path: Path, make_unwritable: object
 ) -> None:
     assert callable(make_unwritable)
@@ -233,7 +233,7 @@ def test_a_disk_that_takes_nothing_refuses_decisions_while_lookups_go_on(
     assert perm(admin) == REPORTED
 
 
-def test_without_a_data_directory_decisions_are_refused_and_validations_are_answered(client: Client) -> None:
+def test_without_a_data_directory_intents_are_refused_and_validations_are_answered(client: Client) -> None:
     register(client)
     before = revision(client)
     for request in (

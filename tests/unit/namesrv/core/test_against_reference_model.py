@@ -264,14 +264,14 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     # Operators
 
     @rule(
-        decisions=st.lists(st.tuples(INTENT_KEYS, st.booleans(), st.none() | st.just(60_000)), max_size=2),
+        intents=st.lists(st.tuples(INTENT_KEYS, st.booleans(), st.none() | st.just(60_000)), max_size=2),
         lifted=st.lists(st.integers(0, 3), max_size=2), plan=PLANS,
     )  # fmt: skip
-    def decide(self, decisions: list[tuple[IntentKey, bool, int | None]], lifted: list[int], plan: Plan) -> None:
+    def decide(self, intents: list[tuple[IntentKey, bool, int | None]], lifted: list[int], plan: Plan) -> None:
         now = self.fleet.clock.wall_millis()
         present = list(self.model.intents)
         table = self.manager.intents.without([present[number] for number in lifted if number < len(present)])
-        for key, wipe, millis in decisions:
+        for key, wipe, millis in intents:
             permission = IntentKind.WIPE_WRITE_PERM if wipe else IntentKind.ADD_WRITE_PERM
             kind = IntentKind.TOPIC_HOLD if isinstance(key, HoldKey) else permission
             table = table.with_intent(Intent(kind, key, "an operator", now, "", millis and now + millis))

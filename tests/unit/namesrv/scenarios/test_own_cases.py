@@ -68,7 +68,7 @@ def test_an_equal_state_version_takes_the_id_over(fleet: Fleet) -> None:
     assert fleet.addrs() == {0: B}
 
 
-# What operators decided, and what registrations bring
+# Intents of operators, and what registrations bring
 
 
 def test_a_first_registration_of_a_single_topic_is_taken(fleet: Fleet) -> None:

@@ -145,7 +145,7 @@ def test_a_table_of_the_same_mark_must_be_read_where_topics_that_it_does_not_nam
         says_marked(fleet)
 
 
-# What operators decided holds
+# Intents of operators hold
 
 
 def test_a_topic_that_was_deleted_here_comes_back_with_the_next_period(fleet: Fleet) -> None:

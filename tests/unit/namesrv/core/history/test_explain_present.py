@@ -62,7 +62,7 @@ def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -
     assert explanation.since_millis == T10_MILLIS
 
 
-def test_a_decision_without_comment_has_no_empty_brackets(fleet: Fleet) -> None:
+def test_an_intent_without_comment_has_no_empty_brackets(fleet: Fleet) -> None:
     fleet.register()
     decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP, comment="")
     assert only(fleet).text.endswith(f"; read-only because drained by an operator since {T0}")

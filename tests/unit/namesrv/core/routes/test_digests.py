@@ -1,4 +1,4 @@
-"""Digests of what brokers report: equal exactly where the reported rows are, whatever operators decided."""
+"""Digests of what brokers report: equal exactly where the reported rows are, whatever intents are in force."""
 
 from __future__ import annotations
 

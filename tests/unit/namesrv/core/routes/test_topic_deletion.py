@@ -137,7 +137,7 @@ def test_two_holds_of_a_topic_lifted_at_once_bring_it_back_once(fleet: Fleet) ->
     assert len(fleet.manager.tables.topic_queue_table) == 1
 
 
-def test_two_holds_of_a_topic_decided_at_once_count_each_group_once(fleet: Fleet) -> None:
+def test_two_holds_of_a_topic_set_at_once_count_each_group_once(fleet: Fleet) -> None:
     fleet.register()
     now = fleet.clock.wall_millis()
     holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))

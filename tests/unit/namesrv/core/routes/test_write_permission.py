@@ -95,7 +95,7 @@ def test_only_the_write_bit_changes_and_the_reported_permission_shows_where_it_d
     assert perms(fleet) == [(perm, None)]
 
 
-def test_the_latest_decision_about_a_group_stands(fleet: Fleet) -> None:
+def test_the_latest_intent_about_a_group_stands(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     add(fleet)
     assert perms(fleet) == [(6, 4)]
@@ -116,7 +116,7 @@ def test_lifting_a_wipe_shows_what_the_broker_reported_meanwhile(fleet: Fleet) -
     assert not data.HasField("reported_perm")
 
 
-def test_a_decision_is_one_revision_with_its_topics_its_intent_and_who_and_why(fleet: Fleet) -> None:
+def test_an_intent_is_one_revision_with_its_topics_its_intent_and_who_and_why(fleet: Fleet) -> None:
     fleet.register(topics=["a", "b"])
     before = fleet.manager.revision
     wipe(fleet)
@@ -189,7 +189,7 @@ def test_lifting_a_wipe_changes_routes_and_no_topic_loses_anything(fleet: Fleet)
     assert lift(fleet, GROUP).blast_radius == BlastRadius(2, 0, 0, ("a", "b"))
 
 
-def test_a_decision_that_changes_no_permission_changes_no_route(fleet: Fleet) -> None:
+def test_an_intent_that_changes_no_permission_changes_no_route(fleet: Fleet) -> None:
     fleet.register()
     assert add(fleet).blast_radius == BlastRadius()
     assert perms(fleet) == [(6, None)]

@@ -1,4 +1,4 @@
-"""The end of intents that were decided for a time: on time, tried again, and never against a later decision."""
+"""The end of intents with an end: on time, tried again, and never against a later intent."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_preview_sees_the_intents_that_are_in_force_when_its_turn_has_come(wor
     world.run(steps)
 
 
-def test_without_a_file_nothing_can_be_decided_but_everything_previewed(world: World) -> None:
+def test_without_a_file_no_intent_is_taken_but_everything_previewed(world: World) -> None:
     async def steps() -> None:
         store = IntentStore(world.manager, TableWriter(), None, world.fleet.clock.wall_millis)
         world.fleet.register()
@@ -168,7 +168,7 @@ def test_memory_and_disk_are_equal_whichever_operation_of_the_disk_fails(tmp_pat
             break
 
 
-def test_a_kill_between_the_disk_and_the_tables_leaves_the_decision_to_the_next_start(world: World) -> None:
+def test_a_kill_between_the_disk_and_the_tables_leaves_the_intent_to_the_next_start(world: World) -> None:
     class Killed(BaseException):
         """Stands for the end of the process."""
 

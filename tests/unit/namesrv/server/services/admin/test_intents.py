@@ -65,7 +65,7 @@ def test_a_wipe_takes_the_place_of_an_addition_and_its_restoration_shows_what_is
     ]
 
 
-def test_the_same_decision_again_takes_no_revision_and_keeps_who_decided_and_when(operator: Operator) -> None:
+def test_the_same_intent_again_takes_no_revision_and_keeps_caller_and_time(operator: Operator) -> None:
     operator.fleet.register(topics=["TopicTest", "Other"])
     ends_at = operator.fleet.clock.wall_millis() + 60_000
     first = wipe(comment="disk", ends_at_millis=ends_at)
@@ -157,7 +157,7 @@ def test_a_topic_can_be_deleted_held_and_released(operator: Operator) -> None:
     assert operator.fleet.topics == {"TopicTest"}
 
 
-def test_a_hold_in_one_cluster_can_be_decided_beside_that_in_all(operator: Operator) -> None:
+def test_a_hold_in_one_cluster_can_be_in_force_beside_that_in_all(operator: Operator) -> None:
     operator.fleet.register()
     operator.call(hold())
     operator.call(hold(cluster_name=CLUSTER))
@@ -195,14 +195,14 @@ def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: O
     assert operator.manager.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
 
 
-def test_validations_change_nothing_and_need_no_data_directory_but_decisions_do() -> None:
+def test_validations_change_nothing_and_need_no_data_directory_but_intents_do() -> None:
     operator = Operator(None)
     operator.fleet.register()
     revision = operator.manager.revision
     for validation in (wipe(validate_only=True), add(validate_only=True), hold(validate_only=True)):
         assert operator.call(validation).header.revision == revision
-    for decision in (wipe(), add(), hold()):
-        operator.refused(decision, NoDataDir)
+    for intent in (wipe(), add(), hold()):
+        operator.refused(intent, NoDataDir)
     assert operator.call(pb.DeleteTopicRequest(topic="TopicTest")).removed_queue_data_count == 1
 
 
