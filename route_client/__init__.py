@@ -8,7 +8,6 @@ from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale
 from route_client.client import RouteClient
-from route_client.divergence import Divergence
 from route_client.errors import (
     AllocationError,
     BadTopicNameError,
@@ -38,7 +37,6 @@ __all__ = [
     "ClientSettings",
     "ClientStatus",
     "Counters",
-    "Divergence",
     "EndpointListError",
     "FoundBroker",
     "GroupKey",

@@ -11,7 +11,6 @@ from typing import Self
 
 from route_client.cache import FoundBroker, KnownRoute, any_broker_of
 from route_client.changes import AsyncChanges, Callback, CallbackThread, Listener
-from route_client.divergence import Divergence
 from route_client.errors import TopicNotFoundError
 from route_client.queues import LatencyFaults, PublishInfo, PublishInfoCache, QueueSelector, subscribe_info
 from route_client.route import MessageQueue, TopicRoute
@@ -109,15 +108,6 @@ class AioRouteClient:
             ClientClosedError: The client is closed.
         """
         return await self._source.route(topic)
-
-    async def divergence(self, topic: str) -> Divergence:
-        """Asks each name server for a topic, and compares what they say.
-
-        Raises:
-            BadTopicNameError: The name breaks the rules.
-            ClientClosedError: The client is closed.
-        """
-        return await self._source.divergence(topic)
 
     def forget(self, topic: str) -> None:
         """Keeps a topic no longer, until it is asked for again. Its file on disk stays."""

@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 from route_client.aio_client import AioRouteClient
 from route_client.cache import FoundBroker, KnownRoute
 from route_client.changes import Callback, ChangeQueue
-from route_client.divergence import Divergence
 from route_client.errors import ClientClosedError
 from route_client.queues import LatencyFaults, PublishInfo
 from route_client.route import MessageQueue
@@ -88,10 +87,6 @@ class RouteClient:
     def route(self, topic: str) -> KnownRoute:
         """A topic's route; see AioRouteClient.route."""
         return self._client.known(topic) or self._result_of(self._client.route(topic))
-
-    def divergence(self, topic: str) -> Divergence:
-        """Asks each name server for a topic, and compares what they say."""
-        return self._result_of(self._client.divergence(topic))
 
     def forget(self, topic: str) -> None:
         """Keeps a topic no longer, until it is asked for again. Its file on disk stays."""

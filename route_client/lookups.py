@@ -117,7 +117,7 @@ class Lookups:
             topics = [topic for topic in topics if topic in self._under_way]
             if not topics:
                 return
-            errors[endpoint] = no_answer(refused)
+            errors[endpoint] = _no_answer(refused)
         for topic in topics:
             self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
 
@@ -145,7 +145,7 @@ class Lookups:
             future.exception()  # whoever asked may have gone away; asyncio would complain that nobody looked
 
 
-def no_answer(refused: Sequence[ValueError]) -> RichError:
+def _no_answer(refused: Sequence[ValueError]) -> RichError:
     """Why a lookup that was answered has no answer for a topic."""
     if refused:
         return RichError(grpc.StatusCode.INTERNAL, f"answered with what the client does not take: {refused[0]}")

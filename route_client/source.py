@@ -13,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
 from groundwork.topic_names import check_topic
 from route_client.cache import Answer, Counters, KnownRoute, RouteCache, RouteChange, RoutesTooLarge, Stale
 from route_client.changes import Listeners, join_all
 from route_client.disk_cache import DiskCache, DiskWriter
-from route_client.divergence import Divergence
 from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
 from route_client.errors import (
     BadTopicNameError,
@@ -28,7 +26,7 @@ from route_client.errors import (
     TopicNotFoundError,
 )
 from route_client.keeper import RouteKeeper
-from route_client.lookups import Lookups, no_answer
+from route_client.lookups import Lookups
 from route_client.namesrv import Namesrvs
 from route_client.settings import ClientSettings
 from route_client.watch import KeptTopics
@@ -175,28 +173,6 @@ class RouteSource:
         self.cache.forget(topic)
         self._keeper.status.up_to_date.discard(topic)
         self._keeper.topics_changed()
-
-    async def divergence(self, topic: str) -> Divergence:
-        """What each name server says about a topic. Errors as in the clients."""
-        self._check_open()
-        _checked(topic)
-        answers: dict[Endpoint, Answer] = {}
-        errors: dict[Endpoint, RichError] = {}
-
-        async def ask(endpoint: Endpoint) -> None:
-            try:
-                batch = await self._namesrvs.at(endpoint).lookup([topic])
-            except CallError as failed:
-                errors[endpoint] = failed.error
-                return
-            for answer in batch.answers:
-                answers[endpoint] = answer
-            if not batch.answers:
-                errors[endpoint] = no_answer(batch.refused)
-
-        await asyncio.gather(*map(ask, self._chooser.in_order()))
-        self._check_open()  # otherwise the errors would be those of calls that were cut
-        return Divergence(topic, answers, errors)
 
     def status(self) -> ClientStatus:
         """How the client is."""

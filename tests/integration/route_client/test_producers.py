@@ -1,4 +1,4 @@
-"""What producers and programs use: queues, addresses, comparisons, callbacks and iterators."""
+"""What producers and programs use: queues, addresses, callbacks and iterators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
-from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, shows, watching
+from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
@@ -60,19 +60,6 @@ def test_addresses_come_from_the_kept_routes(fake: FakeNameServer) -> None:
         assert client.find_broker_address_in_publish("broker-a") == "broker-a:10911"
         assert client.find_broker_address_in_subscribe("broker-a", 1) == ("broker-a:10912", 1)
         assert client.any_broker_of(TOPIC) == "broker-a:10911"
-
-
-def test_divergence_asks_every_name_server(fake: FakeNameServer) -> None:
-    with FakeNameServer(name="ns-b") as other:
-        other.put(TOPIC, wire_route(ids=(0,)))
-        with RouteClient(f"{fake.endpoint};{other.endpoint};{NOBODY}", QUICK) as client:
-            found = client.divergence(TOPIC)
-            assert not found.agree
-            ((member, having),) = found.partial_brokers.items()
-            assert (member[1], having) == (1, (fake.endpoint,))
-            assert [str(endpoint) for endpoint in found.errors] == [NOBODY]
-            other.put(TOPIC, wire_route())
-            assert client.divergence(TOPIC).agree
 
 
 def test_callbacks_that_raise_or_block_harm_nobody(fake: FakeNameServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -246,21 +246,6 @@ def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: 
             eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])
 
 
-def test_divergence_names_the_brokers_that_only_some_name_servers_have(start: Callable[..., NamesrvProcess]) -> None:
-    first, second = start(), start()
-    for server in (first, second):
-        with server.connect() as broker:
-            register(broker)
-    with RouteClient([str(first.endpoint), str(second.endpoint)]) as client:
-        assert client.divergence(TOPIC).agree
-        with first.connect() as broker:
-            register(broker, "broker-b", "127.0.0.1:10921")
-        found = client.divergence(TOPIC)
-        assert {(member[0].broker_name, who) for member, who in found.partial_brokers.items()} == {
-            ("broker-b", (first.endpoint,))
-        }
-
-
 def test_the_example_prints_each_change_as_it_happens(start: Callable[..., NamesrvProcess]) -> None:
     server = start()
     program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", TOPIC]

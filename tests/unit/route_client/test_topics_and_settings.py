@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import grpc
 import pytest
 
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import RichError
-from route_client.cache import Answer, Origin
-from route_client.divergence import Divergence
 from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
 from route_client.watch import TOPICS_PER_STREAM, KeptTopics, ResumePoint, WatchedUpTo
-from tests.support.routes.wire_routes import NS_A, NS_B, answer, route
 
-A, B, C = (Endpoint(name, 9876) for name in "abc")
+A, B = (Endpoint(name, 9876) for name in "ab")
 
 
 def kept(max_topics: int = 10_000) -> KeptTopics:
@@ -70,28 +65,3 @@ def test_only_the_hold_may_be_zero() -> None:
     assert ClientSettings(hold_seconds=0).hold_seconds == 0
     with pytest.raises(ValueError, match="hold_seconds is -1"):
         ClientSettings(hold_seconds=-1)
-
-
-def divergence(**answers: Answer) -> Divergence:
-    return Divergence("TopicTest", {Endpoint(name, 9876): told for name, told in answers.items()}, {})
-
-
-def test_name_servers_agree_whatever_their_epochs_and_revisions() -> None:
-    same = divergence(a=answer(route(), 7, NS_A), b=answer(route(), 9_000, NS_B))
-    assert same.agree
-    assert same.partial_brokers == {}
-    assert divergence().agree
-
-
-def test_where_they_differ_is_told_by_broker() -> None:
-    different = divergence(
-        a=answer(route(ids=(0, 1))), b=answer(route(ids=(0,)), origin=NS_B), c=answer(None, origin=Origin("ns-c", "1"))
-    )
-    assert not different.agree
-    assert different.without_topic == (C,)
-    assert {(id_, who) for (_, id_, _), who in different.partial_brokers.items()} == {(0, (A, B)), (1, (A,))}
-
-
-def test_a_name_server_without_an_answer_is_no_difference() -> None:
-    error = RichError(grpc.StatusCode.UNAVAILABLE, "down")
-    assert Divergence("TopicTest", {A: answer(route())}, {B: error}).agree
