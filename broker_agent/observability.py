@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 
 from broker_agent.broker_outer_api import BrokerOuterAPI
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.clients.clients import ClientTables
 from broker_agent.errors import StartError
 from broker_agent.name_server import Interceptors, NamesrvTarget
@@ -89,7 +88,6 @@ class AgentMetrics(Collector):
         registry: CollectorRegistry,
         *,
         outer_api: BrokerOuterAPI,
-        calls: CallsInFlight,
         probe: BrokerProbe,
         topic_configs: TopicConfigManager,
         clients: ClientTables,
@@ -97,7 +95,6 @@ class AgentMetrics(Collector):
     ) -> None:
         """Puts itself into the registry."""
         self._outer_api = outer_api
-        self._calls = calls
         self._probe = probe
         self._topic_configs = topic_configs
         self._clients = clients
@@ -107,7 +104,6 @@ class AgentMetrics(Collector):
     def collect(self) -> Iterator[Family]:
         """Everything as it is now."""
         yield from _of_targets(self._outer_api.targets)
-        yield _counter("calls_refused", "Calls not made because too many were under way.", self._calls.refused)
         ends = GaugeMetricFamily(
             "broker_agent_certificate_not_after_seconds",
             "When a certificate ends, seconds since the Unix epoch.",
@@ -118,7 +114,6 @@ class AgentMetrics(Collector):
         yield ends
         tables = self._clients
         for name, text, value in (
-            ("calls_in_flight", "Calls to name servers under way.", self._calls.count),
             ("broker_up", "1 unless the probe has found the broker dead.", self._probe.is_up),
             ("topics", "Topics that would be registered now.", len(self._topic_configs.table.topics)),
             ("topics_broken", "1 while a followed topics.json stays broken.", self._topic_configs.problem is not None),
@@ -155,7 +150,3 @@ def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
 
 def _per_endpoint(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"broker_agent_{name}", text, labels=["endpoint"])
-
-
-def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    return CounterMetricFamily(f"broker_agent_{name}", text, value=value)

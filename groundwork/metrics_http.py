@@ -19,7 +19,7 @@ from groundwork.grpcio_server import check_bindable
 from groundwork.places import PlaceRules, Places
 
 if TYPE_CHECKING:
-    from groundwork.otlp import Telemetry
+    from groundwork.tracing import Telemetry
 
 
 # The HTTP listener for operators: metrics, and whether the program is alive and ready.
@@ -224,14 +224,14 @@ class MetricsServer:
         self._server.server_close()
 
 
-# Ways for metrics and traces to leave a program: an HTTP listener, a collector, both, or none.
+# Ways for metrics and traces to leave a program: metrics over HTTP, traces to a collector, both, or none.
 
 TELEMETRY_SECONDS = 10.0
 """Deadline of ``Exports.stop``, above what the collector and a scrape may take."""
 
 
 class Exports:
-    """A program's listener for metrics and what it sends to a collector, begun and ended together."""
+    """A program's listener for metrics and its exporter of traces, ended together."""
 
     def __init__(self, telemetry: Telemetry | None) -> None:
         """Takes the exporter to a collector; None: there is none."""
@@ -245,11 +245,9 @@ class Exports:
         return self.listener.endpoint if self.listener else None
 
     def start(self) -> None:
-        """Starts to answer and to send."""
+        """Starts to answer."""
         if self.listener is not None:
             self.listener.start()
-        if self.telemetry is not None:
-            self.telemetry.start()
 
     def stop(self) -> None:
         """Sends what is left, for a few seconds at most, and gives the port back. Blocks for as long."""

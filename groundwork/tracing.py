@@ -1,16 +1,29 @@
-"""Spans of calls, answered and made, which W3C's trace context ties together. Loaded only where traces are exported.
+"""Spans of calls, answered and made, and their export to a collector. Loaded only where traces are exported.
 
-Streams have none: they are open for days. Attributes are the method, the code and the target, never a topic or broker.
+Streams have no spans: they are open for days. Attributes are the method, the code and the target, never a topic or
+broker. Spans leave by OTLP over gRPC, because gRPC is here already. They wait in a bounded queue
+(OTEL_BSP_MAX_QUEUE_SIZE, 2,048) for a thread of their own, so a collector that is down or slow only loses spans.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from typing import Any, NamedTuple
 
 import grpc
 import structlog
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_TRACES_SAMPLER
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -111,3 +124,89 @@ def _end(span: Span, code: grpc.StatusCode, *, is_error: bool) -> None:
         span.set_attribute("error.type", code.name)
         span.set_status(Status(StatusCode.ERROR))
     span.end()
+
+
+# The export of spans to a collector.
+
+STOP_SECONDS = 3.0
+"""How long the last spans may take to leave at shutdown; then they are given up."""
+
+PROBLEM_LOG_SECONDS = 300.0
+"""Time between two log lines of the same kind about a collector that takes nothing."""
+
+_SCOPE = "namesrv"
+_NOISY_LOGGERS = ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal")
+
+
+class Telemetry:
+    """The exporter of a program's spans."""
+
+    def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
+        """Prepares everything; connects to nobody yet.
+
+        Args:
+            service: Name of the program, unless a variable says it.
+            traces_follow_callers: Whether, without OTEL_TRACES_SAMPLER, only calls whose callers trace them have spans.
+
+        Raises:
+            ValueError: A variable holds a value that it cannot have.
+        """
+        for name in _NOISY_LOGGERS:
+            logging.getLogger(name).addFilter(_AtMostEvery(PROBLEM_LOG_SECONDS))
+        follows = traces_follow_callers and not os.environ.get(OTEL_TRACES_SAMPLER)
+        self.begins_traces = not follows
+        """Whether calls whose callers name no trace may begin one."""
+        self._tracers = TracerProvider(
+            ParentBased(ALWAYS_OFF) if follows else None, _resource(service, version), shutdown_on_exit=False
+        )
+        self._spans = OTLPSpanExporter()
+        self._tracers.add_span_processor(BatchSpanProcessor(self._spans))
+        self._tracer = self._tracers.get_tracer(_SCOPE, version)
+
+    @property
+    def call_traces(self) -> CallTraces:
+        """The observer that gives calls to a server their spans."""
+        return CallTraces(self._tracer, begins_traces=self.begins_traces)
+
+    def traced_calls(self, target: str) -> TracedCalls:
+        """The interceptors that give calls over one connection their spans."""
+        return TracedCalls(self._tracer, target)
+
+    def stop(self) -> None:
+        """Sends what is left, for STOP_SECONDS at most. Blocks for as long."""
+        stopping = threading.Thread(target=self._tracers.shutdown, name="otlp-traces-stop", daemon=True)
+        stopping.start()  # the shutdown would wait for half a minute
+        stopping.join(STOP_SECONDS)
+        if stopping.is_alive():
+            self._spans.shutdown()
+
+
+class _AtMostEvery(logging.Filter):
+    """Lets one message of a kind pass, and then no more for some time.
+
+    The kind is its text before values are put in.
+    """
+
+    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._passed_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._monotonic()
+        if now - self._passed_at.get(record.msg, float("-inf")) < self._seconds:
+            return False
+        self._passed_at[record.msg] = now
+        return True
+
+
+def _resource(service: str, version: str) -> Resource:
+    """The resource that exports. The variables win."""
+    told = OTELResourceDetector().detect().attributes
+    own = {
+        "service.name": service,
+        "service.version": version,
+        "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+    }
+    return Resource.create({key: value for key, value in own.items() if key not in told})

@@ -248,7 +248,7 @@ class EngineMetrics(Collector):
         yield from (errors,) if stats else ()
 
 
-# Exports of metrics and traces: over HTTP, and to a collector.
+# Exports: of metrics over HTTP, and of traces to a collector.
 
 
 class Readiness(Protocol):
@@ -268,7 +268,7 @@ class Observability(Exports):
         server: object,
         engine: ChosenEngine,
     ) -> None:
-        """Takes the listener's port; answers and sends once started.
+        """Takes the listener's port; answers once started.
 
         Args:
             metrics_of: Adds what is told of the server, if anybody wants to know.
@@ -279,20 +279,19 @@ class Observability(Exports):
             ValueError: The variables OTEL_... cannot be followed.
         """
         registry = metrics_registry()
-        super().__init__(open_telemetry("namesrv", os.environ, registry, traces_follow_callers=True))
+        super().__init__(open_telemetry("namesrv", os.environ, traces_follow_callers=True))
         self.begins_traces = self.telemetry is not None and self.telemetry.begins_traces
         """Whether any call may be traced, which only the sampler knows."""
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
-        traces = self.telemetry.call_traces if self.telemetry else None
-        if settings.metrics_listen or self.telemetry:
-            calls = CallMetrics(registry, getattr(server, "hits", dict))
-            self.observers = (calls,) if traces is None else (calls, traces)
+        if settings.metrics_listen:
+            self.observers = (CallMetrics(registry, getattr(server, "hits", dict)),)
             EngineMetrics(registry, engine, server)
             metrics = metrics_of(registry)
-            if settings.metrics_listen:
-                listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
-                self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
+            listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
+            self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
+        if self.telemetry is not None:
+            self.observers = (*self.observers, self.telemetry.call_traces)
 
 
 # Metrics of a read-only copy: how far behind its leader it is, and what it holds.

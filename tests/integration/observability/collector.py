@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-QUICKLY = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_INTERVAL": "100"}
-"""Variables that have everything sent at once."""
+QUICKLY = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
+"""Variables that have spans sent at once."""
 
 
-class Collector(metrics_service_pb2_grpc.MetricsServiceServicer, trace_service_pb2_grpc.TraceServiceServicer):
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     """Keeps what it got."""
 
     def __init__(self) -> None:
@@ -29,17 +27,13 @@ class Collector(metrics_service_pb2_grpc.MetricsServiceServicer, trace_service_p
         """Set while calls are answered."""
         self.answers.set()
         self._traces: list[trace_service_pb2.ExportTraceServiceRequest] = []
-        self._metrics: list[metrics_service_pb2.ExportMetricsServiceRequest] = []
 
     def Export(self, request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802 - the name of the call
-        """Both services call it so."""
+        """Keeps the spans once calls are answered."""
         self.calls += 1
         assert self.answers.wait(60), "the test has forgotten it"
-        if isinstance(request, trace_service_pb2.ExportTraceServiceRequest):
-            self._traces.append(request)
-            return trace_service_pb2.ExportTraceServiceResponse()
-        self._metrics.append(request)
-        return metrics_service_pb2.ExportMetricsServiceResponse()
+        self._traces.append(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -57,20 +51,9 @@ class Collector(metrics_service_pb2_grpc.MetricsServiceServicer, trace_service_p
             for span in scope.spans
         ]
 
-    def metrics(self, service: str) -> dict[str, Metric]:
-        """The metrics of a program as it sent them last, by name."""
-        return {
-            metric.name: metric
-            for request in list(self._metrics)
-            for of_resource in request.resource_metrics
-            if attributes(of_resource.resource)["service.name"] == service
-            for scope in of_resource.scope_metrics
-            for metric in scope.metrics
-        }
-
 
 def attributes(of: Any) -> dict[str, str]:
-    """Attributes of a resource, a span or a data point; all of ours are strings."""
+    """Attributes of a resource or a span; all of ours are strings."""
     return {attribute.key: attribute.value.string_value for attribute in of.attributes}
 
 
@@ -80,7 +63,6 @@ def collector(port: int = 0) -> Iterator[Collector]:
     servicer = Collector()
     with ThreadPoolExecutor(8) as pool:
         server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         servicer.endpoint = f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
         server.start()

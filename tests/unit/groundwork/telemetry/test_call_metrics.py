@@ -1,11 +1,11 @@
-"""Calls that were answered without getting to the observers are in the same metrics."""
+"""Metrics of calls: those answered without getting to the observers, and those to a target that was forgotten."""
 
 from __future__ import annotations
 
 import grpc
 from prometheus_client import CollectorRegistry
 
-from groundwork.call_metrics import CallMetrics
+from groundwork.call_metrics import CallMetrics, ClientCallMetrics
 
 METHOD = "a.B/C"
 OK, NOT_FOUND = grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND
@@ -33,3 +33,14 @@ def test_a_method_that_was_only_answered_elsewhere_has_samples() -> None:
     registry = CollectorRegistry()
     CallMetrics(registry, lambda: {(METHOD, OK): (3, 0.1)})
     assert registry.get_sample_value("grpc_server_call_started_total", {"grpc_method": METHOD}) == 3
+
+
+def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
+    registry = CollectorRegistry()
+    metrics = ClientCallMetrics(registry)
+    metrics.interceptor("gone")
+    metrics.began("m", "gone")
+    metrics.forget("gone")
+    metrics.began("m", "gone")
+    metrics.ended("m", "gone", code=grpc.StatusCode.OK, seconds=1.0)
+    assert [sample for family in registry.collect() for sample in family.samples] == []
