@@ -25,6 +25,10 @@ STEADY_SECONDS = 5.0
 UNREADY_SECONDS = 5.0
 """How long a session lasts with a name server that says it is not ready, before another one is looked for."""
 
+RESYNC_SECONDS = 300.0
+"""Between two polls beside a watch, 10 % more or less: a stream that wrongly stays silent is noticed then. Where
+polling replaces a watch, the watch is tried again after this time."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -113,7 +117,7 @@ class RouteKeeper:
         loop = asyncio.get_running_loop()
         steady = loop.call_later(STEADY_SECONDS, self._chooser.succeeded, endpoint) if ready else None
         try:
-            if self._settings.watch and await self._watched(namesrv, lasts):
+            if await self._watched(namesrv, lasts):
                 return
             await self._poll(namesrv, lasts)
         finally:
@@ -144,18 +148,18 @@ class RouteKeeper:
             told=self.status.up_to_date.update,
             stands=lambda: self._connected("watch", namesrv),
             poll=lambda: self._poll_once(namesrv, while_ready=lasts is None),
-            resync_seconds=self._settings.resync_seconds * self._rng.uniform(0.9, 1.1),
+            resync_seconds=RESYNC_SECONDS * self._rng.uniform(0.9, 1.1),
             timeout_seconds=self._settings.timeout_seconds,
         )
 
     async def _poll(self, namesrv: Namesrv, lasts: float | None) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + (lasts or self._settings.resync_seconds)
+        until = loop.time() + (lasts or RESYNC_SECONDS)
         while True:
             await self._poll_once(namesrv, while_ready=lasts is None)
             self._connected("poll", namesrv)
             pause = self._settings.poll_seconds * self._rng.uniform(0.9, 1.1)
-            if self._settings.watch and loop.time() + pause > until:
+            if loop.time() + pause > until:
                 await asyncio.sleep(until - loop.time())
                 return
             await asyncio.sleep(pause)

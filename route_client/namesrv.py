@@ -22,6 +22,9 @@ from route_client.settings import ClientSettings
 
 _ROUTES = pb.DESCRIPTOR.services_by_name["RouteService"]
 _SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
+KEEPALIVE_SECONDS = 5.0
+"""Silence after which a name server is pinged, and time for its answer. A name server that hangs is left after 10 s.
+Name servers permit a ping every 5 s."""
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
 
 
@@ -155,6 +158,6 @@ def _connection(settings: ClientSettings) -> ConnectionSettings:
         # A name server that is back is tried again within a second, not within two minutes.
         first_backoff_seconds=0.1,
         longest_backoff_seconds=1.0,
-        keepalive_seconds=settings.keepalive_seconds,
+        keepalive_seconds=KEEPALIVE_SECONDS,
         shared=False,  # with other clients of the process
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from groundwork.topic_names import MAX_QUEUE_NUMS
 from route_client.errors import MalformedOrderConfError, NoWritableQueueError
 from route_client.route import GroupKey, MessageQueue, QueueData, StaticMapping, TopicRoute
-from route_client.settings import DEFAULT_TOPIC_QUEUE_NUMS, ClientSettings
+from route_client.settings import ClientSettings
 
 # Brokers to avoid for a while (RocketMQ: LatencyFaultToleranceImpl and MQFaultStrategy).
 
@@ -213,14 +213,17 @@ def publish_info(topic: str, route: TopicRoute, zone_name: str | None = None) ->
     return PublishInfo(topic, chosen, outside_zone=outside)
 
 
-def default_publish_info(
-    topic: str, default_route: TopicRoute, queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS, zone_name: str | None = None
-) -> PublishInfo:
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Most queues of a group for a topic that does not exist yet (RocketMQ: defaultTopicQueueNums): the broker creates the
+topic with its own number at the first message."""
+
+
+def default_publish_info(topic: str, default_route: TopicRoute, zone_name: str | None = None) -> PublishInfo:
     """The queues for a topic that does not exist yet, from the route of the default topic."""
     narrowed = tuple(
         replace(data, read_queue_nums=number, write_queue_nums=number)
         for data in default_route.queue_datas
-        for number in [min(queue_nums, data.read_queue_nums)]
+        for number in [min(DEFAULT_TOPIC_QUEUE_NUMS, data.read_queue_nums)]
     )
     route = replace(default_route, queue_datas=narrowed)
     return replace(publish_info(topic, route, zone_name), by_default=True)
@@ -320,8 +323,7 @@ class PublishInfoCache:
         made = self._made.get(topic)
         if made is not None and made.route is default_route:
             return made.info
-        settings = self._settings
-        info = default_publish_info(topic, default_route, settings.default_topic_queue_nums, settings.zone_name)
+        info = default_publish_info(topic, default_route, self._settings.zone_name)
         self._made[topic] = _Made(default_route, info)
         return info
 

@@ -9,22 +9,15 @@ from groundwork.channels import ClientFiles
 
 DEFAULT_TOPIC = "TBW102"
 """The topic whose brokers take messages of topics that do not exist yet (RocketMQ: AUTO_CREATE_TOPIC_KEY_TOPIC)."""
-DEFAULT_TOPIC_QUEUE_NUMS = 4
-"""Queues a group at most for such a topic (RocketMQ: defaultTopicQueueNums)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """How a client behaves. Times are in seconds."""
 
-    watch: bool = True
-    """Whether changes are watched. Off, or where a name server has no watch, routes are polled."""
     poll_seconds: float = 30.0
-    """Between two polls, 10 % more or less (RocketMQ: pollNameServerInterval)."""
-    resync_seconds: float = 300.0
-    """Between two polls beside a watch, 10 % more or less: a stream that wrongly stays silent must be noticed some
-    time. Where polling stands in for a watch, the watch is tried again after this time.
-    """
+    """Between two polls of a name server that has no watch for this client, 10 % more or less (RocketMQ:
+    pollNameServerInterval)."""
     timeout_seconds: float = 3.0
     """For each name server asked (RocketMQ: mqClientApiTimeout)."""
     hold_seconds: float = 120.0
@@ -38,18 +31,12 @@ class ClientSettings:
     """Zone whose brokers are preferred; None for no preference."""
     default_topic: str = DEFAULT_TOPIC
     """The topic whose brokers take messages of topics that do not exist yet; empty for none."""
-    default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS
-    """Queues a group at most for such a topic."""
     send_latency_fault_enable: bool = False
     """Whether brokers that were slow or failed are avoided (RocketMQ: sendLatencyFaultEnable)."""
     max_topics: int = 10_000
     """Topics that are kept at most: a slip in a program must not make the client watch ever more names."""
-    keepalive_seconds: float = 5.0
-    """Silence after which a name server is pinged, and time for its answer."""
     tls: ClientFiles | None = None
     """Certificates and a token for the name servers, as files that are read again when they change; None for no TLS."""
-    close_seconds: float = 5.0
-    """How long close() waits for callbacks and writes that are under way."""
 
     def __post_init__(self) -> None:
         """Checks the numbers.

@@ -62,6 +62,9 @@ class ClientStatus:
 
 # The source.
 
+CLOSE_SECONDS = 5.0
+"""How long ``close`` waits for callbacks and writes that run: a callback may block for ever."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +79,6 @@ class RouteSource:
         rng: random.Random,
     ) -> None:
         """Connects to nobody yet. Arguments and errors as in the clients."""
-        self._settings = settings
         listed = EndpointList.parse(endpoints)
         self._chooser = EndpointChooser(listed.unresolved, rng, time.monotonic)
         self.cache = RouteCache(settings.hold_seconds, time.monotonic)
@@ -259,7 +261,7 @@ class RouteSource:
         if self._disk is None:
             return
         try:
-            async with asyncio.timeout(self._settings.close_seconds):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._disk.flush()
         except TimeoutError:
             _log.warning("the disk cache did not take all routes in time")
@@ -270,7 +272,7 @@ class RouteSource:
         if not threads:
             return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-close") as pool:
-            wait = functools.partial(join_all, threads, self._settings.close_seconds, caller)
+            wait = functools.partial(join_all, threads, CLOSE_SECONDS, caller)
             blocked = await asyncio.get_running_loop().run_in_executor(pool, wait)
         if blocked:
             _log.warning("%d callbacks still block; their threads end with them", blocked)

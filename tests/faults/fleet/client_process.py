@@ -16,7 +16,7 @@ from route_client import ClientSettings, KnownRoute, RouteChange, RouteClient
 
 LONGEST_LIFE_SECONDS = 4 * 3600.0
 """It ends by then even if whoever started it is gone."""
-SETTINGS = ClientSettings(hold_seconds=5.0, keepalive_seconds=1.0, poll_seconds=5.0, resync_seconds=30.0)
+SETTINGS = ClientSettings(hold_seconds=5.0, poll_seconds=5.0)
 
 
 def told(change: RouteChange) -> dict[str, Any]:

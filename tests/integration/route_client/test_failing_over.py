@@ -137,13 +137,15 @@ def test_a_name_server_that_is_not_ready_is_passed_over_and_used_if_there_is_no_
 
 
 @pytest.mark.parametrize("watches", [True, False])
-def test_a_name_server_that_is_not_ready_any_more_is_left(fake: FakeNameServer, watches: bool) -> None:
-    settings = ClientSettings(poll_seconds=0.05, resync_seconds=0.1)
+def test_a_name_server_that_is_not_ready_any_more_is_left(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, watches: bool
+) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
     with FakeNameServer(name="ns-b") as other:
         fake.watches = other.watches = watches
         other.put(TOPIC, wire_route("broker-b"))
         endpoints, rng = first_is(fake, str(other.endpoint))
-        with RouteClient(endpoints, settings, topics=[TOPIC], rng=rng) as client:
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == fake.endpoint)
             fake.serve(ready=False)
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == other.endpoint)

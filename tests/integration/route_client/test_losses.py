@@ -61,7 +61,8 @@ def test_a_loss_for_a_reason_is_taken_at_once(fake: FakeNameServer) -> None:
 
 
 def test_polled_answers_carry_no_reasons_so_they_are_held_back(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), ClientSettings(watch=False, poll_seconds=0.05), topics=[TOPIC]) as client:
+    fake.watches = False
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         fake.put(TOPIC, None)
         shows(client, stale=Stale.HELD)
 

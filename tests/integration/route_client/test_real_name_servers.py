@@ -148,10 +148,13 @@ def test_a_name_server_that_shuts_down_hands_its_watchers_over(start: Callable[.
         assert broker_names(client.route(TOPIC)) == ["broker-a"]
 
 
-def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(start: Callable[..., NamesrvProcess]) -> None:
+def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
+    start: Callable[..., NamesrvProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
     quick_pings = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "1000")
     first, second = start(*quick_pings), start(*quick_pings)
-    settings = ClientSettings(keepalive_seconds=1, timeout_seconds=2)
+    settings = ClientSettings(timeout_seconds=2)
     with RouteClient([str(first.endpoint), str(second.endpoint)], settings, topics=[TOPIC]) as client:
         used = eventually(client.status, lambda status: status.mode == "watch").endpoint
         hangs, left = (first, second) if used == first.endpoint else (second, first)

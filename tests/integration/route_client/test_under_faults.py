@@ -223,9 +223,12 @@ def truth_of(server: Client) -> dict[str, tuple[TopicRoute | None, Stale | None]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_promises_hold_whatever_happens_to_name_servers_and_brokers(seed: int) -> None:
+def test_the_promises_hold_whatever_happens_to_name_servers_and_brokers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
     rng, history = random.Random(seed), History()
-    settings = ClientSettings(hold_seconds=HOLD_SECONDS, keepalive_seconds=1, timeout_seconds=2)
+    settings = ClientSettings(hold_seconds=HOLD_SECONDS, timeout_seconds=2)
     with ExitStack() as stack:
         fleet = Fleet(rng, stack)
         endpoints = [str(server.endpoint) for server in fleet.servers]

@@ -11,7 +11,6 @@ import pytest
 
 from route_client import (
     AioRouteClient,
-    ClientSettings,
     KnownRoute,
     RouteClient,
     TopicNotFoundError,
@@ -82,20 +81,13 @@ def test_where_there_is_no_watch_routes_are_polled(fake: FakeNameServer) -> None
         shows(client, "broker-b")
 
 
-def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer) -> None:
+def test_the_watch_is_tried_again_where_there_was_none(fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
     fake.watches = False
-    settings = ClientSettings(poll_seconds=0.02, resync_seconds=0.1)
-    with RouteClient(str(fake.endpoint), settings, topics=[TOPIC]) as client:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
         fake.watches = True
         watching(client, fake)
-
-
-def test_watching_can_be_off(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), ClientSettings(watch=False, poll_seconds=0.05), topics=[TOPIC]) as client:
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-        assert fake.watch_requests == []
 
 
 def test_where_there_are_too_many_watches_routes_are_polled(fake: FakeNameServer) -> None:
@@ -104,13 +96,17 @@ def test_where_there_are_too_many_watches_routes_are_polled(fake: FakeNameServer
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
 
 
-def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(fake: FakeNameServer) -> None:
+def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
+
     def says_nothing(message: Any) -> Any:
         del message.changes[:]
         return message
 
     fake.spoil = says_nothing
-    with RouteClient(str(fake.endpoint), ClientSettings(resync_seconds=0.1), topics=[TOPIC]) as client:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
         fake.put(TOPIC, wire_route("broker-b"))
         shows(client, "broker-b")

@@ -54,7 +54,7 @@ def test_a_watch_resumes_only_at_the_same_name_server_with_the_same_topics() -> 
     assert part.resume_at(A) is None
 
 
-@pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics", "default_topic_queue_nums"])
+@pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_settings_out_of_their_range_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=field):
