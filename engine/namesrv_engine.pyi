@@ -40,7 +40,7 @@ class KnownCalls:
 class Engine:
     def __init__(
         self,
-        methods: list[tuple[str, bool, bool, bool]],
+        methods: list[tuple[str, bool, bool, bool, str]],
         *,
         threads: int,
         permits: bool,
@@ -50,6 +50,8 @@ class Engine:
         max_streams: int,
         max_connections: int,
         max_calls: int,
+        max_health_calls: int,
+        max_reflection_calls: int,
         max_bytes_in: int,
         max_waiting: int,
         caller_percent: int,

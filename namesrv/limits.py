@@ -154,8 +154,8 @@ MAX_COMMENT_LENGTH = 500
 """Longest comment of an operator: it is kept with each intent, in the journal and in log lines."""
 
 MAX_INTENTS = 5_000
-"""Most intents that operators may have decided and not lifted: every change writes all of them to disk, and encoding so
-many with the longest comments holds the interpreter for 8 ms."""
+"""Most intents that may be in force: every change writes all of them to disk, and encoding so many with the longest
+comments holds the interpreter for 8 ms."""
 
 MAX_WAITING_INTENT_CHANGES = 1_000
 """Most calls that wait until the disk has taken the intents before them."""
@@ -208,14 +208,9 @@ MAX_REFLECTIONS_UNDER_WAY = 200
 """The same for reflection, which people use. Each costs a task and a message, about 50 kB."""
 
 MAX_CALLS_UNDER_WAY = (
-    MAX_LOOKUPS_UNDER_WAY
-    + MAX_REGISTRATIONS_UNDER_WAY
-    + MAX_ADMIN_CALLS_UNDER_WAY
-    + MAX_STREAMS_UNDER_WAY
-    + MAX_PROBES_UNDER_WAY
-    + MAX_REFLECTIONS_UNDER_WAY
+    MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
 )
-"""All of them, which the native engine counts before Python hears of a call."""
+"""The first four together. The native engine counts them, and each of the last two, before Python hears of a call."""
 
 MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
 """Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over

@@ -16,8 +16,8 @@ use crate::accept::{self, Listener, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
-use crate::grpc::status::{Code, Status, Statuses};
-use crate::ledger::Kind;
+use crate::grpc::status::{ByKind, Code, Status, Statuses};
+use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;
 use crate::panics::text_of;
 use crate::shared::{Method, Shared, Stage};
@@ -46,12 +46,10 @@ pub struct Setup {
 /// What calls are told that the engine itself ends.
 #[derive(Debug)]
 pub struct Explanations {
-    /// There is no capacity for the call now.
-    pub overloaded: Explanation,
-    /// Its address has as many calls open as one may have.
-    pub calls_of_address: Explanation,
-    /// Its address has as many bytes of requests here as one may have.
-    pub bytes_of_address: Explanation,
+    /// All callers together hold as much as they may.
+    pub in_all: ByKind<Explanation>,
+    /// Its address holds as much as one may.
+    pub of_address: ByKind<Explanation>,
     /// The certificate of its connection is no longer accepted.
     pub refused_certificate: Explanation,
 }
@@ -94,9 +92,8 @@ impl Engine {
         let cache = Arc::new(Cache::new(setup.limits.cache_bytes));
         let told = setup.explanations;
         let statuses = Statuses {
-            overloaded: told.overloaded.of(Code::ResourceExhausted),
-            calls_of_address: told.calls_of_address.of(Code::ResourceExhausted),
-            bytes_of_address: told.bytes_of_address.of(Code::ResourceExhausted),
+            in_all: told.in_all.map(|told| told.of(Code::ResourceExhausted)),
+            of_address: told.of_address.map(|told| told.of(Code::ResourceExhausted)),
             refused_certificate: told.refused_certificate.of(Code::Unauthenticated),
         };
         let shared =
@@ -285,7 +282,7 @@ impl Engine {
             ("refused_calls", counts.refused_calls.load(Relaxed)),
             ("cancelled_calls", counts.cancelled_calls.load(Relaxed)),
             ("asked_calls", counts.asked.load(Relaxed)),
-            ("calls_under_way", self.shared.ledger.held(Kind::Calls) as u64),
+            ("calls_under_way", CALLS.map(|kind| self.shared.ledger.held(kind) as u64).iter().sum()),
             ("request_bytes", self.shared.ledger.held(Kind::BytesIn) as u64),
             ("waiting_bytes", counts.waiting.load(Relaxed) as u64),
             ("cache_bytes", cache.bytes() as u64),
@@ -354,9 +351,8 @@ mod tests {
             threads: 1,
             permits: false,
             explanations: Explanations {
-                overloaded: told(),
-                calls_of_address: told(),
-                bytes_of_address: told(),
+                in_all: ByKind::each(told),
+                of_address: ByKind::each(told),
                 refused_certificate: told(),
             },
             clock: Clock::default(),

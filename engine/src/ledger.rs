@@ -13,18 +13,25 @@ use crate::peer::Owner;
 
 /// What can be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Open connections.
     Connections,
     /// TLS handshakes under way.
     Handshakes,
-    /// Calls that wait for their request or for Python.
+    /// Calls that wait for their request or for Python, without those of the next two kinds.
     Calls,
+    /// The same of health.
+    HealthCalls,
+    /// The same of reflection.
+    ReflectionCalls,
     /// Bytes of requests: metadata and messages, until Python has released them.
     BytesIn,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 6;
+
+/// The kinds of open calls.
+pub(crate) const CALLS: [Kind; 3] = [Kind::Calls, Kind::HealthCalls, Kind::ReflectionCalls];
 
 /// TLS handshakes under way at once.
 const MAX_HANDSHAKES: usize = 4_096;
@@ -78,11 +85,15 @@ impl Ledger {
             of_address: limits.of_address(in_all),
             kept: in_all * limits.kept_percent / 100,
         };
-        Arc::new(Self {
-            bounds: [limits.max_connections, MAX_HANDSHAKES, limits.max_calls, limits.max_bytes_in].map(bound),
-            held: Default::default(),
-            accounts: Mutex::default(),
-        })
+        let bounds = [
+            limits.max_connections,
+            MAX_HANDSHAKES,
+            limits.max_calls,
+            limits.max_health_calls,
+            limits.max_reflection_calls,
+            limits.max_bytes_in,
+        ];
+        Arc::new(Self { bounds: bounds.map(bound), held: Default::default(), accounts: Mutex::default() })
     }
 
     /// The account of an owner, which lasts as long as anything of it is held or a connection refers to it.

@@ -31,6 +31,8 @@ mod worker_thread;
 pub use bridge::{CallId, CallInfo, Command, Event, HeldMessage, Notice};
 pub use clock::Clock;
 pub use engine::{EVENTS_PER_TURN, Engine, Explanation, Explanations, Setup, status_trailers};
+pub use grpc::status::ByKind;
+pub use ledger::Kind;
 pub use limits::Limits;
 pub use panics::tell_panics_in_lines;
 pub use peer::Peer;

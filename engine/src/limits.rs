@@ -17,6 +17,10 @@ pub struct Limits {
     pub max_connections: usize,
     /// Calls at once that wait for their request or for Python; more are refused.
     pub max_calls: usize,
+    /// The same of health, which is counted apart.
+    pub max_health_calls: usize,
+    /// The same of reflection, which is counted apart.
+    pub max_reflection_calls: usize,
     /// Bytes of all requests together, metadata and messages, until Python has released them; more are refused.
     pub max_bytes_in: usize,
     /// Of every kind that is limited, what one address other than this machine's own may hold, percent.
@@ -54,6 +58,8 @@ impl Default for Limits {
             max_streams: 200,
             max_connections: 20_000,
             max_calls: 100_000,
+            max_health_calls: 25_000,
+            max_reflection_calls: 200,
             max_bytes_in: 128 << 20,
             caller_percent: 50,
             kept_percent: 20,

@@ -14,7 +14,7 @@ use crate::classes::Classes;
 use crate::clock::Clock;
 use crate::grpc::status::{CODES, Statuses};
 use crate::known::Known;
-use crate::ledger::Ledger;
+use crate::ledger::{Kind, Ledger};
 use crate::limits::Limits;
 use crate::notices::Notices;
 
@@ -29,6 +29,8 @@ pub struct Method {
     pub cached: bool,
     /// Whether a connection that carries it is worth more than a lifetime.
     pub holds_connection: bool,
+    /// What its calls are counted as while they are open.
+    pub counted_as: Kind,
 }
 
 /// How far the end has come.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use harness::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, block};
-use harness::{Certificate, JOINED, KEPT, NEVER, SLOW, STREAM, Served, call, call_with, framed};
+use harness::{Certificate, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with, framed};
 use namesrv_engine::Limits;
 
 const GZIP: [(&str, &str); 1] = [("grpc-encoding", "gzip")];
@@ -205,6 +205,24 @@ async fn calls_without_a_body_are_limited_by_address() {
     let mut honest = served.connect().await;
     assert_eq!(call(&mut honest, STREAM, b"", "5S").await.1, "0");
     drop(held);
+    served.until("calls_under_way", 0).await;
+}
+
+#[tokio::test]
+async fn open_calls_of_reflection_are_limited_by_address_before_python_hears_of_them() {
+    let served = Served::with_addresses(Limits { max_reflection_calls: 4, kept_percent: 0, ..Limits::default() });
+    let mut raw = attacker(&served).await;
+    for stream in [1, 3, 5] {
+        raw.call(stream, REFLECTION, &framed(0, b""), "20S").await;
+    }
+    let refused = raw.until(|frame| frame.kind == HEADERS).await;
+    assert_eq!((refused.stream, refused.flags & 1), (5, 1), "it ends with a status");
+    assert_eq!(served.stat("calls_under_way"), 2);
+    raw.call(7, STREAM, &framed(0, b""), "20S").await;
+    raw.until(|frame| frame.stream == 7 && frame.flags & 1 == 1).await;
+    let mut honest = served.connect().await;
+    assert_eq!(call(&mut honest, STREAM, b"", "5S").await.1, "0");
+    drop(raw);
     served.until("calls_under_way", 0).await;
 }
 

@@ -117,6 +117,8 @@ class Options:
     max_streams: int
     max_connections: int
     max_calls: int
+    max_health_calls: int
+    max_reflection_calls: int
     max_bytes_in: int
     max_waiting: int
     shares: ShareRules
@@ -127,16 +129,6 @@ class Options:
     body_timeout: float = 20.0
     linger: float = 5.0
     max_connection_age: float = 0.0
-
-    @property
-    def calls_of_address(self) -> int:
-        """Most calls that one address may have open."""
-        return self.shares.of_caller(self.max_calls)
-
-    @property
-    def bytes_of_address(self) -> int:
-        """Most bytes of requests that one address may have here."""
-        return self.shares.of_caller(self.max_bytes_in)
 
     @property
     def max_cancels(self) -> int:

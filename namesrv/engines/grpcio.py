@@ -12,6 +12,8 @@ from namesrv.limits import (
     MAX_CALLS_UNDER_WAY,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
+    MAX_PROBES_UNDER_WAY,
+    MAX_REFLECTIONS_UNDER_WAY,
     MAX_REQUEST_BYTES_UNDER_WAY,
 )
 from namesrv.settings import NamesrvSettings
@@ -58,6 +60,8 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         max_streams=settings.max_concurrent_streams,
         max_connections=_connections(settings),
         max_calls=MAX_CALLS_UNDER_WAY,
+        max_health_calls=MAX_PROBES_UNDER_WAY,
+        max_reflection_calls=MAX_REFLECTIONS_UNDER_WAY,
         max_bytes_in=MAX_REQUEST_BYTES_UNDER_WAY,
         max_waiting=MAX_ANSWER_BYTES_WAITING,
         shares=settings.share_rules,

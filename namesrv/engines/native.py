@@ -828,7 +828,7 @@ class NativeServer(grpc.aio.Server):
     def _new_engine(self) -> namesrv_engine.Engine:
         options = self.options
         methods = [
-            (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding)
+            (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding, _counted_as(path))
             for path, handler in self._registered.items()
         ]
         return namesrv_engine.Engine(
@@ -841,6 +841,8 @@ class NativeServer(grpc.aio.Server):
             max_streams=options.max_streams,
             max_connections=options.max_connections,
             max_calls=options.max_calls,
+            max_health_calls=options.max_health_calls,
+            max_reflection_calls=options.max_reflection_calls,
             max_bytes_in=options.max_bytes_in,
             max_waiting=options.max_waiting,
             caller_percent=options.shares.caller_percent,
@@ -887,15 +889,27 @@ class NativeServer(grpc.aio.Server):
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
+def _counted_as(path: str) -> str:
+    """The kind of an open call: health and reflection have limits of their own."""
+    if path.startswith("/grpc.reflection."):
+        return "reflection_calls"
+    return "health_calls" if path.startswith("/grpc.health.") else "calls"
+
+
 def _explanations(options: Options) -> dict[str, tuple[str, bytes]]:
     """What calls are told that the engine itself ends."""
-    calls, request_bytes, caller = options.calls_of_address, options.bytes_of_address, "your address"
-    return {
-        "overloaded": _told(Overloaded("too much is under way or coming in; try again in a moment")),
-        "calls_of_address": _told(LimitExceeded("open calls", calls + 1, calls, caller)),
-        "bytes_of_address": _told(LimitExceeded("bytes of requests", request_bytes + 1, request_bytes, caller)),
-        "refused_certificate": _told(NotAuthenticated("the certificate of this connection is no longer accepted")),
+    limits = {
+        "calls": ("open calls", options.max_calls),
+        "health_calls": ("open calls of health", options.max_health_calls),
+        "reflection_calls": ("open calls of reflection", options.max_reflection_calls),
+        "bytes_in": ("bytes of requests", options.max_bytes_in),
     }
+    told = {"refused_certificate": _told(NotAuthenticated("the certificate of this connection is no longer accepted"))}
+    for kind, (what, most) in limits.items():
+        of_address = options.shares.of_caller(most)
+        told[f"{kind}_in_all"] = _told(Overloaded(f"{what} are over the limit of {most} in all; try again in a moment"))
+        told[f"{kind}_of_address"] = _told(LimitExceeded(what, of_address + 1, of_address, "your address"))
+    return told
 
 
 def _told(error: CallRefused) -> tuple[str, bytes]:

@@ -168,7 +168,8 @@ impl OpenCall {
 
     /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no capacity.
     fn admit(&mut self, bytes: usize) -> Option<Admitted> {
-        let place = self.peer.account.hold(Kind::Calls, 1).map_err(|over| (Kind::Calls, over));
+        let kind = self.head.of(self.shared()).counted_as;
+        let place = self.peer.account.hold(kind, 1).map_err(|over| (kind, over));
         let admitted = place.and_then(|place| {
             let bytes = self.peer.account.hold(Kind::BytesIn, self.head.metadata_size + bytes);
             Ok(Admitted { place, bytes: bytes.map_err(|over| (Kind::BytesIn, over))? })

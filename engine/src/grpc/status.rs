@@ -49,15 +49,51 @@ impl Status {
     }
 }
 
+/// One value for each kind whose limit can refuse a call.
+#[derive(Debug)]
+pub struct ByKind<T> {
+    /// For `Kind::Calls`.
+    pub calls: T,
+    /// For `Kind::HealthCalls`.
+    pub health_calls: T,
+    /// For `Kind::ReflectionCalls`.
+    pub reflection_calls: T,
+    /// For `Kind::BytesIn`.
+    pub bytes_in: T,
+}
+
+impl<T> ByKind<T> {
+    /// The same way of making each value.
+    pub fn each(mut make: impl FnMut() -> T) -> Self {
+        Self { calls: make(), health_calls: make(), reflection_calls: make(), bytes_in: make() }
+    }
+
+    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> ByKind<U> {
+        ByKind {
+            calls: change(self.calls),
+            health_calls: change(self.health_calls),
+            reflection_calls: change(self.reflection_calls),
+            bytes_in: change(self.bytes_in),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> &T {
+        match kind {
+            Kind::HealthCalls => &self.health_calls,
+            Kind::ReflectionCalls => &self.reflection_calls,
+            Kind::BytesIn => &self.bytes_in,
+            Kind::Calls | Kind::Connections | Kind::Handshakes => &self.calls,
+        }
+    }
+}
+
 /// What calls are told that the engine itself ends, in the words of the name server.
 #[derive(Debug)]
 pub(crate) struct Statuses {
-    /// There is no capacity for the call now.
-    pub(crate) overloaded: Status,
-    /// The address of the caller has as many calls open as one may have.
-    pub(crate) calls_of_address: Status,
-    /// The address of the caller has as many bytes of requests here as one may have.
-    pub(crate) bytes_of_address: Status,
+    /// All callers together hold as much as they may.
+    pub(crate) in_all: ByKind<Status>,
+    /// The address of the caller holds as much as one may.
+    pub(crate) of_address: ByKind<Status>,
     /// The certificate of its connection is no longer accepted.
     pub(crate) refused_certificate: Status,
 }
@@ -65,21 +101,19 @@ pub(crate) struct Statuses {
 impl Statuses {
     /// What a call is told for which a limit leaves no capacity.
     pub(crate) fn over(&self, kind: Kind, over: Over) -> Status {
-        let status = match (over, kind) {
-            (Over::InAll(_), _) => &self.overloaded,
-            (Over::OfAddress(_), Kind::BytesIn) => &self.bytes_of_address,
-            (Over::OfAddress(_), _) => &self.calls_of_address,
+        let by_kind = match over {
+            Over::InAll(_) => &self.in_all,
+            Over::OfAddress(_) => &self.of_address,
         };
-        status.clone()
+        by_kind.of(kind).clone()
     }
 
     #[cfg(test)]
     pub(crate) fn unknown() -> Self {
         let exhausted = |text| Status::new(Code::ResourceExhausted, text);
         Self {
-            overloaded: exhausted("too much"),
-            calls_of_address: exhausted("calls of address"),
-            bytes_of_address: exhausted("bytes of address"),
+            in_all: ByKind::each(|| exhausted("too much")),
+            of_address: ByKind::each(|| exhausted("too much of one address")),
             refused_certificate: Status::new(Code::Unauthenticated, "certificate"),
         }
     }

@@ -22,6 +22,8 @@ use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
 use crate::engine::{Engine, Explanation, Explanations, Setup, status_trailers};
+use crate::grpc::status::ByKind;
+use crate::ledger::Kind;
 use crate::limits::Limits;
 use crate::shared::Method;
 
@@ -36,8 +38,18 @@ pub(super) struct PyEngine {
 /// A dependency of an answer: read where Python has it, since a change may name ten thousand in one step.
 type Dependency = PyBackedStr;
 
-/// A method: path, whether its request streams, whether answers are kept, and whether it holds its connection.
-type MethodTuple = (String, bool, bool, bool);
+/// A method: path, whether its request streams, whether answers are kept, whether it holds its connection, and what its
+/// calls are counted as.
+type MethodTuple = (String, bool, bool, bool, PyBackedStr);
+
+fn kind_of_calls(name: &str) -> PyResult<Kind> {
+    match name {
+        "calls" => Ok(Kind::Calls),
+        "health_calls" => Ok(Kind::HealthCalls),
+        "reflection_calls" => Ok(Kind::ReflectionCalls),
+        _ => Err(PyValueError::new_err(format!("calls are not counted as {name}"))),
+    }
+}
 
 fn seconds(number: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(number).map_err(|error| PyValueError::new_err(format!("{number} seconds: {error}")))
@@ -48,7 +60,7 @@ impl PyEngine {
     #[new]
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
-        max_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
+        max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, max_connection_age, explanations,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
@@ -62,6 +74,8 @@ impl PyEngine {
         max_streams: u32,
         max_connections: usize,
         max_calls: usize,
+        max_health_calls: usize,
+        max_reflection_calls: usize,
         max_bytes_in: usize,
         max_waiting: usize,
         caller_percent: usize,
@@ -83,6 +97,8 @@ impl PyEngine {
             max_streams,
             max_connections,
             max_calls,
+            max_health_calls,
+            max_reflection_calls,
             max_bytes_in,
             max_waiting,
             caller_percent,
@@ -97,11 +113,9 @@ impl PyEngine {
             linger: seconds(linger)?,
             max_connection_age: seconds(max_connection_age)?,
         };
-        let methods = methods.into_iter().map(|(path, streams_in, cached, holds_connection)| Method {
-            path,
-            streams_in,
-            cached,
-            holds_connection,
+        let methods = methods.into_iter().map(|(path, streams_in, cached, holds_connection, counted_as)| {
+            let counted_as = kind_of_calls(&counted_as)?;
+            PyResult::Ok(Method { path, streams_in, cached, holds_connection, counted_as })
         });
         let mut explanation = |name: &str| {
             let (text, details) = explanations
@@ -110,14 +124,23 @@ impl PyEngine {
             PyResult::Ok(Explanation { text, details: details.into() })
         };
         let explanations = Explanations {
-            overloaded: explanation("overloaded")?,
-            calls_of_address: explanation("calls_of_address")?,
-            bytes_of_address: explanation("bytes_of_address")?,
+            in_all: ByKind {
+                calls: explanation("calls_in_all")?,
+                health_calls: explanation("health_calls_in_all")?,
+                reflection_calls: explanation("reflection_calls_in_all")?,
+                bytes_in: explanation("bytes_in_in_all")?,
+            },
+            of_address: ByKind {
+                calls: explanation("calls_of_address")?,
+                health_calls: explanation("health_calls_of_address")?,
+                reflection_calls: explanation("reflection_calls_of_address")?,
+                bytes_in: explanation("bytes_in_of_address")?,
+            },
             refused_certificate: explanation("refused_certificate")?,
         };
         let engine = Engine::new(Setup {
             limits,
-            methods: methods.collect(),
+            methods: methods.collect::<PyResult<_>>()?,
             threads,
             permits,
             explanations,

@@ -14,7 +14,7 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
 use namesrv_engine::{
-    Clock, Command, Engine, Event, Explanation, Explanations, Limits, Method, Setup, status_trailers,
+    ByKind, Clock, Command, Engine, Event, Explanation, Explanations, Kind, Limits, Method, Setup, status_trailers,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,6 +32,8 @@ pub const SLOW: &str = "/a.B/Slow";
 pub const HOLDING: &str = "/a.B/Holding";
 pub const AGAIN: &str = "/a.B/Again";
 pub const JOINED: &str = "/a.B/Joined";
+/// Gets no answer, and is counted as reflection.
+pub const REFLECTION: &str = "/a.B/Reflection";
 pub const NEVER: &[u8] = b"never";
 
 /// What Python knows a call of `Again` by, once it was answered.
@@ -160,8 +162,9 @@ impl Served {
             streams_in: path == JOINED,
             cached: path == KEPT,
             holds_connection: path == HOLDING,
+            counted_as: if path == REFLECTION { Kind::ReflectionCalls } else { Kind::Calls },
         };
-        let methods = [KEPT, STREAM, SLOW, HOLDING, AGAIN, JOINED].map(method).to_vec();
+        let methods = [KEPT, STREAM, SLOW, HOLDING, AGAIN, JOINED, REFLECTION].map(method).to_vec();
         let explanation = |text: &str| Explanation { text: text.into(), details: Bytes::from_static(b"details") };
         let clock = Clock::default();
         let setup = Setup {
@@ -170,9 +173,13 @@ impl Served {
             threads: 1,
             permits,
             explanations: Explanations {
-                overloaded: explanation("no room"),
-                calls_of_address: explanation("calls of one address"),
-                bytes_of_address: explanation("bytes of one address"),
+                in_all: ByKind::each(|| explanation("no room")),
+                of_address: ByKind {
+                    calls: explanation("calls of one address"),
+                    health_calls: explanation("health calls of one address"),
+                    reflection_calls: explanation("reflection calls of one address"),
+                    bytes_in: explanation("bytes of one address"),
+                },
                 refused_certificate: explanation("no longer accepted"),
             },
             clock: clock.clone(),
