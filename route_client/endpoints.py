@@ -9,7 +9,6 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
@@ -151,7 +150,7 @@ class EndpointChooser:
         return max(0.0, self._not_before.get(endpoint, now) - now)
 
 
-# Names of name servers, resolved to all of their addresses beside the event loop.
+# Names of name servers, resolved to all of their addresses in threads of the event loop.
 
 REFRESH_SECONDS = 30.0
 """Between two lookups in the DNS (RocketMQ has 120 s: updateNameServerAddrPeriod)."""
@@ -167,16 +166,14 @@ class DnsRefresh:
         self._endpoints = endpoints
         self._chooser = chooser
         self._timeout_seconds = timeout_seconds
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="route-client-dns")
 
     async def refresh(self) -> None:
         """Resolves all names once. One that cannot be resolved leaves the list as it was."""
-        loop = asyncio.get_running_loop()
         resolved = list(self._endpoints.fixed)
         for name in self._endpoints.dns_names:
             try:
                 async with asyncio.timeout(self._timeout_seconds):
-                    addresses = await loop.run_in_executor(self._thread, _addresses_of, name)
+                    addresses = await _addresses_of(name)
             except (OSError, UnicodeError) as error:  # a timeout is an OSError, too
                 _log.warning("the name servers of %s stay as they were: %r", name, error)
                 return
@@ -189,12 +186,8 @@ class DnsRefresh:
             await asyncio.sleep(REFRESH_SECONDS)
             await self.refresh()
 
-    def close(self) -> None:
-        """Ends the thread, at the latest when the DNS has answered."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
-
-def _addresses_of(name: Endpoint) -> list[Endpoint]:
+async def _addresses_of(name: Endpoint) -> list[Endpoint]:
     """All addresses of a name, each once; at least one, or OSError."""
-    found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(Endpoint(str(address[0]), name.port) for *_, address in found))

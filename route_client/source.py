@@ -132,8 +132,6 @@ class RouteSource:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._lookups.close()
         await self._namesrvs.close()
-        if self._dns is not None:
-            self._dns.close()
         await self._close_disk()
         await self._close_listeners(caller)
 

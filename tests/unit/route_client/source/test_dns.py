@@ -19,16 +19,14 @@ def chooser_after(resolve: Callable[..., object], monkeypatch: pytest.MonkeyPatc
     chooser = EndpointChooser(listed.unresolved, random.Random(0), lambda: 0.0)
 
     async def refresh() -> None:
-        refreshing = DnsRefresh(listed, chooser, timeout_seconds=20)
-        await refreshing.refresh()
-        refreshing.close()
+        await DnsRefresh(listed, chooser, timeout_seconds=20).refresh()
 
     asyncio.run(refresh())
     return set(chooser.in_order())
 
 
 def test_a_name_is_replaced_by_all_of_its_addresses_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    def resolve(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
         assert (host, port) == ("many", 9876)
         found = [("10.0.0.1", 9876), ("10.0.0.2", 9876), ("10.0.0.1", 9876), ("::1", 9876, 0, 0)]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in found]
@@ -38,7 +36,7 @@ def test_a_name_is_replaced_by_all_of_its_addresses_each_once(monkeypatch: pytes
 
 
 def test_a_name_that_cannot_be_resolved_leaves_the_list_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+    def resolve(*_: object) -> list[tuple[object, ...]]:
         raise socket.gaierror("no such name")
 
     assert chooser_after(resolve, monkeypatch) == {Endpoint("a", 9876), Endpoint("many", 9876)}
