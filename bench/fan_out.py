@@ -17,7 +17,6 @@ from pathlib import Path
 
 from bench.figures import Sample, machine_line, progress, shown, summarise, table, write_json
 from broker_agent.broker_outer_api import BrokerOuterAPI
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.channel import ConnectionOptions
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
@@ -41,13 +40,12 @@ class Fleet:
 
     def __init__(self, broker_addr: str, endpoints: Sequence[Endpoint]) -> None:
         timing = Timing()
-        calls = CallsInFlight(100, timing.clock)
         self._state = BrokerState("DefaultCluster", "broker-a", 0, broker_addr, None, permission=6)
         self._ready = threading.Semaphore(0)
         self._accepted_at: list[float] = []
         healthy, *bad = endpoints
-        self.targets = [NamesrvTarget(healthy, "bench", OPTIONS, self, timing, calls=calls)]
-        self.targets += [NamesrvTarget(endpoint, "bench", OPTIONS, _Nobody(), timing, calls=calls) for endpoint in bad]
+        self.targets = [NamesrvTarget(healthy, "bench", OPTIONS, self, timing)]
+        self.targets += [NamesrvTarget(endpoint, "bench", OPTIONS, _Nobody(), timing) for endpoint in bad]
         self._api = BrokerOuterAPI(self.targets, timing)
 
     def registration_wanted(self, target: NamesrvTarget) -> None:  # noqa: ARG002

@@ -10,7 +10,6 @@ from broker_agent_api.v1 import broker_agent_service_pb2_grpc
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.errors import InvalidField
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import Registration
@@ -86,7 +85,6 @@ def agent_status(
     *,
     master: Master | None,
     outer_api: BrokerOuterAPI,
-    calls: CallsInFlight,
     probe: BrokerProbe | None,
     topics_problem: str | None,
 ) -> pb.GetAgentStatusResponse:
@@ -96,7 +94,6 @@ def agent_status(
         registration: What would be registered.
         master: The master, of a slave that knows it.
         outer_api: The name servers.
-        calls: The calls under way.
         probe: Who watches the broker; None if nobody does.
         topics_problem: What is wrong with the file of topics; None if nothing is.
     """
@@ -120,8 +117,6 @@ def agent_status(
         master_addr=master.addr if master else None,
         master_ha_server_addr=master.ha_server_addr if master else None,
         broker_probe=state,
-        calls_in_flight=calls.count,
-        calls_refused=calls.refused,
         topics_problem=topics_problem,
         targets=[_target_status(target, outer_api) for target in outer_api.targets],
     )

@@ -15,7 +15,6 @@ from broker_agent.agent_service import BrokerAgentServicer, agent_status
 from broker_agent.auth import AgentSecurity
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master, NamesrvTargets, RegistrationResults, Results
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.clients.client_service import OperatorQueries
 from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
@@ -34,13 +33,12 @@ from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize,
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
+from groundwork.hot_reload import CHECK_SECONDS
 from groundwork.loop_thread import STOP_LISTENER_SECONDS
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.shutdown import STEP_SECONDS, run_blocking_step
 from groundwork.tls_settings import certificates
 
-FIRST_SWEEP_SECONDS, SWEEP_SECONDS = 3.0, 1.0
-"""Period of the scan for calls without an answer (RocketMQ: NettyRemotingClient's scanResponseTable)."""
 JOIN_SECONDS = 2.0
 """Time for the periodic threads to end once nothing holds them up."""
 
@@ -93,7 +91,6 @@ class BrokerController:
         self._results = RegistrationResults(
             lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
         )
-        self._calls = CallsInFlight(settings.max_calls_in_flight, timing.clock)
         self._outer_api = BrokerOuterAPI(
             (), timing, executor=OuterExecutor(settings.outer_threads, settings.outer_queue)
         )
@@ -109,7 +106,7 @@ class BrokerController:
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
         self._periodic = threading.Thread(target=self._register_periodically, name="broker-agent-periodic")
-        self._sweeper = PeriodicThread("broker-agent-sweeper", self._sweep, first_delay=FIRST_SWEEP_SECONDS)
+        self._files = PeriodicThread("broker-agent-files", self._look_at_files)
 
     @property
     def listening_on(self) -> Endpoint:
@@ -153,7 +150,7 @@ class BrokerController:
             self._outer_api.suspend()
         self.register_broker_all(check_order_config=True, force=True)
         self._periodic.start()
-        self._sweeper.start()
+        self._files.start()
         self._changes.start()
         self._probe.start(self._broker_down, self._broker_up)
         _log.info(
@@ -200,8 +197,8 @@ class BrokerController:
             self._outer_api.unregister_broker_all(identity, timeout_seconds=self._unregister_seconds)
 
     def _stop_periodic(self) -> None:
-        self._sweeper.stop()
-        self._sweeper.join(JOIN_SECONDS)
+        self._files.stop()
+        self._files.join(JOIN_SECONDS)
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 
@@ -250,7 +247,6 @@ class BrokerController:
             self._current.registration(),
             master=self.master,
             outer_api=self._outer_api,
-            calls=self._calls,
             probe=None if self._settings.probe == "none" else self._probe,
             topics_problem=self._topic_configs.problem,
         )
@@ -311,7 +307,6 @@ class BrokerController:
                 tls=self._security.listener,
                 admission=self._security.admission,
                 observers=self._observation.observers,
-                asyncio_debug=self._settings.asyncio_debug,
             )
             taken.callback(self._client_server.stop)
             self._observation.listen(self._collect, self._not_alive, lambda: self._server.not_serving)
@@ -327,7 +322,6 @@ class BrokerController:
         AgentMetrics(
             registry,
             outer_api=self._outer_api,
-            calls=self._calls,
             probe=self._probe,
             topic_configs=self._topic_configs,
             clients=self._clients.tables,
@@ -349,7 +343,6 @@ class BrokerController:
             options,
             self,
             self._timing,
-            calls=self._calls,
             interceptors=[*self._observation.interceptors(endpoint), *self._interceptors],
             security=self._security.to_name_servers,
         )
@@ -391,13 +384,9 @@ class BrokerController:
         """Reads the listeners' certificates and the permits again if a reload was requested."""
         self._security.look()
 
-    def _sweep(self) -> float:
+    def _look_at_files(self) -> float:
         self._security.look()
-        swept = self._calls.sweep()
-        if swept:
-            _log.warning("calls_swept", count=swept)
-        self._targets.sweep()
-        return SWEEP_SECONDS
+        return CHECK_SECONDS
 
     def _master_agent(self) -> Endpoint | None:
         """The agent that a slave copies its topics from; None where the broker itself copies them."""

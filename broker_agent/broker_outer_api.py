@@ -350,11 +350,6 @@ class NamesrvTargets:
         for thread in closing:
             thread.join()
 
-    def sweep(self) -> None:
-        """Ends calls and attempts that have waited for too long. Called once a second."""
-        for target in self._outer_api.targets:
-            target.sweep()
-
 
 # The combined answers to registrations: the broker's master, and which topics are ordered.
 

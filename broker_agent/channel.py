@@ -144,7 +144,6 @@ class NamesrvChannel:
         self._reader = threading.Thread(target=self._keep_open, name=f"broker-agent-channel-{endpoint}")
         self._closed = threading.Event()
         self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
-        self._opening_since: float | None = None
         self.id: str | None = None
         """Guarded by the condition; None while no channel is open."""
 
@@ -178,19 +177,11 @@ class NamesrvChannel:
         """A registration over the channel was accepted, so the next wait is a short one again."""
         self._reopening.succeeded()
 
-    def sweep(self) -> None:
-        """Ends an attempt to open that gets no first message. Called once a second."""
-        with self._changed:
-            since = self._opening_since
-            if since is not None and self._timing.clock() - since > OPENED_SECONDS:
-                self._opening_since = None
-                self._cancel()
-
     def _keep_open(self) -> None:
         while not self._closed.is_set():
             ended_because, shutting_down, was_open = self._read()
             with self._changed:
-                self._stream = self.id = self._opening_since = None
+                self._stream = self.id = None
             if not self._closed.is_set():
                 self._listener.channel_ended(ended_because, was_open=was_open)
             self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
@@ -204,7 +195,9 @@ class NamesrvChannel:
             if self._closed.is_set():
                 return "closed by the agent", False, False
             self._stream = stream = self._stub.OpenChannel(pb.OpenChannelRequest(holder=self._holder))
-            self._opening_since = self._timing.clock()
+        silent = threading.Timer(OPENED_SECONDS, stream.cancel)
+        silent.daemon = True
+        silent.start()
         was_open = False
         pace = Pace(EVENTS_PER_SECOND, self._timing.clock)
         try:
@@ -218,6 +211,7 @@ class NamesrvChannel:
                 if event == "opened" and was_open:
                     return "the name server opened it twice", False, was_open
                 if event == "opened":
+                    silent.cancel()
                     was_open = True
                     self._opened(response.opened.channel_id)
                 else:
@@ -225,13 +219,13 @@ class NamesrvChannel:
         except grpc.RpcError as error:
             return str(NameServerError.of_call(error)), False, was_open
         finally:
+            silent.cancel()
             self._cancel()
         return "ended by the name server", False, was_open
 
     def _opened(self, channel_id: str) -> None:
         with self._changed:
             self.id = channel_id
-            self._opening_since = None
             self._listener.channel_opened()
             self._changed.notify_all()
         self._log.info("channel_opened")

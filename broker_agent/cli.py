@@ -30,7 +30,6 @@ from groundwork.logs import configure_logs
 from groundwork.printable import say
 from groundwork.program import use_all_descriptors
 from groundwork.settings_cli import add_command, exit_with
-from groundwork.stack_dumps import dump_stacks_on_signal
 
 # The signals that end the agent.
 
@@ -82,7 +81,6 @@ def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> N
 
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
-    dump_stacks_on_signal()
     use_all_descriptors()
     if settings.log_format == "json":
         take_stderr()

@@ -21,7 +21,6 @@ from namesrv_api.v1 import (
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.calls_in_flight import CallInFlight, CallsInFlight
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.concurrency import OuterExecutor
 from broker_agent.errors import NameServerError
@@ -257,7 +256,7 @@ class TargetRecord:
             self._status.namesrv_name = namesrv_name
 
     def late_answer(self) -> None:
-        """An answer came, or a call was swept, after the wait for it was over."""
+        """An answer came after the wait for it was over."""
         with self._lock:
             self._status.late_answers += 1
 
@@ -372,7 +371,6 @@ class NamesrvTarget:
         listener: TargetListener,
         timing: Timing,
         *,
-        calls: CallsInFlight,
         interceptors: Interceptors = (),
         security: ClientSecurity | None = None,
     ) -> None:
@@ -384,7 +382,6 @@ class NamesrvTarget:
             options: How connections are made.
             listener: Who is told what happens.
             timing: Clocks and randomness.
-            calls: Where calls under way are counted.
             interceptors: Called around each call (RocketMQ: RPCHook).
             security: What to show to the name server and to check it with; None: no TLS.
         """
@@ -395,7 +392,6 @@ class NamesrvTarget:
         self._compression = grpc.Compression.Gzip if options.compressed_register else None
         self._listener = listener
         self._timing = timing
-        self._calls = calls
         self._connection = open_channel(endpoint, options.as_grpc(), security)
         intercepted = grpc.intercept_channel(self._connection, *interceptors)
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(intercepted)
@@ -429,10 +425,6 @@ class NamesrvTarget:
         """Ends the channel and all calls in flight, and joins the reader thread."""
         self._channel.close()
         self._connection.close()
-
-    def sweep(self) -> None:
-        """Ends calls and attempts that have waited for too long. Called once a second."""
-        self._channel.sweep()
 
     def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
         """Registers the broker over the channel, with its whole table.
@@ -661,33 +653,16 @@ class NamesrvTarget:
             raise NameServerError.deadline_exceeded("the time for the whole was used up before the call")
         failure = ""
         try:
-            with self._calls.enter(deadline) as call:
-                call.on_swept = self.record.late_answer
-                return self._result(method, request, deadline - started, compression, call)
-        except NameServerError as error:
+            return method(request, timeout=deadline - started, compression=compression)
+        except grpc.RpcError as error:
+            failed = NameServerError.of_call(error)
+            failure = str(failed)
+            raise failed from error
+        except ValueError as error:  # gRPC's word for a connection that close() has closed meanwhile
             failure = str(error)
-            raise
+            raise NameServerError(RichError(grpc.StatusCode.CANCELLED, failure)) from error
         finally:
             self.record.call_ended(self._timing.clock() - started, failure)
-
-    @staticmethod
-    def _result(
-        method: grpc.UnaryUnaryMultiCallable[Request, Response],
-        request: Request,
-        seconds: float,
-        compression: grpc.Compression | None,
-        call: CallInFlight,
-    ) -> Response:
-        try:
-            answer = method.future(request, timeout=seconds, compression=compression)
-            call.begun(answer.cancel)
-            return answer.result()
-        except grpc.RpcError as error:
-            raise NameServerError.of_call(error) from error
-        except grpc.FutureCancelledError as error:
-            raise NameServerError.deadline_exceeded("swept: it went on for longer than its deadline") from error
-        except ValueError as error:  # gRPC's word for a connection that close() has closed meanwhile
-            raise NameServerError(RichError(grpc.StatusCode.CANCELLED, str(error))) from error
 
 
 # Retries of a call to a name server, where one can help and there is time.

@@ -140,9 +140,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     outer_queue: int = Field(
         32, ge=0, le=1_000, description="Calls that wait for a thread; more are dropped (brokerOuterExecutor's queue)."
     )
-    max_calls_in_flight: int = Field(
-        65_535, ge=1, description="Calls to name servers that have no answer yet (clientAsyncSemaphoreValue)."
-    )
     ha_master_address: _Address | None = Field(
         None,
         description="For a slave: where it replicates from, whatever the name servers say (haMasterAddress).",
@@ -194,9 +191,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None, description="Where /metrics, /healthz and /readyz answer over HTTP, host:port; by default nowhere."
-    )
-    asyncio_debug: bool = Field(
-        False, description="Run the ordinary listener in asyncio's debug mode, which logs slow callbacks; it is slower."
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")

@@ -93,7 +93,6 @@ class ClientServer:
         *,
         admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
-        asyncio_debug: bool = False,
     ) -> None:
         """Takes the port; answers, and has a thread, only once started.
 
@@ -104,7 +103,6 @@ class ClientServer:
             options: How connections are watched.
             tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
-            asyncio_debug: Whether the event loop is in asyncio's debug mode.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.
@@ -114,7 +112,7 @@ class ClientServer:
         except OSError as error:
             raise StartError(f"setting listen: {error}") from error
         self._managers = managers
-        self._runner = LoopThread("broker-agent-clients", asyncio_debug=asyncio_debug)
+        self._runner = LoopThread("broker-agent-clients")
         self._admission = admission
         self._open_calls = OpenCalls()
         self._observers = observers

@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 
 from broker_agent.broker_outer_api import BrokerOuterAPI
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.channel import ConnectionOptions
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
@@ -31,9 +30,8 @@ class Fleet:
 
     def __init__(self, healthy: Endpoint, stopped: Endpoint, refusing: Endpoint, unavailable: Endpoint, slow: Endpoint):
         timing = Timing()
-        calls = CallsInFlight(100, timing.clock)
         self.healthy, self.stopped, self.refusing, self.unavailable, self.slow = (
-            NamesrvTarget(endpoint, "test", OPTIONS, self, timing, calls=calls)
+            NamesrvTarget(endpoint, "test", OPTIONS, self, timing)
             for endpoint in (healthy, stopped, refusing, unavailable, slow)
         )
         self.targets = (self.healthy, self.stopped, self.refusing, self.unavailable, self.slow)

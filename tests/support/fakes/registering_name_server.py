@@ -42,6 +42,8 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
         self.ha_server_addr: str | None = None
         self.refuse_next: list[RichError] = []
         self.hanging = False
+        self.silent_channels = 0
+        """Channels to come that are accepted and not opened."""
         self.held_up: list[str] = []
         self._released = threading.Event()
         self.happened = threading.Condition()
@@ -101,6 +103,10 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
             self.open_channels[channel_id] = events
             self.happened.notify_all()
         context.add_callback(lambda: events.put(None))
+        if self.silent_channels:
+            self.silent_channels -= 1
+            assert events.get(timeout=60) is None
+            return
         yield pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id=channel_id))
         while (event := events.get(timeout=60)) is not None:
             yield event

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Results
-from broker_agent.calls_in_flight import CallsInFlight
 from broker_agent.channel import ConnectionOptions
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import BrokerState, Registration
@@ -68,8 +67,7 @@ def target_of(
     **more: Any,
 ) -> NamesrvTarget:
     timing = timing or Timing()
-    calls = more.pop("calls", None) or CallsInFlight(100, timing.clock)
-    return NamesrvTarget(endpoint, "test", options, listener or Listener(), timing, calls=calls, **more)
+    return NamesrvTarget(endpoint, "test", options, listener or Listener(), timing, **more)
 
 
 class FanOut:
@@ -80,17 +78,12 @@ class FanOut:
         *servers: FakeNameServer,
         target_class: type[NamesrvTarget] = NamesrvTarget,
         options: ConnectionOptions = OPTIONS,
-        calls: CallsInFlight | None = None,
         timing: Timing | None = None,
         **more: Any,
     ) -> None:
         self.timing = timing or Timing()
         self.listener = Listener()
-        self.calls = calls or CallsInFlight(100, self.timing.clock)
-        self.targets = [
-            target_class(s.endpoint, "test", options, self.listener, self.timing, calls=self.calls, **more)
-            for s in servers
-        ]
+        self.targets = [target_class(s.endpoint, "test", options, self.listener, self.timing, **more) for s in servers]
         self.api = BrokerOuterAPI(self.targets, self.timing)
         self._stack = ExitStack()
 

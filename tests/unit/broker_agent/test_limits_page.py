@@ -23,7 +23,7 @@ MODULES = (
     namesrv_list,
     slave_synchronize,
 )
-SETTINGS = ("max_calls_in_flight", "outer_threads", "outer_queue")
+SETTINGS = ("outer_threads", "outer_queue")
 """Settings that are limits."""
 
 _ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)

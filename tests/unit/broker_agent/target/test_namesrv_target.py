@@ -8,6 +8,7 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
+from broker_agent import channel
 from broker_agent.channel import ConnectionOptions
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
@@ -71,6 +72,17 @@ def test_a_channel_that_the_name_server_opens_twice_is_opened_again(name_server:
         fan_out.register(force=True)
         server.send(pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other")))
         fan_out.listener.wait_until_wanted(2)
+    assert server.channels_opened == 2
+
+
+def test_a_channel_without_a_first_message_is_opened_again(
+    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.1)
+    server = name_server()
+    server.silent_channels = 1
+    with FanOut(server) as fan_out:
+        assert fan_out.targets[0].status().channel_open
     assert server.channels_opened == 2
 
 
