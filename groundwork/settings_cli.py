@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 import typer
 from pydantic import ValidationError
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -21,6 +25,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from typer.core import TyperCommand
 
 from groundwork.json_lines import tell
 
@@ -28,10 +33,28 @@ EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
 
 
+ADVANCED: JsonDict = {"advanced": True}
+"""Marks a setting that few operators change: ``Field(5, json_schema_extra=ADVANCED)``."""
+
+_PANEL, _ADVANCED_PANEL = "Options", "Advanced options"
+
+_SERVICE_VARIABLE = re.compile(r"PORT|(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)")
+"""Variables without their prefix that Kubernetes sets for a Service of the program's name."""
+
+
 class ProgramSettings(BaseSettings):
-    """Base of the settings classes. Unknown keys in the file are errors; unknown variables are not ours."""
+    """Base of the settings classes of programs.
+
+    An unknown key of the file ends the start, with the nearest known key. An unknown variable with the program's
+    prefix is logged as a warning, because others may set variables with that prefix.
+
+    ``--help`` shows fields marked with ``json_schema_extra=ADVANCED`` below all others.
+    """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_ignore_empty=True)
+
+    other_variables: ClassVar[str] = ""
+    """A regular expression for variables, without prefix, that others read: they cause no warning."""
 
     @classmethod
     def load(cls, config_file: Path | None, flags: dict[str, Any]) -> Self:
@@ -87,6 +110,8 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
         config_file, print_config = values.pop("config"), values.pop("print_config")
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
         loaded = _load_or_exit(settings, config_file, flags)
+        for problem in unknown_variables(settings, os.environ):
+            tell(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
         if print_config:
             typer.echo(loaded.as_toml(), nl=False)
         else:
@@ -103,7 +128,42 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, help=inspect.getdoc(run))(command)
+    app.command(name, cls=_Command, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
+
+
+class _Command(TyperCommand):
+    """A command whose help shows options by panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the options of each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {_PANEL: [], _ADVANCED_PANEL: []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                panels[getattr(parameter, "rich_help_panel", None) or _PANEL].append(record)
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def unknown_variables(settings: type[ProgramSettings], environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that has the program's prefix and is unknown."""
+    prefix = str(settings.model_config["env_prefix"])
+    rests = sorted(name.removeprefix(prefix) for name in environment if name.startswith(prefix))
+    known = [key.upper() for key in settings.model_fields]
+    return [
+        f"variable {prefix}{rest} is ignored: there is no such setting{_nearest(rest, known, prefix)}"
+        for rest in rests
+        if rest not in known
+        and not _SERVICE_VARIABLE.fullmatch(rest)
+        and not re.fullmatch(settings.other_variables, rest)
+    ]
+
+
+def _nearest(name: str, known: Collection[str], prefix: str = "") -> str:
+    """A question for the nearest known name; empty without one."""
+    found = get_close_matches(name, known, n=1)
+    return f"; did you mean {prefix}{found[0]}?" if found else ""
 
 
 def exit_with(program: str, message: str) -> NoReturn:
@@ -113,11 +173,11 @@ def exit_with(program: str, message: str) -> NoReturn:
 
 
 def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: dict[str, Any]) -> SettingsT:
-    program = str(settings.model_config["env_prefix"]).strip("_").lower().replace("_", "-")
+    program = _program_of(settings)
     try:
         return settings.load(config_file, flags)
     except ValidationError as error:
-        problems = "; ".join(_problem(item) for item in error.errors())
+        problems = "; ".join(_problem(item, settings) for item in error.errors())
         exit_with(program, problems)
     except OSError as error:
         exit_with(program, f"--config {config_file}: {error.strerror}")
@@ -125,13 +185,17 @@ def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: di
         exit_with(program, f"--config {config_file}: {error}")
 
 
-def _problem(item: Any) -> str:
+def _program_of(settings: type[ProgramSettings]) -> str:
+    return str(settings.model_config["env_prefix"]).strip("_").lower().replace("_", "-")
+
+
+def _problem(item: Any, settings: type[ProgramSettings]) -> str:
     message = str(item["msg"]).removeprefix("Value error, ")
     if not item["loc"]:  # the error is about several settings, which its text names
         return message
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"setting {key}: there is no such setting"
+        return f"setting {key}: there is no such setting{_nearest(key, settings.model_fields)}"
     value = "" if item["type"] in ("missing", "value_error") else f" (got {item['input']!r})"
     return f"setting {key}: {message}{value}"
 
@@ -141,16 +205,19 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     flag = "--" + key.replace("_", "-")
     default = "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
     help_text = f"{field.description}{default}"
+    panel = _ADVANCED_PANEL if field.json_schema_extra == ADVANCED else None
     annotation: Any
     if field.annotation is bool:
-        annotation = Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
+        annotation = Annotated[
+            bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text, rich_help_panel=panel)
+        ]
     elif field.annotation is int:
         # Taken as text: pydantic converts it, and says in one line what is wrong with it.
-        annotation = Annotated[str | None, typer.Option(flag, help=help_text, metavar="INTEGER")]
+        annotation = Annotated[str | None, typer.Option(flag, help=help_text, rich_help_panel=panel, metavar="INTEGER")]
     elif field.annotation == list[str]:
-        annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text)]
+        annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
     else:
-        annotation = Annotated[str | None, typer.Option(flag, help=help_text)]
+        annotation = Annotated[str | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
     return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
