@@ -8,8 +8,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from groundwork.event_loops import make_observable
-
 JOIN_SECONDS = 5.0
 """Time for what runs in the loop to answer, and for its thread to end: well above what either may take."""
 
@@ -22,10 +20,9 @@ ResultT = TypeVar("ResultT")
 class LoopThread:
     """Has a thread only once started; before that its loop runs in the thread of whoever asks for something."""
 
-    def __init__(self, name: str, *, asyncio_debug: bool = False) -> None:
-        """Makes the loop. ``name`` is the thread's; ``asyncio_debug``: whether the loop is in asyncio's debug mode."""
+    def __init__(self, name: str) -> None:
+        """Makes the loop. ``name`` is the thread's."""
         self._loop = asyncio.new_event_loop()
-        make_observable(self._loop, debug=asyncio_debug)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
 
     @property

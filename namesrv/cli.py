@@ -1,11 +1,9 @@
-"""The command line of the name server, and its event loop."""
+"""The command line of the name server: ``namesrv serve`` and ``namesrv healthcheck``."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 import uvloop
@@ -14,7 +12,6 @@ from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
-from groundwork.event_loops import make_observable
 from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
 from groundwork.json_lines import take_stderr
@@ -22,11 +19,8 @@ from groundwork.logs import configure_logs
 from groundwork.printable import printable
 from groundwork.program import stop_event, use_all_descriptors
 from groundwork.settings_cli import add_command, exit_with
-from groundwork.stack_dumps import dump_stacks_on_signal
 from namesrv.app.writer import tune_garbage_collection
 from namesrv.settings import NamesrvSettings
-
-# The command line: ``namesrv serve`` and ``namesrv healthcheck``.
 
 PROGRAM = "namesrv"
 
@@ -41,7 +35,6 @@ app = typer.Typer(
 
 def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
-    dump_stacks_on_signal()
     use_all_descriptors()
     # Most of the time of a start, and libraries that the health check does without.
     from namesrv.server.serving import CannotListen, DataDirError, serve_until  # noqa: PLC0415
@@ -55,7 +48,7 @@ def serve(settings: NamesrvSettings) -> None:
     reload_on_hangup()
     tune_garbage_collection()
     try:
-        run_in_loop(serve_until_signal(), asyncio_debug=settings.asyncio_debug)
+        uvloop.run(serve_until_signal())
     except (CannotListen, DataDirError) as error:
         exit_with(PROGRAM, str(error))
 
@@ -108,19 +101,3 @@ add_command(app, "serve", NamesrvSettings, serve)
 def main() -> None:
     """Entry point of the console script."""
     app()
-
-
-# The event loop of a name server.
-
-ResultT = TypeVar("ResultT")
-
-
-def run_in_loop(main: Coroutine[Any, Any, ResultT], *, asyncio_debug: bool) -> ResultT:
-    """Runs a program to its end and returns its result: in uvloop, or in asyncio's own loop with its debug mode.
-
-    uvloop is faster, but cannot say which callback held it up.
-    """
-    factory = asyncio.new_event_loop if asyncio_debug else uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        make_observable(runner.get_loop(), debug=asyncio_debug)
-        return runner.run(main)

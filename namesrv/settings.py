@@ -232,9 +232,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     metrics_listen: str = Field(
         "", description="Where /metrics, /healthz and /readyz answer over HTTP, HOST:PORT; empty means nowhere."
     )
-    asyncio_debug: bool = Field(
-        False, description="Look for faults in asyncio's debug mode, which logs slow callbacks; several times slower."
-    )
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 

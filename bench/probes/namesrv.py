@@ -24,7 +24,7 @@ LONGEST_LIFE_SECONDS = 600.0
 """It ends by then even if whoever started it is gone."""
 
 PROBE_SIGNAL = signal.SIGUSR2
-"""Asks the probe. SIGUSR1 asks a name server for its stacks."""
+"""Asks the probe."""
 
 _log = structlog.get_logger(__name__)
 

@@ -78,12 +78,6 @@ def test_a_killed_program_is_started_again_and_finds_its_intents(machine: Machin
     assert machine.run("stat -c %a /var/lib/private/namesrv") == "750"
 
 
-def test_a_signal_shows_what_a_service_does(machine: Machine) -> None:
-    for unit in ("namesrv", AGENT):
-        machine.run(f"systemctl kill -s USR1 {unit}")
-        eventually(lambda: "stacks_dumped" in machine.events(unit), within_seconds=SECONDS)  # noqa: B023
-
-
 def test_a_wrong_setting_ends_the_service_once_and_for_all(machine: Machine) -> None:
     machine.run("cp /etc/broker-agent/broker-a.toml /etc/broker-agent/wrong.toml")
     machine.run("echo 'no_such_setting = 1' >> /etc/broker-agent/wrong.toml")

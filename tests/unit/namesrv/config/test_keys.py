@@ -42,7 +42,6 @@ ROCKETMQ_KEYS = {
 NEVER = [
     "addressClaimMillis",
     "allowInsecure",
-    "asyncioDebug",
     "auditFileCount",
     "auditFileMaxBytes",
     "callerSharePercent",
