@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from route_client.cache import FoundBroker, KnownRoute, any_broker_of
-from route_client.changes import AsyncChanges, Callback, CallbackThread, Listener
+from route_client.changes import Callback, Changes
 from route_client.errors import TopicNotFoundError
 from route_client.queues import LatencyFaults, PublishInfo, PublishInfoCache, QueueSelector, subscribe_info
 from route_client.route import MessageQueue, TopicRoute
@@ -22,7 +22,7 @@ class AioRouteClient:
     """Routes by topic, kept up to date by whichever name server answers.
 
     Use it in an ``async with`` statement, or call ``start`` and ``close``, on one event loop. What is not ``async``
-    here may be called from any thread, apart from ``changes`` and ``forget``.
+    here may be called from any thread, apart from ``forget``.
     """
 
     def __init__(
@@ -192,21 +192,11 @@ class AioRouteClient:
         Returns:
             Ends it; a call that is under way goes on.
         """
-        thread = CallbackThread(callback, topics)
-        self.add_listener(thread)
-        return lambda: self.remove_listener(thread)
+        return self._source.listeners.call(callback, topics).close
 
-    def changes(self, topics: Collection[str] | None = None) -> AsyncChanges:
+    def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Changes of the kept topics, or of some of them, from now on: ``async for change in client.changes()``."""
-        return AsyncChanges(self._source.listeners, topics)
-
-    def add_listener(self, listener: Listener) -> None:
-        """Adds a listener, which gets each change on the event loop."""
-        self._source.listeners.add(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        """Removes a listener and closes it."""
-        self._source.listeners.remove(listener)
+        return self._source.listeners.changes(topics)
 
     def status(self) -> ClientStatus:
         """The status of the client."""

@@ -1,4 +1,4 @@
-"""Readers of changes: buffers merged by topic, iterators and callbacks."""
+"""Readers of changes: iterators and callbacks, each with a buffer that is merged by topic."""
 
 from __future__ import annotations
 
@@ -9,216 +9,74 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from route_client.cache import RouteChange
-
-# Buffers of changes, one for each reader, merged by topic, so that no reader can be too slow.
-
-
-class ChangeBuffer:
-    """Changes that wait for one reader, oldest topic first, one for each topic at most.
-
-    A change of a topic that still waits is merged into it: from the first before to the last after. Changes that undo
-    each other are dropped. So the buffer never holds more than the topics that the client keeps.
-    """
-
-    def __init__(self, topics: Collection[str] | None = None) -> None:
-        """Takes the topics that the reader wants; None means all."""
-        self._topics = None if topics is None else frozenset(topics)
-        self._waiting: dict[str, RouteChange] = {}
-        self.merged = 0
-        """Changes that were merged into a waiting one."""
-
-    def put(self, change: RouteChange) -> bool:
-        """Adds a change; returns whether the reader wants it."""
-        if self._topics is not None and change.topic not in self._topics:
-            return False
-        earlier = self._waiting.get(change.topic)
-        if earlier is None:
-            self._waiting[change.topic] = change
-            return True
-        self.merged += 1
-        merged = replace(change, before=earlier.before, removals=(*earlier.removals, *change.removals))
-        if _is_nothing(merged):
-            del self._waiting[change.topic]
-        else:
-            self._waiting[change.topic] = merged
-        return True
-
-    def take(self) -> RouteChange | None:
-        """Removes the oldest change and returns it; None if nothing waits."""
-        if not self._waiting:
-            return None
-        return self._waiting.pop(next(iter(self._waiting)))
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-
-def _is_nothing(change: RouteChange) -> bool:
-    stale_before = change.before.stale if change.before is not None else None
-    return (change.old_route, stale_before) == (change.new_route, change.after.stale)
-
-
-# Callbacks for changes, each on a thread of its own: one that raises or blocks harms neither the client nor others.
 
 Callback = Callable[[RouteChange], object]
 
 _log = logging.getLogger(__name__)
 
 
-class ChangeQueue:
-    """A ChangeBuffer that one thread fills and others wait at."""
+class Changes:
+    """Changes for one reader, oldest topic first: iterate in a thread, or by ``async for`` on the client's event loop.
 
-    def __init__(
-        self, topics: Collection[str] | None = None, on_close: Callable[[ChangeQueue], object] | None = None
-    ) -> None:
+    A change of a topic that still waits is merged into it: from the first before to the last after. Changes that undo
+    each other are dropped. So a reader cannot be too slow, and never more waits than the topics that the client keeps.
+    Close it, or use it in a ``with`` statement.
+    """
+
+    def __init__(self, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
         """Takes the topics that the reader wants (None means all), and a function to call when it wants no more."""
+        self._topics = None if topics is None else frozenset(topics)
         self._on_close = on_close
-        self._buffer = ChangeBuffer(topics)
+        self._waiting: dict[str, RouteChange] = {}
         self._condition = threading.Condition()
+        self._wake = asyncio.Event()
         self._closed = False
 
     def put(self, change: RouteChange) -> None:
-        """Adds a change and wakes a reader."""
+        """Adds a change and wakes the reader. Belongs to the client's event loop."""
+        if self._topics is not None and change.topic not in self._topics:
+            return
         with self._condition:
-            if self._buffer.put(change):
-                self._condition.notify()
+            earlier = self._waiting.get(change.topic)
+            if earlier is not None:
+                change = replace(change, before=earlier.before, removals=(*earlier.removals, *change.removals))
+            if earlier is not None and _is_nothing(change):
+                del self._waiting[change.topic]
+            else:
+                self._waiting[change.topic] = change
+            self._condition.notify()
+        self._wake.set()
 
     def close(self) -> None:
-        """Lets readers end. Changes that still wait are dropped."""
+        """Ends the iteration. Changes that still wait are dropped."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
-        if self._on_close is not None:
-            self._on_close(self)
+        self._wake.set()
+        self._on_close(self)
 
     def take(self, timeout_seconds: float | None = None) -> RouteChange | None:
         """The next change; waits for it. None after the time, or once closed."""
         with self._condition:
-            self._condition.wait_for(lambda: self._closed or len(self._buffer) > 0, timeout_seconds)
-            return None if self._closed else self._buffer.take()
+            self._condition.wait_for(lambda: self._closed or self._waiting, timeout_seconds)
+            if self._closed or not self._waiting:
+                return None
+            return self._waiting.pop(next(iter(self._waiting)))
 
     def __iter__(self) -> Iterator[RouteChange]:
         """Changes until closed."""
         while (change := self.take()) is not None:
             yield change
 
-
-class CallbackThread:
-    """Calls one callback with each change, one at a time."""
-
-    def __init__(self, callback: Callback, topics: Collection[str] | None = None) -> None:
-        """Starts the thread."""
-        self._callback = callback
-        self._queue = ChangeQueue(topics)
-        self.failures = 0
-        """Calls that raised."""
-        self._thread = threading.Thread(target=self._run, name="route-client-callback", daemon=True)
-        self._thread.start()
-
-    def put(self, change: RouteChange) -> None:
-        """Makes the thread call the callback soon."""
-        self._queue.put(change)
-
-    def close(self) -> None:
-        """Makes the thread end after the call under way."""
-        self._queue.close()
-
-    def join(self, timeout_seconds: float, caller: threading.Thread | None = None) -> bool:
-        """Waits for the thread's end; False if its callback still blocks.
-
-        A callback may close the client: then the thread itself is the caller, and is not waited for.
-        """
-        if self._thread is caller:
-            return True
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        for change in self._queue:
-            try:
-                self._callback(change)
-            except Exception:  # noqa: BLE001 - whatever it raises is its own affair
-                self.failures += 1
-                _log.exception("a callback for route changes raised; it goes on with the next change")
-
-
-# Listeners to changes: callbacks and iterators.
-
-
-class Listener(Protocol):
-    """Gets each change, and must take it without waiting."""
-
-    def put(self, change: RouteChange) -> None:
-        """Takes a change."""
-
-    def close(self) -> None:
-        """There are no more."""
-
-
-class Listeners:
-    """All listeners. Changes come from the event loop; listeners come and go from any thread."""
-
-    def __init__(self) -> None:
-        self._all: dict[Listener, None] = {}
-
-    def add(self, listener: Listener) -> None:
-        """Adds a listener."""
-        self._all[listener] = None
-
-    def remove(self, listener: Listener) -> None:
-        """Removes a listener and closes it. Not an error if it is gone already."""
-        if listener in self._all:
-            self._all.pop(listener, None)
-            listener.close()
-
-    def put(self, change: RouteChange) -> None:
-        """Tells all of them."""
-        for listener in list(self._all):
-            listener.put(change)
-
-    @property
-    def callback_failures(self) -> int:
-        """Calls of callbacks that raised."""
-        return sum(listener.failures for listener in list(self._all) if isinstance(listener, CallbackThread))
-
-    def close(self) -> list[CallbackThread]:
-        """Closes all; returns those whose threads have not ended yet."""
-        listeners = list(self._all)
-        for listener in listeners:
-            self.remove(listener)
-        return [listener for listener in listeners if isinstance(listener, CallbackThread)]
-
-
-class AsyncChanges:
-    """Changes for one task: ``async for change in changes``. Close it, or use it in a ``with`` statement."""
-
-    def __init__(self, listeners: Listeners, topics: Collection[str] | None) -> None:
-        self._listeners = listeners
-        self._buffer = ChangeBuffer(topics)
-        self._wake = asyncio.Event()
-        self._closed = False
-        listeners.add(self)
-
-    def put(self, change: RouteChange) -> None:
-        """Takes a change."""
-        if self._buffer.put(change):
-            self._wake.set()
-
-    def close(self) -> None:
-        """Ends the iteration. Changes that still wait are dropped."""
-        self._closed = True
-        self._wake.set()
-        self._listeners.remove(self)
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> RouteChange:
         while not self._closed:
-            if (change := self._buffer.take()) is not None:
+            if (change := self.take(0)) is not None:
                 return change
             self._wake.clear()
             await self._wake.wait()
@@ -234,6 +92,86 @@ class AsyncChanges:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_nothing(change: RouteChange) -> bool:
+    stale_before = change.before.stale if change.before is not None else None
+    return (change.old_route, stale_before) == (change.new_route, change.after.stale)
+
+
+class CallbackThread(Changes):
+    """Calls one callback with each change, on a thread of its own: one that raises or blocks harms nobody else."""
+
+    def __init__(
+        self,
+        callback: Callback,
+        topics: Collection[str] | None,
+        on_close: Callable[[Changes], object],
+    ) -> None:
+        """Starts the thread. It ends after the call that runs when this is closed."""
+        super().__init__(topics, on_close)
+        self._callback = callback
+        self.failures = 0
+        """Calls that raised."""
+        self._thread = threading.Thread(target=self._run, name="route-client-callback", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_seconds: float, caller: threading.Thread | None = None) -> bool:
+        """Waits for the thread's end; False if its callback still blocks.
+
+        A callback may close the client: then the thread itself is the caller, and is not waited for.
+        """
+        if self._thread is caller:
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        for change in self:
+            try:
+                self._callback(change)
+            except Exception:  # noqa: BLE001 - whatever it raises is its own affair
+                self.failures += 1
+                _log.exception("a callback for route changes raised; it goes on with the next change")
+
+
+class Listeners:
+    """All readers of a client's changes. Changes come from the event loop; readers come and go from any thread."""
+
+    def __init__(self) -> None:
+        self._all: dict[Changes, None] = {}
+
+    def changes(self, topics: Collection[str] | None = None) -> Changes:
+        """Adds a reader that iterates."""
+        reader = Changes(topics, self._drop)
+        self._all[reader] = None
+        return reader
+
+    def call(self, callback: Callback, topics: Collection[str] | None = None) -> CallbackThread:
+        """Adds a callback."""
+        thread = CallbackThread(callback, topics, self._drop)
+        self._all[thread] = None
+        return thread
+
+    def put(self, change: RouteChange) -> None:
+        """Tells all of them."""
+        for reader in list(self._all):
+            reader.put(change)
+
+    @property
+    def callback_failures(self) -> int:
+        """Calls of callbacks that raised."""
+        return sum(reader.failures for reader in list(self._all) if isinstance(reader, CallbackThread))
+
+    def close(self) -> list[CallbackThread]:
+        """Closes all; returns those whose threads have not ended yet."""
+        readers = list(self._all)
+        for reader in readers:
+            reader.close()
+        return [reader for reader in readers if isinstance(reader, CallbackThread)]
+
+    def _drop(self, reader: Changes) -> None:
+        self._all.pop(reader, None)
 
 
 def join_all(threads: Collection[CallbackThread], seconds: float, caller: threading.Thread | None) -> int:

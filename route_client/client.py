@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from route_client.aio_client import AioRouteClient
 from route_client.cache import FoundBroker, KnownRoute
-from route_client.changes import Callback, ChangeQueue
+from route_client.changes import Callback, Changes
 from route_client.errors import ClientClosedError
 from route_client.queues import LatencyFaults, PublishInfo
 from route_client.route import MessageQueue
@@ -128,14 +128,12 @@ class RouteClient:
         """Calls back with each change, on a thread of the callback's own; see AioRouteClient.on_change."""
         return self._client.on_change(callback, topics)
 
-    def changes(self, topics: Collection[str] | None = None) -> ChangeQueue:
+    def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Changes of the kept topics, or of some of them, from now on: ``for change in client.changes()``.
 
         The iteration ends when it or the client is closed.
         """
-        queue = ChangeQueue(topics, self._client.remove_listener)
-        self._client.add_listener(queue)
-        return queue
+        return self._client.changes(topics)
 
     def status(self) -> ClientStatus:
         """The status of the client."""

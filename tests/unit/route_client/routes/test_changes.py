@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from route_client.cache import KnownRoute, RouteChange, Stale
-from route_client.changes import CallbackThread, ChangeBuffer, ChangeQueue, Listeners, join_all
+from route_client.changes import Listeners, join_all
 from route_client.route import TopicRoute
 from tests.support.routes.wire_routes import removal, route
 
@@ -39,43 +39,45 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def test_changes_of_a_topic_that_wait_become_one() -> None:
-    buffer = ChangeBuffer()
+    buffer = Listeners().changes()
     buffer.put(RouteChange("T", None, known(ONE), (removal(1),)))  # type: ignore[arg-type]
     buffer.put(change(TWO, THREE, "U"))
     buffer.put(RouteChange("T", known(ONE), known(TWO), (removal(2),)))  # type: ignore[arg-type]
-    assert (len(buffer), buffer.merged) == (2, 1)
-    merged = buffer.take()
+    merged = buffer.take(0)
     assert merged is not None
     assert (merged.before, merged.after) == (None, known(TWO))
     assert [gone.reason for gone in merged.removals] == [1, 2]
-    other = buffer.take()
+    other = buffer.take(0)
     assert other is not None
     assert other.topic == "U"
-    assert buffer.take() is None
+    assert buffer.take(0) is None
 
 
 @pytest.mark.parametrize(("before", "between"), [(ONE, TWO), (ONE, None), (None, ONE)])
 def test_changes_that_undo_each_other_are_not_told(before: TopicRoute | None, between: TopicRoute | None) -> None:
-    buffer = ChangeBuffer()
+    buffer = Listeners().changes()
     buffer.put(change(before, between))
     buffer.put(RouteChange("T", known(between), known(before)))
-    assert buffer.take() is None
+    assert buffer.take(0) is None
 
 
 def test_a_route_that_is_held_back_is_a_change_too() -> None:
-    buffer = ChangeBuffer()
+    buffer = Listeners().changes()
     buffer.put(change(ONE, TWO))
     buffer.put(RouteChange("T", known(TWO), known(TWO, stale=Stale.HELD)))
-    held = buffer.take()
+    held = buffer.take(0)
     assert held is not None
     assert held.after.stale is Stale.HELD
 
 
 def test_only_the_topics_that_are_wanted_are_kept() -> None:
-    buffer = ChangeBuffer({"U"})
-    assert not buffer.put(change(None, ONE, "T"))
-    assert buffer.put(change(None, ONE, "U"))
-    assert len(buffer) == 1
+    buffer = Listeners().changes({"U"})
+    buffer.put(change(None, ONE, "T"))
+    buffer.put(change(None, ONE, "U"))
+    wanted = buffer.take(0)
+    assert wanted is not None
+    assert wanted.topic == "U"
+    assert buffer.take(0) is None
 
 
 def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,9 +95,8 @@ def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: 
         if len(seen) == 2:
             all_seen.set()
 
-    bad, good = CallbackThread(raises), CallbackThread(notes)
-    for listener in (bad, good):
-        listeners.add(listener)
+    bad = listeners.call(raises)
+    listeners.call(notes)
     with caplog.at_level(logging.CRITICAL, logger="route_client"):
         listeners.put(change(None, ONE, "T"))
         listeners.put(change(None, ONE, "U"))
@@ -120,9 +121,8 @@ def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_nev
         if len(got) == 2:
             done.set()
 
-    queue = ChangeQueue()
-    listeners.add(CallbackThread(blocks))
-    listeners.add(queue)
+    listeners.call(blocks)
+    queue = listeners.changes()
     listeners.put(change(None, ONE))
     assert entered.wait(WAIT)
     for before, after in ((ONE, TWO), (TWO, THREE), (THREE, TWO)):
@@ -145,7 +145,7 @@ def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for()
         entered.set()
         release.wait(WAIT)
 
-    listeners.add(CallbackThread(blocks))
+    listeners.call(blocks)
     listeners.put(change(None, ONE))
     assert entered.wait(WAIT)
     assert join_all(listeners.close(), 0.01, None) == 1
@@ -154,8 +154,7 @@ def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for()
 
 def test_an_iteration_ends_when_it_is_closed() -> None:
     listeners = Listeners()
-    queue = ChangeQueue(on_close=listeners.remove)
-    listeners.add(queue)
+    queue = listeners.changes()
     listeners.put(change(None, ONE))
     first = next(iter(queue))
     assert first.after.route == ONE
