@@ -6,8 +6,7 @@ import asyncio
 import ipaddress
 import re
 import ssl
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
 
@@ -41,33 +40,12 @@ MAX_NAME_SERVERS = 16
 """Most name servers of one console: each is a column of the page, and is asked every second."""
 
 
-MAX_FLEETS = 16
-"""Most fleets of one console: each name server of each is asked every second."""
-
-
-def _checked_endpoints(texts: Sequence[str]) -> tuple[Endpoint, ...]:
-    endpoints = parse_endpoints(texts)
-    if len(endpoints) > MAX_NAME_SERVERS:
-        raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
-    return endpoints
-
-
-def _fleet(text: str) -> tuple[str, tuple[Endpoint, ...]]:
-    name, _, namesrv = text.partition("=")
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-        raise ValueError(f"{text[:80]!r} is not NAME=HOST:PORT;…, with a NAME of 1 to 64 of A-Z a-z 0-9 _ . -")
-    return name, _checked_endpoints([namesrv])
-
-
 class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     """Settings of ``nsctl console``. Those that begin with tls are for the calls to the name servers."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_CONSOLE_")
 
-    namesrv: list[str] = Field([], description="Name servers, HOST:PORT;HOST:PORT;…")
-    fleet: list[str] = Field(
-        [], description="In place of namesrv: NAME=HOST:PORT;HOST:PORT;… of one of several fleets; may be repeated."
-    )
+    namesrv: list[str] = Field(description="Name servers, HOST:PORT;HOST:PORT;…")
     listen: str = Field(
         "127.0.0.1:9880", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
     )
@@ -112,18 +90,10 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     @field_validator("namesrv")
     @classmethod
     def _name_servers(cls, value: list[str]) -> list[str]:
-        return [str(endpoint) for endpoint in _checked_endpoints(value)] if value else []
-
-    @field_validator("fleet")
-    @classmethod
-    def _fleets(cls, value: list[str]) -> list[str]:
-        if len(value) > MAX_FLEETS:
-            raise ValueError(f"there are {len(value)} fleets, at most {MAX_FLEETS}")
-        names = [_fleet(text)[0] for text in value]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"there are two fleets {name!r}")
-        return value
+        endpoints = parse_endpoints(value)
+        if len(endpoints) > MAX_NAME_SERVERS:
+            raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
+        return [str(endpoint) for endpoint in endpoints]
 
     @field_validator("proxy_address")
     @classmethod
@@ -139,14 +109,6 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     @classmethod
     def _listener(cls, value: str) -> str:
         return str(Endpoint.parse(value, allow_port_zero=True))
-
-    @model_validator(mode="after")
-    def _has_name_servers(self) -> Self:
-        if bool(self.namesrv) == bool(self.fleet):
-            raise ValueError(
-                f"namesrv and fleet: one of them is needed, and {'both are' if self.fleet else 'none is'} set"
-            )
-        return self
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
@@ -182,11 +144,6 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
     def proxies(self) -> tuple[Network, ...]:
         """Where the proxy is."""
         return tuple(ipaddress.ip_network(address) for address in self.proxy_address)
-
-    @property
-    def fleets(self) -> Mapping[str, tuple[Endpoint, ...]]:
-        """The name servers of each fleet; the only one of ``namesrv`` has no name."""
-        return dict(map(_fleet, self.fleet)) if self.fleet else {"": parse_endpoints(self.namesrv)}
 
     @property
     def listen_endpoint(self) -> Endpoint:
@@ -299,14 +256,14 @@ def console(settings: ConsoleSettings) -> None:
 async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
     stop = stop_event()
     timeout_seconds = settings.call_timeout_millis / 1000
-    servers = {
-        name: [AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION) for endpoint in endpoints]
-        for name, endpoints in settings.fleets.items()
-    }
-    fleets = {name: Fleet(members) for name, members in servers.items()}
+    servers = [
+        AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION)
+        for endpoint in parse_endpoints(settings.namesrv)
+    ]
+    fleet = Fleet(servers)
     connections = Connections()
     app, events = application(
-        fleets,
+        fleet,
         permit_actions=settings.permit_actions,
         host_names=settings.host_name,
         log_in=page.log_in,
@@ -322,9 +279,8 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
             connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
         )
         _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
-        watching = (connections.watch(), *((page.tls.watch(),) if page.tls else ()))
         background = Background()
-        for work in (*watching, *(fleet.run() for fleet in fleets.values())):
+        for work in (connections.watch(), fleet.run(), *((page.tls.watch(),) if page.tls else ())):
             background.begin(work)
         await background.run_until(stop)
     finally:
@@ -332,8 +288,7 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
             listener.close()
         events.close()
         await run_step("page", runner.cleanup(), SHUTDOWN_SECONDS + STEP_SECONDS)
-        closing = [server.close() for server in chain.from_iterable(servers.values())]
-        await run_step("connections", asyncio.gather(*closing))
+        await run_step("connections", asyncio.gather(*(server.close() for server in servers)))
 
 
 def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
@@ -342,7 +297,7 @@ def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
         "console_started",
         page=f"{'https' if settings.listen_tls_cert else 'http'}://{listen}/",
         listen=str(listen),
-        namesrv=settings.fleet or settings.namesrv,
+        namesrv=settings.namesrv,
         permit_actions=settings.permit_actions,
         log_in=settings.has_log_in,
     )

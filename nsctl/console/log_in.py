@@ -74,8 +74,6 @@ class Person(NamedTuple):
     name: str
     """For the journal: of the users file or the proxy; else the address."""
     role: Role
-    fleets: frozenset[str] | None = None
-    """Fleets that may be seen; None: all."""
 
 
 class User(NamedTuple):
@@ -84,8 +82,6 @@ class User(NamedTuple):
     role: Role
     password: str | None
     """Hashed; None for one whom only a proxy knows."""
-    fleets: frozenset[str] | None = None
-    """Fleets that may be seen; None: all."""
 
 
 def role_of(name: RoleName) -> Role:
@@ -131,7 +127,6 @@ class _Row(BaseModel):
 
     role: RoleName
     password: Annotated[str, AfterValidator(_checked_hash)] | None = None
-    fleets: list[str] | None = None
 
 
 class _File(BaseModel):
@@ -159,11 +154,7 @@ def read_users(path: Path) -> Users:
     for name in rows:
         if not is_name(name):
             raise CertificateError(f"users file {path}: {name[:64]!r} is no name: 1 to 64 of A-Z a-z 0-9 _ . @ + -")
-    return {name: _user(row) for name, row in rows.items()}
-
-
-def _user(row: _Row) -> User:
-    return User(role_of(row.role), row.password, None if row.fleets is None else frozenset(row.fleets))
+    return {name: User(role_of(row.role), row.password) for name, row in rows.items()}
 
 
 def reloaded_users(path: Path) -> HotReloaded[Users]:
@@ -482,7 +473,7 @@ class LogIn:
             return _bearer(request) if self._is_token(token) else None
         if self._doors.proxy is not None and (name := self._doors.proxy.name_in(request)) is not None:
             user = self._user(name)
-            return Person(name, self._doors.proxy_role) if user is None else Person(name, user.role, user.fleets)
+            return Person(name, self._doors.proxy_role if user is None else user.role)
         person = self._of_cookie(request)
         request[BY_COOKIE] = person is not None
         return person
@@ -499,7 +490,7 @@ class LogIn:
         if int(ends) <= self._monotonic() or signature in self._ended:
             return None
         user = self._user(name)
-        return _bearer(request) if user is None else Person(name, user.role, user.fleets)
+        return _bearer(request) if user is None else Person(name, user.role)
 
     def _with_cookie(self, answer: web.Response, name: str) -> web.Response:
         ends = str(int(self._monotonic()) + SESSION_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple, NoReturn
@@ -21,7 +21,7 @@ from nsctl.console.views.journal import journal
 from nsctl.console.views.overview import SettledDifferences, overview
 from nsctl.console.views.topics import TopicSearch, kind_of_topic, route
 
-# What one fleet's page asks, answered.
+# What the page asks, answered.
 
 COMPARE_SECONDS = 1.0
 """Least pause between two comparisons of the name servers."""
@@ -40,7 +40,7 @@ class _Sight(NamedTuple):
 
 
 class Page:
-    """Answers for one fleet. Needs the event loop that the fleet belongs to."""
+    """The answers to the page. Needs the event loop that the fleet belongs to."""
 
     def __init__(self, fleet: Fleet, *, permit_actions: bool) -> None:
         self._fleet = fleet
@@ -52,10 +52,10 @@ class Page:
         self._made = _Sight(-1, (), b"{}")
         self._making = asyncio.Lock()
 
-    async def overview(self, request: web.Request, place: Json) -> web.Response:
-        """What every view shows of the fleet, and what who asks may do; ``place`` says which fleets there are."""
+    async def overview(self, request: web.Request) -> web.Response:
+        """What every view shows of the fleet, and what the person may do."""
         person = person_of(request)
-        may = place | {
+        may = {
             "person": person.name,
             "role": person.role.name.lower(),
             "permitLogOut": request.get(BY_COOKIE, False),
@@ -203,29 +203,6 @@ def person_of(request: web.Request) -> Person:
     return person or Person(request.remote or "?", Role.ADMIN)
 
 
-# The fleets of a console, and which of them a request is about.
-
-
-class NoSuchFleet(Exception):
-    """There is no such fleet, or not for who asks."""
-
-
-def permitted(request: web.Request, names: Iterable[str]) -> list[str]:
-    """Those of the fleets that who asks may see."""
-    mine = person_of(request).fleets
-    return [name for name in names if mine is None or name in mine]
-
-
-def chosen(request: web.Request, names: Iterable[str]) -> str:
-    """The fleet that a request names, or the first that who asks may see. Raises BadQuery, NoSuchFleet."""
-    mine, asked = permitted(request, names), query_text(request, "fleet")
-    if not mine:
-        raise NoSuchFleet(f"{person_of(request).name} may see no fleet of this console")
-    if asked and asked not in mine:
-        raise NoSuchFleet(f"there is no fleet {asked!r} for {person_of(request).name}; there are {', '.join(mine)}")
-    return asked or mine[0]
-
-
 # The HTTP server of the page and of the data that it asks for.
 
 MAX_BODY_BYTES = 16 * 1024
@@ -237,7 +214,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(
-    fleets: Mapping[str, Fleet],
+    fleet: Fleet,
     *,
     permit_actions: bool,
     host_names: list[str],
@@ -245,13 +222,13 @@ def application(
     connections: Connections | None = None,
 ) -> tuple[web.Application, Events]:
     """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
-    pages, events = {name: Page(fleet, permit_actions=permit_actions) for name, fleet in fleets.items()}, Events()
+    page, events = Page(fleet, permit_actions=permit_actions), Events()
 
     def refusal(request: web.Request) -> web.Response | None:
         return None if log_in is None or request.path == PATH else log_in.refusal(request)
 
-    def lets_in(request: web.Request) -> bool:
-        return log_in is None or log_in.lets_in(request)
+    async def stream(request: web.Request) -> web.StreamResponse:
+        return await events.handle(request, fleet, lambda: log_in is None or log_in.lets_in(request))
 
     middlewares = [(connections or Connections()).middleware(), check_requests(host_names, refusal)]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
@@ -259,12 +236,11 @@ def application(
         app.router.add_post(PATH, log_in.handle)
         app.router.add_get(PATH, log_in.ways)
         app.router.add_delete(PATH, log_in.log_out)
-    app.cleanup_ctx.extend(_comparing(page) for page in pages.values())
-    for asked in (Page.clusters, Page.brokers, Page.broker, Page.topics, Page.route, Page.journal):
-        app.router.add_get(f"/api/{asked.__name__}", _checked(_of_a_page(pages, asked)))
-    app.router.add_get("/api/overview", _checked(_overview(pages)))
-    app.router.add_get("/api/events", _named(_events(events, fleets, lets_in)))
-    app.router.add_post("/api/actions", _checked(_of_a_page(pages, Page.act)))
+    app.cleanup_ctx.append(_comparing(page))
+    for asked in (page.overview, page.clusters, page.brokers, page.broker, page.topics, page.route, page.journal):
+        app.router.add_get(f"/api/{asked.__name__}", _checked(asked))
+    app.router.add_get("/api/events", stream)
+    app.router.add_post("/api/actions", _checked(page.act))
     for path, body, kind in _files(files("nsctl.console") / "static", "/"):
         app.router.add_get(path, _file(body, kind))
     return app, events
@@ -287,52 +263,14 @@ def _file(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Respo
     return handle
 
 
-def _of_a_page(pages: Mapping[str, Page], asked: Callable[[Page, web.Request], Awaitable[web.Response]]) -> Handler:
+def _checked(handler: Handler) -> Handler:
+    """Compresses an answer, and answers a parameter that breaks its rule."""
+
     async def handle(request: web.Request) -> web.Response:
-        return await asked(pages[chosen(request, pages)], request)
-
-    return handle
-
-
-def _events(
-    events: Events, fleets: Mapping[str, Fleet], lets_in: Callable[[web.Request], bool]
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        fleet = chosen(request, fleets)
-        return await events.handle(
-            request, fleets[fleet], lambda: lets_in(request) and fleet in permitted(request, fleets)
-        )
-
-    return handle
-
-
-def _overview(pages: Mapping[str, Page]) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
-        fleet = chosen(request, pages)
-        return await pages[fleet].overview(request, {"fleet": fleet, "fleets": permitted(request, pages)})
-
-    return handle
-
-
-def _checked(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(request: web.Request) -> web.Response:
-        return _compressed(await handler(request))
-
-    return _named(handle)
-
-
-def _named(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Answers what the handler raises."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            return await handler(request)
+            return _compressed(await handler(request))
         except BadQuery as error:
             return problem(400, "INVALID_FIELD", str(error))
-        except NoSuchFleet as error:
-            return problem(404, "FLEET_NOT_FOUND", str(error))
 
     return handle
 

@@ -2,7 +2,7 @@
 
 import { showAccount } from "./account.js";
 import { openAction } from "./actions.js";
-import { address, ask } from "./api.js";
+import { ask } from "./api.js";
 import { clock, h, morph, plural, setClock, tick } from "./dom.js";
 import { change, place } from "./place.js";
 import * as broker from "./views/broker.js";
@@ -137,7 +137,7 @@ function stopListening() {
 function listen() {
   stopListening();
   if (document.hidden) return;
-  const mine = (events = new EventSource(address("events")));
+  const mine = (events = new EventSource("/api/events"));
   const connected = (value) => {
     state.connected = value;
     showConnection();

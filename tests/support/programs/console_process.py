@@ -35,12 +35,11 @@ ARGUMENTS = (
 class ConsoleProcess(Process):
     """A console on a free port of loopback."""
 
-    def __init__(self, namesrv: str | None, *arguments: str, authority: Path | None = None) -> None:
-        """Starts it; with an authority it must have TLS. Without name servers the arguments have fleets."""
+    def __init__(self, namesrv: str, *arguments: str, authority: Path | None = None) -> None:
+        """Starts it; with an authority it must have TLS."""
         self._context = None if authority is None else ssl.create_default_context(cafile=authority)
-        given = () if namesrv is None else ("--namesrv", namesrv)
-        listen = ("--listen", "127.0.0.1:0", "--log-format", "json")
-        super().__init__([str(BIN / "nsctl"), "console", *given, *listen, *arguments])
+        flags = ("--namesrv", namesrv, "--listen", "127.0.0.1:0", "--log-format", "json")
+        super().__init__([str(BIN / "nsctl"), "console", *flags, *arguments])
         try:
             started = self.wait_for("console_started")
         except BaseException:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.console.app import MAX_FLEETS, MAX_NAME_SERVERS, ConsoleSettings
+from nsctl.console.app import MAX_NAME_SERVERS, ConsoleSettings
 
 
 def settings(**values: object) -> ConsoleSettings:
@@ -49,41 +49,13 @@ def test_on_loopback_actions_need_no_log_in() -> None:
 
 
 def test_name_servers_are_a_list_of_at_most_so_many() -> None:
-    assert {name: list(map(str, found)) for name, found in settings(namesrv=["a:1;b:2"]).fleets.items()} == {
-        "": ["a:1", "b:2"]
-    }
+    assert settings(namesrv=["a:1;b:2"]).namesrv == ["a:1", "b:2"]
     with pytest.raises(ValidationError, match="no port"):
         settings(namesrv=["a"])
     names = [f"a:{port}" for port in range(1, MAX_NAME_SERVERS + 2)]
     settings(namesrv=names[:-1])
     with pytest.raises(ValidationError, match="at most 16"):
         settings(namesrv=names)
-
-
-def test_several_fleets_have_names_and_take_the_place_of_the_only_one() -> None:
-    found = ConsoleSettings.load(None, {"fleet": ["east=a:1;b:2", "west=c:3"]}).fleets
-    assert {name: list(map(str, endpoints)) for name, endpoints in found.items()} == {
-        "east": ["a:1", "b:2"],
-        "west": ["c:3"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({}, "one of them is needed, and none is set"),
-        ({"namesrv": ["a:1"], "fleet": ["east=a:1"]}, "one of them is needed, and both are set"),
-        ({"fleet": ["a:1"]}, "'a:1' is not NAME=HOST:PORT"),
-        ({"fleet": ["a b=a:1"]}, "'a b=a:1' is not NAME=HOST:PORT"),
-        ({"fleet": ["east="]}, "empty"),
-        ({"fleet": ["east=a"]}, "no port"),
-        ({"fleet": ["east=a:1", "east=b:1"]}, "two fleets 'east'"),
-        ({"fleet": [f"f{number}=a:1" for number in range(MAX_FLEETS + 1)]}, "at most 16"),
-    ],
-)
-def test_fleets_that_cannot_be_used_are_told(values: dict[str, object], problem: str) -> None:
-    with pytest.raises(ValidationError, match=problem):
-        ConsoleSettings.load(None, values)
 
 
 def test_a_token_is_sent_over_tls_alone() -> None:
