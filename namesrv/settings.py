@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel
-from groundwork.settings_cli import ProgramSettings
+from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.shares import ShareRules
 from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
@@ -28,6 +28,9 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``namesrv serve``. Names in RocketMQ's configuration are kept where there is one."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_")
+    other_variables: ClassVar[str] = (
+        "ADDR|CONSOLE_.*|TLS_CA|TLS_SERVER_NAME"  # nsctl's, the console's and the health check's
+    )
 
     listen: str = Field(
         "127.0.0.1:9876", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
@@ -51,6 +54,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         ge=0,
         le=1 << 40,
         description="Memory of the native engine for answers that it gives again by itself; 0 keeps none.",
+        json_schema_extra=ADVANCED,
     )
     max_connections: int = Field(
         100_000, ge=1, le=10_000_000, description="Connections open at once; others are closed."

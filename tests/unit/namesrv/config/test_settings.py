@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from groundwork.settings_cli import unknown_variables
 from namesrv.cli import app
 from namesrv.settings import NamesrvSettings
 
@@ -71,11 +72,41 @@ def test_an_unknown_key_in_the_file_is_an_error(tmp_path: Path) -> None:
     path.write_text('nmae = "typo"\n')
     result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
     assert result.exit_code == 2
-    assert result.stderr == "namesrv: setting nmae: there is no such setting\n"
+    assert result.stderr == "namesrv: setting nmae: there is no such setting; did you mean name?\n"
     path.write_text("not toml")
     result = CliRunner().invoke(app, ["serve", "--config", str(path), "--print-config"])
     assert result.exit_code == 2
     assert str(path) in result.stderr
+
+
+def test_an_unknown_flag_ends_the_start_with_the_nearest_names() -> None:
+    result = CliRunner().invoke(app, ["serve", "--listn", "127.0.0.1:1", "--print-config"])
+    assert result.exit_code == 2
+    assert "No such option: --listn (Possible options: --listen" in result.stderr
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
+    result = CliRunner().invoke(app, ["serve", "--print-config"], env={"NAMESRV_LISTN": "x", "NAMESRV_COLOUR": "x"})
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "namesrv: warning: variable NAMESRV_COLOUR is ignored: there is no such setting",
+        "namesrv: warning: variable NAMESRV_LISTN is ignored: there is no such setting; did you mean NAMESRV_LISTEN?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ADDR", "CONSOLE_LISTEN", "PORT", "PORT_9876_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_GRPC", "TLS_SERVER_NAME"],
+)
+def test_variables_that_others_set_cause_no_warning(name: str) -> None:
+    assert unknown_variables(NamesrvSettings, {f"NAMESRV_{name}": "x"}) == []
+
+
+def test_the_help_shows_advanced_options_last() -> None:
+    usual, _, advanced = CliRunner().invoke(app, ["serve", "--help"]).output.partition("Advanced options:")
+    assert "  --listen" in usual
+    assert "  --config" in usual
+    assert "  --cache-bytes" in advanced
 
 
 def test_an_empty_data_directory_in_the_file_is_refused_and_an_empty_variable_is_none(
