@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import Rhythm, broker_probe_of
+from broker_agent.broker_probe import BrokerProbe, connects_to
 from broker_agent.errors import CallRefused, StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
@@ -105,14 +105,8 @@ def _controller(settings: AgentSettings) -> BrokerController:
         namesrv_list = namesrv_list_of(settings.namesrv, address_server=settings.namesrv_address_server, timing=timing)
     except ValueError as error:
         raise StartError(f"setting namesrv: {error}") from error
-    try:
-        broker_addr = Endpoint.parse(settings.broker_addr)
-        rhythm = Rhythm(settings.probe_period_millis / 1000, settings.probe_failures)
-        probe = broker_probe_of(
-            settings.probe, broker_addr=broker_addr, broker_pid=settings.broker_pid, timing=timing, rhythm=rhythm
-        )
-    except ValueError as error:
-        raise StartError(f"setting probe: {error}") from error
+    check = connects_to(settings.probe_endpoint) if settings.probe_endpoint else None
+    probe = BrokerProbe(check, timing, settings.probe_failures)
     return BrokerController(settings, topic_configs, namesrv_list, probe, timing=timing)
 
 

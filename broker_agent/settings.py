@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from broker_agent.broker_probe import ProbeKind
+from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.channel import ConnectionOptions, ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
 from broker_agent.timing import ScheduleRules
@@ -151,17 +151,14 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     probe: ProbeKind = Field(
         "tcp",
-        description="How the agent watches its broker: tcp connects to its address, pid asks for its process, none "
-        "takes it for alive. A dead broker is unregistered.",
+        description="How the agent watches its broker: tcp connects to it each second, none takes it for alive. A dead "
+        "broker is unregistered.",
     )
-    probe_period_millis: int = Field(
-        1_000, ge=50, le=60_000, description="Time from one look at the broker to the next, for the probes tcp and pid."
+    probe_addr: _Address | None = Field(
+        None, description="Where the probe connects, host:port; broker_addr by default."
     )
     probe_failures: int = Field(
-        3, ge=1, le=100, description="Failed looks in a row after which the broker counts as dead."
-    )
-    broker_pid: str | None = Field(
-        None, description="For the probe pid: number of the broker's process, or path of a file that holds it."
+        FAILURES, ge=1, le=100, description="Failed probes in a row after which the broker counts as dead."
     )
     on_stop: OnStop = Field(
         "unregister",
@@ -235,6 +232,11 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
             compressed_register=self.compressed_register,
             reopening=ReopeningRules(longest=self.reopen_longest_millis / 1000),
         )
+
+    @property
+    def probe_endpoint(self) -> Endpoint | None:
+        """Where the probe connects; None without a probe."""
+        return None if self.probe == "none" else Endpoint.parse(self.probe_addr or self.broker_addr)
 
     @property
     def listen_endpoint(self) -> Endpoint:

@@ -64,8 +64,8 @@ class Beside(NamedTuple):
 
 @pytest.fixture(scope="module")
 def beside(group: Group) -> Iterator[Beside]:
-    """The agent follows the topics of the master, and looks at it every 250 ms."""
-    quick = ("--broker-name", "broker-m", "--probe-period-millis", "250")
+    """The agent follows the topics of the master, and takes it for dead after one failed probe."""
+    quick = ("--broker-name", "broker-m", "--probe-failures", "1")
     with (
         NamesrvProcess(*EXACTLY) as namesrv,
         namesrv.connect() as client,

@@ -123,7 +123,7 @@ def nowhere_registered(folder: Path) -> Iterator[Scene]:
 @contextmanager
 def broker_dead(folder: Path) -> Iterator[Scene]:
     """A broker was killed beside its agent."""
-    probe = ("--probe-period-millis", "50")
+    probe = ("--probe-failures", "1")
     with (
         NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server,
         server.connect() as client,

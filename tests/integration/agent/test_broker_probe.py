@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
 from tests.support.programs.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, name_servers
 from tests.support.programs.processes import NamesrvProcess, eventually
+
+ELSEWHERE = "10.0.0.1:10911"
 
 
 @pytest.fixture
@@ -86,22 +87,15 @@ def test_an_agent_whose_broker_is_dead_does_not_register_it_with_a_name_server_t
             assert back["timestamp"] <= registered["timestamp"]
 
 
-def test_a_broker_whose_process_dies_leaves_and_is_back_under_another_process_number(
-    broker: StandInBroker, tmp_path: Path
-) -> None:
-    pid_file = tmp_path / "broker.pid"
-    pid_file.write_text(f"{broker.pid}\n")
+def test_a_broker_is_looked_for_at_the_probes_address(broker: StandInBroker) -> None:
     with (
         name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), "--broker-pid", str(pid_file), probe="pid"),
+        Agent(str(server.endpoint), "--probe-addr", str(broker.endpoint), broker_addr=ELSEWHERE, probe="tcp"),
     ):
-        eventually(client.addrs)
+        eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
         broker.kill()
         eventually(client.route, lambda route: route is None)
         assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
-        with StandInBroker() as again:
-            pid_file.write_text(f"{again.pid}\n")
-            eventually(client.addrs)
 
 
 def test_without_a_probe_a_broker_need_not_exist() -> None:

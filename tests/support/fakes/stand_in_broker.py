@@ -6,7 +6,6 @@ It logs one JSON line when it listens, as our own programs do, and ends with its
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 
@@ -14,7 +13,7 @@ import sys
 def main(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as listener:
         listen = f"127.0.0.1:{listener.getsockname()[1]}"
-        line = {"event": "broker_started", "listen": listen, "pid": os.getpid()}
+        line = {"event": "broker_started", "listen": listen}
         sys.stderr.write(json.dumps(line) + "\n")
         sys.stderr.flush()
         while True:

@@ -34,7 +34,6 @@ class StandInBroker(Process):
         super().__init__([sys.executable, stand_in_broker.__file__, str(port)])
         started = self.wait_for("broker_started")
         self.endpoint = Endpoint.parse(str(started["listen"]))
-        self.pid = int(started["pid"])
 
 
 class OddNameServer(Process):

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable
 
 from broker_agent.broker_controller import BrokerController
-from broker_agent.broker_probe import broker_probe_of
+from broker_agent.broker_probe import BrokerProbe, connects_to
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, ScheduleRules, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.support.programs.processes import eventually
 
@@ -49,7 +48,7 @@ def controller_of(settings: AgentSettings, schedule: RegistrationSchedule | None
         settings,
         TopicConfigManager.follow(settings.topics),
         namesrv_list_of(settings.namesrv, timing=timing),
-        broker_probe_of(settings.probe, broker_addr=Endpoint.parse(settings.broker_addr), timing=timing),
+        BrokerProbe(connects_to(settings.probe_endpoint) if settings.probe_endpoint else None, timing),
         timing=timing,
         schedule=schedule,
     )

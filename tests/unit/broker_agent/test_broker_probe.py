@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.broker_probe import THREE_SECONDS, BrokerProbe, Rhythm, broker_probe_of, connects_to, process_runs
+from broker_agent.broker_probe import FAILURES, BrokerProbe, connects_to
 from groundwork.endpoints import Endpoint
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
@@ -24,13 +19,13 @@ NOWHERE = Endpoint("127.0.0.1", 1)
 class Broker:
     """A broker that is there or not, as the test says, and a probe that watches it on virtual time."""
 
-    def __init__(self, time: VirtualClock, rhythm: Rhythm = THREE_SECONDS) -> None:
+    def __init__(self, time: VirtualClock, failures: int = FAILURES) -> None:
         self.alive = True
         self.seconds_to_answer = 0.0
         self.looks: list[float] = []
         self.told: list[tuple[str, float]] = []
         self.time = time
-        self.probe = BrokerProbe(self._check, agent_timing(time), rhythm, time.wait)
+        self.probe = BrokerProbe(self._check, agent_timing(time), failures, time.wait)
 
     def _check(self) -> None:
         self.looks.append(self.time.seconds)
@@ -75,16 +70,14 @@ def test_the_third_failure_in_a_row_is_a_dead_broker_and_it_is_said_once(broker:
     assert broker.told == [("down", 1_008.0)]
 
 
-def test_a_quicker_rhythm_finds_a_death_sooner(time: VirtualClock) -> None:
-    broker = Broker(time, Rhythm(period_seconds=0.25, failures=2))
+def test_with_one_failure_of_the_dead_a_broker_has_died_at_the_first(time: VirtualClock) -> None:
+    broker = Broker(time, failures=1)
     broker.start()
     time.run(1.0)
     broker.alive = False
-    time.run(0.25)
-    assert broker.told == []
-    time.run(0.25)
+    time.run(1.0)
     broker.probe.stop()
-    assert broker.told == [("down", 1_001.5)]
+    assert broker.told == [("down", 1_002.0)]
 
 
 def test_a_single_success_brings_a_dead_broker_back(broker: Broker, time: VirtualClock) -> None:
@@ -162,7 +155,7 @@ def test_after_stop_nothing_is_said(broker: Broker, time: VirtualClock) -> None:
 
 
 def test_without_a_probe_the_broker_is_alive_whatever_happens(time: VirtualClock) -> None:
-    probe = broker_probe_of("none", broker_addr=NOWHERE, timing=agent_timing(time), wait=time.wait)
+    probe = BrokerProbe(None, agent_timing(time), wait=time.wait)
     told: list[str] = []
     probe.start(lambda: told.append("down"), lambda: told.append("up"))
     time.run(60.0, waiters=0)
@@ -188,58 +181,3 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
         patched.setattr("broker_agent.broker_probe.socket.create_connection", lambda *_: ours)
         with pytest.raises(ConnectionRefusedError, match="nobody listens"):
             connects_to(NOWHERE)()
-
-
-@contextmanager
-def sleeping_process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_pid_probe_finds_a_process_and_no_longer_one_that_was_killed_though_its_entry_is_left() -> None:
-    with sleeping_process() as process:
-        check = process_runs(str(process.pid))
-        check()
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(ProcessLookupError, match="its parent has not taken notice"):
-            check()
-        process.wait()
-        with pytest.raises(ProcessLookupError, match=f"process {process.pid} does not run"):
-            check()
-
-
-def test_a_pid_file_is_read_each_time(tmp_path: Path) -> None:
-    file = tmp_path / "broker.pid"
-    check = process_runs(str(file))
-    with pytest.raises(FileNotFoundError):
-        check()
-    file.write_text(f"{os.getpid()}\n")
-    check()
-    for wrong in ("", "java", "0", "-1", "99999999999999"):
-        file.write_text(wrong)
-        with pytest.raises(OSError, match="is not the number of a process"):
-            check()
-
-
-@pytest.mark.parametrize("number", ["0", "-5", "2147483648"])
-def test_a_number_that_is_none_of_a_process_is_refused(number: str) -> None:
-    with pytest.raises(ValueError, match=f"'{number}' is not the number of a process, from 1 to 2147483647"):
-        process_runs(number)
-
-
-def test_a_process_that_runs_as_somebody_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_permitted(_pid: int, _signal: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", not_permitted)
-    process_runs("1")()
-
-
-@pytest.mark.parametrize(("kind", "pid"), [("pid", None), ("tcp", "17"), ("none", "17")])
-def test_a_process_belongs_to_the_pid_probe_and_to_no_other(kind: str, pid: str | None, time: VirtualClock) -> None:
-    with pytest.raises(ValueError, match="belongs to the probe 'pid'"):
-        broker_probe_of(kind, broker_addr=NOWHERE, broker_pid=pid, timing=agent_timing(time))  # type: ignore[arg-type]
