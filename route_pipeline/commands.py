@@ -30,7 +30,6 @@ from route_pipeline.log.export import export
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester, IngestError
 from route_pipeline.log.log_reader import read_changes
-from route_pipeline.log.old_layout.take_over import take_over
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
@@ -334,18 +333,6 @@ def export_command(
     with _failures():
         count = export(RouteLog.open(log_url), target)
     _say(f"{count:,} files copied to {target}")
-
-
-@app.command("take-over")
-def take_over_command(log_url: Log) -> None:
-    """Convert a log of layout 2, which had no commits, to layout 3, in place."""
-    with _failures():
-        log = take_over(log_url)
-        found = log.state()
-    goes_on = (
-        f"goes on with run {found.run}" if found.position is not None else "the next ingest begins with a snapshot"
-    )
-    _say(f"{log.url} has {len(found.files):,} files in commits; {goes_on}")
 
 
 def _say_batch(summaries: list[Summary]) -> None:

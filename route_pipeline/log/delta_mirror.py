@@ -101,8 +101,6 @@ class DeltaMirror:
                 self._spark.sql("SHOW TABLES").collect()  # loads Delta's catalog, which fails where it is missing
                 return found
             table = self._spark.read.format("delta").load(self.path)
-            if not set(PARTITIONS) <= set(table.columns):
-                raise SinkError(f"{self.path} is a table of an older version: move it away, and a new one is made")
             for day, name in table.select(*PARTITIONS).distinct().collect():
                 found[day].add(name)
         except SPARK_ERRORS as error:

@@ -77,8 +77,8 @@ class LocalStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with disk.open_new(part) as stream:
-                    disk.write(stream, part, content)
-                    disk.sync(stream, part)
+                    disk.write(stream, content)
+                    disk.sync(stream)
                 disk.link(part, target)
             except FileExistsError:
                 return False
@@ -99,7 +99,7 @@ class LocalStore:
         target = self.root / path
         with _errors(target, "written"), disk.open_new(target) as stream:
             yield cast(BinaryIO, stream)
-            disk.sync(stream, target)
+            disk.sync(stream)
         with _errors(target, "written"):
             disk.sync_folder_of(target)
 

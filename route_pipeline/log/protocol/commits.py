@@ -19,15 +19,13 @@ from route_pipeline.stores.store import StoreError
 
 FORMAT = "namesrv-route-log"
 VERSION = 3
-"""Version of the format. A change that an older program would misread raises it; 1 and 2 had no commits."""
+"""Version of the format. A change that an older program would misread raises it."""
 
 CHANGES, QUARANTINE, HISTORY = "changes", "quarantine", "history"
 """Tables whose files a log has: its rows, those that break the contract, and what ``history`` computed last."""
 
-BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING, TAKE_OVER = (
-    *("batch", "compaction", "retention", "history", "cleaning", "take-over"),
-)
-KINDS = (BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING, TAKE_OVER)
+BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING = "batch", "compaction", "retention", "history", "cleaning"
+KINDS = (BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING)
 """Why a commit was made."""
 
 _Record = TypeVar("_Record")

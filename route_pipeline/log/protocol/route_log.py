@@ -35,8 +35,6 @@ from route_pipeline.stores.urls import open_store
 
 MARKER = "route_pipeline.json"
 CHECKPOINTS = "_checkpoints"
-OLD_LAYOUT = 2
-"""Version of the folder that logs were before they had commits."""
 
 _FIRST_BLOCK, _LARGEST_BLOCK = 4, 32
 """How many commits are asked for at once: few at first, as mostly there is none that is new."""
@@ -95,11 +93,6 @@ class RouteLog:
             version = marker["layout_version"]
         except (ValueError, KeyError, TypeError):
             raise LogError(f"{store.uri(MARKER)} is damaged") from None
-        if version == OLD_LAYOUT:
-            raise LogError(
-                f"{store.url} has layout version {OLD_LAYOUT}: route-pipeline take-over {store.url} converts it to "
-                f"{commits.VERSION}"
-            )
         if version != commits.VERSION:
             raise LogError(f"{store.url} has layout version {version}; this program knows {commits.VERSION}")
         if not isinstance(marker.get("log"), str):

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from groundwork import disk
-from groundwork.failpoints import Failpoints
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.remote import RemoteStore
 from route_pipeline.stores.store import (
@@ -22,6 +20,7 @@ from route_pipeline.stores.store import (
     check_creates_once,
 )
 from route_pipeline.stores.urls import open_store
+from tests.support import failpoints
 from tests.support.fakes.cutting_proxy import CUT, CuttingProxy
 from tests.support.programs.s3_server import forget_clients
 
@@ -104,7 +103,7 @@ def test_a_store_that_overwrites_is_refused(store: Store, monkeypatch: pytest.Mo
 def test_a_file_system_without_links_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = tmp_path / "faults"
     faults.write_text("before link * = EPERM\n")
-    monkeypatch.setattr(disk, "FAILPOINTS", Failpoints(faults))
+    failpoints.install(faults, monkeypatch.setattr)
     with pytest.raises(StoreError, match="log: its file system has no hard links"):
         check_creates_once(LocalStore(tmp_path / "log"))
 
