@@ -30,7 +30,7 @@ from tests.faults.attack import addresses, catalogue, sources
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tests.faults.load.hostile import NO_SCAN, register_topics
 from tests.support.engines import ENGINES
-from tests.support.programs.agents import Agent
+from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
@@ -80,13 +80,18 @@ def _honest_calls(client: Client, *, health: bool) -> Callable[[], None]:
 
 
 def _listen() -> tuple[str, ...]:
-    """Flags of a name server that the attacker and honest clients reach, each from an address of its own."""
+    """Flags of a program that the attacker and honest clients reach, each from an address of its own."""
     return ("--listen", "0.0.0.0:0", "--allow-insecure") if addresses.are_here() else ()
+
+
+def _at(address: str, endpoint: Endpoint) -> Endpoint:
+    """An endpoint as a program with this address dials it."""
+    return Endpoint(address, endpoint.port) if addresses.are_here() else endpoint
 
 
 def _client(stack: ExitStack, server: NamesrvProcess, address: str, files: ClientFiles | None) -> Client:
     """A client with an address of its own, which comes back at once when it is cut."""
-    endpoint = Endpoint(address if addresses.are_here() else "127.0.0.1", server.endpoint.port)
+    endpoint = _at(address, server.endpoint)
     security = None if files is None else ClientSecurity(files)
     return Client(stack.enter_context(open_channel(endpoint, COMES_BACK, security)))
 
@@ -173,33 +178,37 @@ def _place(stack: ExitStack) -> Place:
 @contextmanager
 def beside_grpc(seconds: float) -> Iterator[list[Round]]:
     """A name server's other listeners, and a console."""
-    listeners = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
+    host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
+    listeners = ("--metrics-listen", f"{host}:0", "--remoting-listen", f"{host}:0")
     with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *listeners))
+        allowed = ("--remoting-allow-insecure",) if addresses.are_here() else ()
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), *listeners, *allowed))
         client = stack.enter_context(server.connect())
         register_topics(client)
         started = server.wait_for("namesrv_started")
-        metrics, remoting = str(started["metrics"]), Endpoint.parse(str(started["remoting"]))
-        console = stack.enter_context(ConsoleProcess(str(server.endpoint)))
+        metrics, remoting = Endpoint.parse(str(started["metrics"])), Endpoint.parse(str(started["remoting"]))
+        hosts = (f"--host-name={address}" for address in (addresses.ATTACKER, addresses.HONEST))
+        console = stack.enter_context(ConsoleProcess(str(server.endpoint), *_listen(), *hosts))
 
         def lookup() -> None:
-            with RemotingClient(str(remoting)) as peer:
+            with RemotingClient(str(_at(addresses.HONEST, remoting))) as peer:
                 answer = peer.ask(105, {"topic": "TopicTest"})
             if answer.code:
                 raise LookupError(answer.remark)
 
+        honest_metrics, honest_console = (_at(addresses.HONEST, one) for one in (metrics, console.endpoint))
         yield [
             (
                 Target("RocketMQ's protocol", server, lookup),
                 catalogue.on_remoting(remoting.port, seconds),
             ),
             (
-                Target("metrics and health", server, lambda: _page(f"http://{metrics}/healthz")),
-                catalogue.on_http(metrics, seconds),
+                Target("metrics and health", server, lambda: _page(f"http://{honest_metrics}/healthz")),
+                catalogue.on_http(_at(addresses.ATTACKER, metrics), seconds),
             ),
             (
-                Target("console", console, lambda: _page(f"http://{console.endpoint}/api/overview")),
-                catalogue.on_http(str(console.endpoint), seconds),
+                Target("console", console, lambda: _page(f"http://{honest_console}/api/overview")),
+                catalogue.on_http(_at(addresses.ATTACKER, console.endpoint), seconds),
             ),
         ]
 
@@ -209,12 +218,14 @@ def agent(seconds: float) -> Iterator[list[Round]]:
     """An agent's two listeners."""
     with ExitStack() as stack:
         server = stack.enter_context(NamesrvProcess())
-        process = stack.enter_context(Agent(str(server.endpoint)))
-        operator = stack.enter_context(process.connect())
+        everywhere = ("--listen", "0.0.0.0:0", "--fast-listen", "0.0.0.0:0") if addresses.are_here() else ()
+        process = stack.enter_context(Agent(str(server.endpoint), *everywhere))
         listen = Endpoint.parse(str(process.wait_for("agent_started")["listening_on"]))
-        channel = grpc.insecure_channel(str(listen), [("grpc.use_local_subchannel_pool", 1)])
-        stack.enter_context(channel)
-        clients = ClientServiceStub(channel)
+        operators, others = (
+            stack.enter_context(open_channel(_at(addresses.HONEST, one), COMES_BACK))
+            for one in (process.endpoint, listen)
+        )
+        operator, clients = AgentClient(operators), ClientServiceStub(others)
 
         def list_consumers() -> None:
             try:

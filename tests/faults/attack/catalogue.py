@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from groundwork.endpoints import Endpoint
 from tests.faults.attack import addresses, sources
 from tests.faults.attack.runner import MOST_SECONDS, Attack
 from tests.faults.load import remoting_attacks
@@ -144,10 +145,10 @@ def by_revocation(port: int, folder: str, engine: str) -> Attack:
     return _grpc_attack("revocation", port, REVOCATION_SECONDS, engine, "namesrv", ATTACKED_FOLDER=folder)
 
 
-def on_http(endpoint: str, seconds: float) -> Iterable[Attack]:
+def on_http(endpoint: Endpoint, seconds: float) -> Iterable[Attack]:
     """Attacks on a listener of HTTP."""
     for name in hostile_http.ATTACKS:
-        command = (sys.executable, "-m", "tests.support.hostile.http_peers", name, endpoint)
+        command = (sys.executable, "-m", "tests.support.hostile.http_peers", name, str(endpoint))
         yield Attack(name.replace("_", "-"), _PLACES, command, seconds)
 
 
@@ -155,7 +156,7 @@ def on_remoting(port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on the port that speaks RocketMQ's protocol."""
     for name in remoting_attacks.ATTACKS:
         command = (sys.executable, "-m", "tests.faults.load.remoting_attacks", name, str(port), str(seconds))
-        yield Attack(name, _ON_REMOTING[name], command, seconds + EXTRA_SECONDS)
+        yield Attack(name, _ON_REMOTING[name], command, seconds + EXTRA_SECONDS, _addresses())
 
 
 def by_address_server(name: str) -> Attack:
@@ -173,7 +174,12 @@ def by_topics_file(name: str, path: str, seconds: float) -> Attack:
 def _grpc_attack(name: str, port: int, seconds: float, engine: str, listener: str, **more: str) -> Attack:
     command = (sys.executable, "-m", "tests.faults.load.attacks", name, str(port), str(seconds))
     bound = BOUNDS[name] if engine == "native" else "grpcio's own (docs/limits.md)"
-    environment = {"ATTACKED": listener, **more}
-    if addresses.are_here() and listener == "namesrv":
-        environment |= {"ATTACKED_AT": addresses.ATTACKER, "HONEST_AT": addresses.HONEST}
+    environment = {"ATTACKED": listener, **_addresses(), **more}
     return Attack(name, bound, command, seconds + EXTRA_SECONDS, environment)
+
+
+def _addresses() -> dict[str, str]:
+    """The addresses that attackers and honest clients dial, as programs that attack read them."""
+    if not addresses.are_here():
+        return {}
+    return {"ATTACKED_AT": addresses.ATTACKER, "HONEST_AT": addresses.HONEST}
