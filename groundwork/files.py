@@ -97,9 +97,9 @@ def replace_durably(file: Path, content: bytes, *, copy: Path | None = None) -> 
     """
     temporary = file.with_name(f"{file.name}.tmp")
     with disk.open_new(temporary) as stream:
-        disk.write(stream, temporary, content)
+        disk.write(stream, content)
         seal(stream, content)
-        disk.sync(stream, temporary)
+        disk.sync(stream)
     if copy is not None and file.exists():
         shutil.copymode(file, temporary)
         _keep(file, copy)

@@ -102,7 +102,7 @@ class DiskCache:
         handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=self._folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                disk.write(file, path, content)
+                disk.write(file, content)
             disk.rename(Path(temporary), path)
         except BaseException:
             disk.remove(Path(temporary))

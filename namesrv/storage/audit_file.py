@@ -74,7 +74,7 @@ class RotatingFile:
             self._write_whole(file, lines)
         except OSError:
             with suppress(OSError):
-                disk.truncate(file, self._path, size)
+                disk.truncate(file, size)
             self.close()
             raise
 
@@ -90,7 +90,7 @@ class RotatingFile:
         try:
             size = os.fstat(file.fileno()).st_size
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                disk.write(file, self._path, b"\n")  # a process that was killed may have left half a line
+                disk.write(file, b"\n")  # a process that was killed may have left half a line
         except OSError:
             self.close()
             raise
@@ -106,7 +106,7 @@ class RotatingFile:
     def _write_whole(self, file: FileIO, lines: bytes) -> None:
         """Writes all bytes. A disk that runs full takes a part first, and refuses the rest. Raises OSError."""
         while lines:
-            lines = lines[disk.write(file, self._path, lines) :]
+            lines = lines[disk.write(file, lines) :]
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path

@@ -140,15 +140,15 @@ class SnapshotWriter:
         Raises:
             OSError: It failed; the next start loads the snapshot before, or this one if it was in place already.
         """
-        disk.write(self._stream, self._temporary, self._digest.digest())
-        disk.sync(self._stream, self._temporary)
+        disk.write(self._stream, self._digest.digest())
+        disk.sync(self._stream)
         with suppress(FileNotFoundError):  # the first snapshot, or the file before was broken: its copy stays
             disk.rename(self._file, self._copy)
         disk.rename(self._temporary, self._file)
         disk.sync_folder_of(self._file)
 
     def _write(self, part: bytes) -> None:
-        disk.write(self._stream, self._temporary, part)
+        disk.write(self._stream, part)
         self._digest.update(part)
         self._size += len(part)
 

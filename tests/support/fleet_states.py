@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from groundwork.failpoints import VARIABLE
+from tests.support import failpoints
 from tests.support import odd_fleet_states as odd
 from tests.support.programs.agents import Agent, free_port
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -82,7 +82,7 @@ def disk_full(folder: Path) -> Iterator[Scene]:
     (faults := folder / "faults").touch()
     flags = ("--data-dir", str(folder / "a"), "--snapshot-interval-millis", "50")
     with (
-        NamesrvProcess("--name", "ns-a", *flags, environment={VARIABLE: str(faults)}) as full,
+        NamesrvProcess("--name", "ns-a", *flags, environment=failpoints.environment(faults)) as full,
         NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b")) as sound,
     ):
         faults.write_text("* write * = ENOSPC")

@@ -14,9 +14,9 @@ from typing import Self
 
 import pytest
 
-from groundwork.failpoints import VARIABLE
 from tests.faults.files.failpoints import CRASHED, LIST
 from tests.faults.owned_files import OWNED, WITH_COPY
+from tests.support import failpoints
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,6 +24,8 @@ RUNS = int(os.environ.get("FAULTS_CRASHES_PER_POINT", "2"))
 """How often a process is crashed at each point; 100 in the long profile."""
 MOST_ROUNDS = 5
 """Rounds of steps within which each point is passed: files rotate every few lines."""
+LONG_NAME = 40
+"""Characters that only names of temporary files of the route cache have."""
 DEADLINE_SECONDS = 110.0 * max(1, RUNS / 2)
 
 
@@ -37,7 +39,7 @@ class Sliced:
             self._program = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.file_steps"],
                 cwd=ROOT,
-                env={**os.environ, VARIABLE: str(self.faults)},
+                env={**os.environ, **failpoints.environment(self.faults)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -113,13 +115,13 @@ class Sliced:
 def _name(point: str) -> str:
     """Files of the route cache are named by a checksum, the temporary ones by chance."""
     words = point.split(" ")
-    if words[-1].endswith(".route") or (words[-1].endswith(".tmp") and len(words[-1]) > len("x" * 40)):
+    if words[-1].endswith(".route") or (words[-1].endswith(".tmp") and len(words[-1]) > LONG_NAME):
         words[-1] = f"ROUTE.{words[-1].rpartition('.')[2]}"
     return " ".join(words)
 
 
 def _pattern(point: str) -> str:
-    return point.replace("ROUTE.", "*.")
+    return point.replace("ROUTE.tmp", f"{'?' * LONG_NAME}*").replace("ROUTE.", "*.")
 
 
 @pytest.fixture

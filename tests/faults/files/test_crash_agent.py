@@ -11,9 +11,9 @@ import grpc
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.failpoints import VARIABLE
 from tests.faults.files.failpoints import CRASHED, LIST
 from tests.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
+from tests.support import failpoints
 from tests.support.programs.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
 from tests.support.programs.processes import Client, eventually
 
@@ -135,7 +135,7 @@ def test_a_slave_that_crashes_while_it_copies_has_the_masters_topics_in_its_next
                     broker_id=1,
                     broker_addr="127.0.0.1:10912",
                     topics=topics,
-                    environment={VARIABLE: str(faults)},
+                    environment=failpoints.environment(faults),
                 )
 
             def copies() -> None:

@@ -9,8 +9,8 @@ import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.failpoints import VARIABLE
 from groundwork.grpc_errors import RichError
+from tests.support import failpoints
 from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
 
 COUNTED, PASSING = "Counted", "Comes-And-Goes"
@@ -48,7 +48,7 @@ class OperatedAgent:
     def start(self, faults: str = "", *, broker_id: int = 0) -> Agent:
         """Starts the agent. AssertionError if it ends before it serves."""
         self.faults.write_text(faults)
-        environment = {VARIABLE: str(self.faults)}
+        environment = failpoints.environment(self.faults)
         return Agent(self._namesrv, *self._arguments, broker_id=broker_id, topics=self.topics, environment=environment)
 
     def change(self, client: AgentClient, item: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.failpoints import VARIABLE
+from tests.support import failpoints
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
 
@@ -41,7 +41,7 @@ class OperatedServer:
     def start(self, faults: str = "") -> NamesrvProcess:
         """Starts the server. AssertionError if it ends before it serves."""
         self.faults.write_text(faults)
-        environment = {VARIABLE: str(self.faults)}
+        environment = failpoints.environment(self.faults)
         return NamesrvProcess(*self._arguments, engine=self._engine, environment=environment)
 
     def hits(self) -> list[str]:

@@ -17,10 +17,9 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from groundwork import disk
-from groundwork.failpoints import VARIABLE, Failpoints
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
+from tests.support import failpoints
 from tests.support.programs.processes import BIN, eventually
 from tests.support.routes.expected_history import ExpectedHistory
 from tests.support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
@@ -107,7 +106,7 @@ class Pipeline:
                 start_new_session=True,
                 stdout=said,
                 stderr=said,
-                env={**os.environ, VARIABLE: str(faults)},
+                env={**os.environ, **failpoints.environment(faults)},
             )
 
     def __enter__(self) -> Self:
@@ -141,7 +140,7 @@ def test_a_disk_that_fails_at_each_step_costs_a_batch_and_one_line_and_no_row(
     spark: SparkSession, life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = tmp_path / "faults"
-    monkeypatch.setattr(disk, "FAILPOINTS", Failpoints(faults))
+    failpoints.install(faults, monkeypatch.setattr)
     for number, step in enumerate(STEPS):
         life.go_on()
         faults.write_text(f"{step} = {ERRORS[number % len(ERRORS)]}\n")

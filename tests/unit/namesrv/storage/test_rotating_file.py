@@ -71,7 +71,7 @@ def test_a_line_that_the_disk_takes_in_part_is_taken_back(tmp_path: Path, monkey
     file = RotatingFile(tmp_path / "f", max_bytes=100, count=2)
     file.append(b"1\n")
 
-    def write_part(stream: Any, _path: Path, data: bytes) -> None:
+    def write_part(stream: Any, data: bytes) -> None:
         stream.write(data[:3])
         raise OSError(28, "No space left on device")
 

@@ -1,8 +1,9 @@
-"""Failpoints: nothing unless FAILPOINTS is set; and every step of ours on a file goes through one."""
+"""Failpoints: a program starts with them, and every step of ours on a file goes through one."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -11,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from groundwork import disk
-from groundwork.failpoints import FAILPOINTS, VARIABLE, Failpoints
+from tests.support import failpoints
+from tests.support.failpoints import STEPS, Failpoints
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 WRITERS = ("namesrv", "broker_agent", "route_client", "groundwork", "nsctl")
 """The packages whose files have failpoints. The pipeline's store is Spark's and Parquet's."""
 
 EXCEPTIONS = {
     "groundwork/disk.py": "it is where all others write",
-    "groundwork/failpoints.py": "its own files exist in tests only",
 }
 FILE_METHODS = {"write_text", "write_bytes", "unlink", "rename", "touch", "hardlink_to", "symlink_to", "truncate"}
 OS_FUNCTIONS = {"fsync", "fdatasync", "rename", "replace", "link", "unlink", "remove", "truncate", "pwrite"}
@@ -30,8 +31,8 @@ from pathlib import Path
 from groundwork import disk
 file = Path(sys.argv[1])
 with disk.open_new(file) as stream:
-    disk.write(stream, file, b"content")
-    disk.sync(stream, file)
+    disk.write(stream, b"content")
+    disk.sync(stream)
 disk.rename(file, file.with_name("named"))
 print("saved")
 """
@@ -41,15 +42,14 @@ def save(folder: Path, faults: str | None) -> subprocess.CompletedProcess[str]:
     """Runs a program that saves a file, with these faults."""
     if faults is not None:
         (folder / "faults").write_text(faults)
-    environment = {**os.environ, VARIABLE: str(folder / "faults")}
+    environment = {**os.environ, **failpoints.environment(folder / "faults")}
     program = [sys.executable, "-c", SAVE, str(folder / "new")]
     return subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_without_the_variable_there_are_no_failpoints() -> None:
-    assert VARIABLE not in os.environ
-    assert FAILPOINTS is None
-    assert disk._step("fsync", Path("x")) is disk._NOTHING
+def test_every_step_of_the_disk_is_a_failpoint() -> None:
+    functions = {name for name, value in vars(disk).items() if inspect.isfunction(value)}
+    assert set(STEPS) == functions
 
 
 def test_a_program_tells_which_points_it_passed_and_in_which_order(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Faults that a test puts into a program at named steps on files: before, in the middle of and after each.
+
+A point is called ``<moment> <step> <name of the file>``: ``before fsync kvConfig.json.tmp``. A write has a point in the
+middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of ``groundwork.disk``, and
+``environment`` has a program of ours do so at its start.
+
+The file of faults has one fault a line, ``<pattern> = <action>``. It is read again at every point, so that a test can
+break a disk and repair it while the program runs. A pattern is the name of a point, or one with ``*`` in it.
+Actions: ``crash`` (as kill -9), the name of an error of the operating system such as ``ENOSPC``, ``delay SECONDS``.
+The names of passed points are appended to a file of the same name with ``.hits`` behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from groundwork import disk
+
+VARIABLE = "FAILPOINTS"
+ROOT = Path(__file__).parents[3]
+STEPS = {
+    "open_new": ("open", 0),
+    "open_to_append": ("open", 0),
+    "write": ("write", 0),
+    "sync": ("fsync", 0),
+    "truncate": ("truncate", 0),
+    "rename": ("rename", 1),
+    "link": ("link", 1),
+    "remove": ("remove", 0),
+    "sync_folder_of": ("fsync-folder-of", 0),
+}
+"""Each function of ``groundwork.disk``: what its points are called, and which argument is the file or its path."""
+
+
+class Failpoints:
+    """The points of this process, and the file with the faults at them. Safe to use from any thread."""
+
+    def __init__(self, file: Path) -> None:
+        """Touches nothing yet.
+
+        Args:
+            file: Holds the faults; nothing fails as long as it is missing.
+        """
+        self._file = file
+        self._hits = file.with_name(f"{file.name}.hits")
+
+    def hit(self, point: str) -> None:
+        """The program has come to a point.
+
+        Raises:
+            OSError: The file says that this fails.
+            ValueError: A line of the file is not a fault.
+        """
+        with self._hits.open("a", encoding="utf-8") as hits:
+            hits.write(f"{point}\n")
+        for pattern, action in self._faults():
+            if fnmatchcase(point, pattern):
+                _act(action)
+                return
+
+    def _faults(self) -> Iterator[tuple[str, str]]:
+        try:
+            lines = self._file.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            pattern, _, action = line.partition("=")
+            yield pattern.strip(), action.strip()
+
+
+def environment(faults: Path) -> dict[str, str]:
+    """What a program of ours gets in its environment to meet the faults of a file."""
+    return {VARIABLE: str(faults), "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}"}
+
+
+def install(faults: Path, put: Callable[[object, str, object], None] = setattr) -> None:
+    """Wraps the steps of this process, for its whole life or as long as ``put`` keeps them."""
+    points = Failpoints(faults)
+    in_halves = functools.partial(_write_in_halves, points, disk.write)
+    for name, (step, which) in STEPS.items():
+        function = in_halves if name == "write" else getattr(disk, name)
+        put(disk, name, _between_points(points, step, which, function))
+
+
+def _between_points(points: Failpoints, step: str, which: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    def take(*arguments: Any) -> Any:
+        name = _name(arguments[which])
+        points.hit(f"before {step} {name}")
+        taken = function(*arguments)
+        points.hit(f"after {step} {name}")
+        return taken
+
+    return take
+
+
+def _name(file: Path | disk.Stream) -> str:
+    path = file if isinstance(file, Path) else Path(f"/proc/self/fd/{file.fileno()}").readlink()
+    return path.name
+
+
+def _write_in_halves(points: Failpoints, write: Callable[..., int], stream: disk.Stream, content: bytes) -> int:
+    half = len(content) // 2
+    taken = write(stream, content[:half])
+    stream.flush()
+    points.hit(f"half write {_name(stream)}")
+    return taken + write(stream, content[half:]) if taken == half else taken
+
+
+def _act(action: str) -> None:
+    kind, _, argument = action.partition(" ")
+    if kind == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "delay":
+        time.sleep(float(argument))
+    elif isinstance(number := getattr(errno, kind, None), int):
+        raise OSError(number, os.strerror(number))
+    else:
+        raise ValueError(f"{VARIABLE}: {action!r} is neither crash, nor the name of an error, nor delay SECONDS")
