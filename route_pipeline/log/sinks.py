@@ -6,8 +6,8 @@ import os
 
 import pyspark
 
-PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-SINKS = (PARQUET, DELTA, ICEBERG)
+PARQUET, DELTA = "parquet", "delta"
+SINKS = (PARQUET, DELTA)
 
 DELTA_PACKAGES = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 """By release of Spark, the release of Delta Lake that was made for it and that our tests run."""
@@ -29,11 +29,6 @@ def check_sink(sink: str, version: str = pyspark.__version__) -> None:
     """
     if sink not in SINKS:
         raise SinkError(f"sink {sink!r} is not one of {', '.join(SINKS)}")
-    if sink == ICEBERG:
-        raise SinkError(
-            "sink iceberg: no release of Iceberg supports Spark 4.2 or 4.3 (1.12.0, for 4.1, breaks on both); "
-            "sink parquet works, and sink delta with PySpark 4.2"
-        )
     if sink == DELTA and _release(version) not in DELTA_PACKAGES:
         raise SinkError(
             f"sink delta: no release of Delta Lake supports Spark {_release(version)}; "

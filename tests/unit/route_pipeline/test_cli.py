@@ -62,15 +62,10 @@ def test_a_bad_option_is_refused_before_spark_starts(tmp_path: Path, option: str
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("sink", "problem"),
-    [("iceberg", "no release of Iceberg supports"), ("orc", "sink 'orc' is not one of parquet, delta, iceberg")],
-)
 @pytest.mark.parametrize("command", ["ingest", "follow"])
-def test_a_sink_that_cannot_work_is_refused_and_nothing_is_made(
-    tmp_path: Path, command: str, sink: str, problem: str
-) -> None:
-    assert_refused(run(command, "--namesrv", "a:1", "--out", tmp_path / "out", "--sink", sink), problem)
+def test_a_sink_that_cannot_work_is_refused_and_nothing_is_made(tmp_path: Path, command: str) -> None:
+    result = run(command, "--namesrv", "a:1", "--out", tmp_path / "out", "--sink", "orc")
+    assert_refused(result, "sink 'orc' is not one of parquet, delta")
     assert not (tmp_path / "out").exists()
 
 
