@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_channelz.v1 import channelz
 from namesrv_api.v1 import (
     admin_service_pb2,
     registration_service_pb2,
@@ -114,7 +113,7 @@ def add_services(
     shares: FairShares,
     large_requests: LargeRequests | None = None,
 ) -> None:
-    """Adds the services of the contract, health, reflection, and, where there are no permits, channelz.
+    """Adds the services of the contract, health and reflection.
 
     Args:
         settings: How long readers of streams may take nothing.
@@ -135,9 +134,6 @@ def add_services(
         handlers.add_service(server, service, parts)
     gate = ShareGate(shares.probes)
     health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
-    if authorizer is None:  # channelz shows every connection, and permits may forbid that
-        # Takes any kind of server. On native it sees none: there is no server of grpcio.
-        channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 

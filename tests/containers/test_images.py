@@ -24,7 +24,6 @@ NOT_NEEDED = {
         "grpc_tools",
         "namesrv_engine",
         "grpc_reflection",
-        "grpc_channelz",
         "uvloop",
     ),
 }
