@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pyarrow.csv
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType
 
 import route_pipeline
-from route_pipeline.flat import flat
 from route_pipeline.schemas import BOOLEAN, CHANGE_COLUMNS, INTEGER, LONG, TIMESTAMP, Column
 
 TYPES = {INTEGER: "integer", LONG: "bigint", BOOLEAN: "boolean", TIMESTAMP: "timestamptz"}
@@ -51,7 +52,9 @@ def append_to(database: str) -> Callable[[DataFrame, int], None]:
     def append(batch: DataFrame, _batch_id: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows = Path(folder, "rows.csv")
-            pyarrow.csv.write_csv(flat(batch).toArrow(), rows)
+            arrays = [field.name for field in batch.schema if isinstance(field.dataType, ArrayType)]
+            flat = batch.withColumns({name: F.to_json(name) for name in arrays})  # CSV knows no arrays
+            pyarrow.csv.write_csv(flat.toArrow(), rows)
             run(database, APPEND.format(rows=rows))
 
     return append

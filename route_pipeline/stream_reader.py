@@ -174,7 +174,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the name servers were, for the query's progress: see :mod:`route_pipeline.progress`."""
+        """Where the name servers were: Spark shows it as ``latestOffset`` in the query's progress."""
         return None if self._there is None else to_json(self._there)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

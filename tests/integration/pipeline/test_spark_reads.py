@@ -1,4 +1,4 @@
-"""Reads by a real Spark of what the unit tests see without one: filters, columns, progress, and the flat form."""
+"""Reads by a real Spark of what the unit tests see without one: filters, columns and progress."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from route_pipeline.flat import flat
 from route_pipeline.log.ingest import patiently
-from route_pipeline.progress import observed, progress_of, seconds_since_change
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,
@@ -68,7 +66,7 @@ def test_the_progress_of_a_stream_says_how_far_behind_it_is(
 ) -> None:
     options = {"endpoints": str(fake.endpoint), "table": "changes", "maxRevisionsPerTrigger": "1"}
     changes = spark.readStream.format("namesrv").options(**options).load()
-    writer = observed(changes).writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer = changes.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     told: list[StreamingQueryProgress] = []
 
@@ -77,25 +75,20 @@ def test_the_progress_of_a_stream_says_how_far_behind_it_is(
         query.awaitTermination()
         told.extend(query.recentProgress)
 
-    def run() -> list[tuple[int | None, float | None]]:
+    def run() -> list[int]:
         told.clear()
         patiently(run_once)
-        return [(progress_of(one)[0].revisions_behind, seconds_since_change(one)) for one in told]
+        return [behind(one) for one in told]
 
-    assert run()[0] == (0, None)
+    def behind(progress: StreamingQueryProgress) -> int:
+        source = progress["sources"][0]
+        at, there = (json.loads(source[name])["namesrvs"] for name in ("endOffset", "latestOffset"))
+        return sum(there[address]["revision"] - position["revision"] for address, position in at.items())
+
+    assert run()[0] == 0
     fake.changes = {revision: [put("New", queue("broker-a"))] for revision in (8, 9, 10)}
     fake.revision = 10
-    found = run()
-    assert [behind for behind, _ in found[:3]] == [2, 1, 0]
-    assert all(seconds is not None and seconds > 0 for _, seconds in found[:3])
-
-
-def test_the_flat_form_goes_into_csv(spark: SparkSession, fake: FakeNamesrv, tmp_path: Path) -> None:
-    brokers = spark.read.format("namesrv").options(endpoints=str(fake.endpoint), table="brokers").load()
-    flat(brokers).write.option("header", "true").csv(str(tmp_path / "csv"))
-    (row,) = spark.read.option("header", "true").option("escape", '"').csv(str(tmp_path / "csv")).collect()
-    assert row["broker_addr"] == "10.0.0.1:10911"
-    assert json.loads(row["filter_servers"]) == []
+    assert run()[:3] == [2, 1, 0]
 
 
 def test_java_has_room_for_the_code_of_many_queries(spark: SparkSession) -> None:
