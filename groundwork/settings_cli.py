@@ -10,10 +10,10 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Concatenate, NoReturn, Self, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -98,16 +98,24 @@ class ProgramSettings(BaseSettings):
 SettingsT = TypeVar("SettingsT", bound=ProgramSettings)
 
 
-def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Callable[[SettingsT], None]) -> None:
+def add_command(
+    app: typer.Typer,
+    name: str,
+    settings: type[SettingsT],
+    run: Callable[Concatenate[SettingsT, ...], None],
+    options: Sequence[inspect.Parameter] = (),
+) -> None:
     """Adds a command whose flags are the fields of a settings class, and ``--config`` and ``--print-config``.
 
     Args:
         settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
-        run: What the command does; its docstring is the help text. It gets the settings.
+        run: What the command does; its docstring is the help text. It gets the settings, and the options by name.
+        options: Further options, which are no settings.
     """
 
     def command(**values: Any) -> None:
         config_file, print_config = values.pop("config"), values.pop("print_config")
+        given = {option.name: values.pop(option.name) for option in options}
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
         loaded = _load_or_exit(settings, config_file, flags)
         for problem in unknown_variables(settings, os.environ):
@@ -115,9 +123,9 @@ def add_command(app: typer.Typer, name: str, settings: type[SettingsT], run: Cal
         if print_config:
             typer.echo(loaded.as_toml(), nl=False)
         else:
-            run(loaded)
+            run(loaded, **given)
 
-    parameters = [_parameter(key, field) for key, field in settings.model_fields.items()]
+    parameters = [*options, *(_parameter(key, field) for key, field in settings.model_fields.items())]
     help_config = f"TOML file with any of these settings; variables {settings.model_config['env_prefix']}… win over it."
     config = Annotated[Path | None, typer.Option("--config", help=help_config)]
     help_print = "Print what flags, variables and the file come to, without what was changed over the wire, and exit."

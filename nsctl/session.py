@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +69,16 @@ TlsServerName = Annotated[
     str | None,
     typer.Option("--tls-server-name", envvar="NSCTL_TLS_SERVER_NAME", help="Name that certificates must have."),
 ]
+CALLED = {
+    "namesrv": Namesrv,
+    "context": Context,
+    "tls_ca": TlsCa,
+    "tls_cert": TlsCert,
+    "tls_key": TlsKey,
+    "token_file": TokenFile,
+    "tls_server_name": TlsServerName,
+}
+"""Options that say which name servers a command calls, and how."""
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's fast listener, HOST:PORT.")]
 Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' fast listeners, HOST:PORT.")]
 AgentServerName = Annotated[
@@ -177,31 +187,27 @@ def add_command(
             session.servers.close()
         raise typer.Exit(session.exit_code)
 
-    common = {
-        "namesrv": (Namesrv, None),
-        "context": (Context, None),
-        "output": (Output, Format.TABLE),
-        "timeout": (Timeout, DEFAULT_TIMEOUT_SECONDS),
-        "tls_ca": (TlsCa, None),
-        "tls_cert": (TlsCert, None),
-        "tls_key": (TlsKey, None),
-        "token_file": (TokenFile, None),
-        "tls_server_name": (TlsServerName, None),
-    } | ({} if acts else {"watch": (Watch, None)})
+    called = dict(CALLED)
     parameters = []
     if agents is not None:
         parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
-        del common["namesrv"]
-        common["token_file"] = (AgentTokenFile, None)
-        common["tls_server_name"] = (AgentServerName, None)
+        del called["namesrv"]
+        called |= {"token_file": AgentTokenFile, "tls_server_name": AgentServerName}
     parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    parameters += [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for key, (annotation, default) in common.items()
-    ]
+    parameters += options(called)
+    parameters += options({"output": Output}, Format.TABLE) + options({"timeout": Timeout}, DEFAULT_TIMEOUT_SECONDS)
+    parameters += [] if acts else options({"watch": Watch})
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app.command(name, help=inspect.getdoc(run))(command)
+
+
+def options(annotations: Mapping[str, Any], default: object = None) -> list[inspect.Parameter]:
+    """Parameters of a command, by name."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation in annotations.items()
+    ]
 
 
 def _run(session: Session, run: Callable[[], None], watch: float | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import ssl
 from collections.abc import Sequence
@@ -18,21 +19,22 @@ from pydantic_settings import SettingsConfigDict
 
 from groundwork.certificates import CertificateError, Validity, read_key_pair
 from groundwork.channels import ClientSecurity
-from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable
 from groundwork.hangup import reload_on_hangup
 from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.json_lines import LogFormat, take_stderr
-from groundwork.logs import LogLevel, configure_logs
+from groundwork.logs import configure_logs
 from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from groundwork.program import stop_event
-from groundwork.settings_cli import ProgramSettings, add_command, exit_with
+from groundwork.settings_cli import ADVANCED, ProgramSettings, add_command, exit_with
 from groundwork.shutdown import STEP_SECONDS, Background, run_step
-from groundwork.tls_settings import ClientSecuritySettings
-from nsctl.console.log_in import Doors, LogIn, Network, RoleName, TrustedProxy, reloaded_users, role_of
+from nsctl.console.log_in import LogIn, Network, TrustedProxy, reloaded_users
 from nsctl.console.observer import Fleet
 from nsctl.console.protection import WAITING_CONNECTIONS, Connections, http_logger
 from nsctl.console.web import application
+from nsctl.contexts import ContextError, client_files, name_servers
+from nsctl.session import CALLED, options
 
 # The console's settings.
 
@@ -40,12 +42,11 @@ MAX_NAME_SERVERS = 16
 """Most name servers of one console: each is a column of the page, and is asked every second."""
 
 
-class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
-    """Settings of ``nsctl console``. Those that begin with tls are for the calls to the name servers."""
+class ConsoleSettings(ProgramSettings):
+    """Settings of ``nsctl console``. Which name servers it calls, and how, it is told as every command of ``nsctl``."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_CONSOLE_")
 
-    namesrv: list[str] = Field(description="Name servers, HOST:PORT;HOST:PORT;…")
     listen: str = Field(
         "127.0.0.1:9880", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
     )
@@ -62,38 +63,30 @@ class ConsoleSettings(ClientSecuritySettings, ProgramSettings):
         description="TOML file of people's names, roles and hashed passwords; see `nsctl console-user`.",
     )
     proxy_header: str | None = Field(
-        None, description="Header in which a proxy says who asks; it is believed from proxy_address only."
+        None,
+        description="Header in which a proxy says who asks; it is believed from proxy_address only.",
+        json_schema_extra=ADVANCED,
     )
     proxy_address: list[str] = Field(
-        [], description="Address or network, as 10.0.0.0/8, of a proxy that is believed; may be repeated."
-    )
-    proxy_role: RoleName = Field(
-        "viewer", description="Role of those whom the proxy names and the users file does not: viewer, operator, admin."
+        [],
+        description="Address or network, as 10.0.0.0/8, of a proxy that is believed; may be repeated.",
+        json_schema_extra=ADVANCED,
     )
     permit_actions: bool = Field(
         False,
         description="Allow operators and admins to drain and restore brokers. Beyond loopback it needs a log-in.",
     )
     allow_insecure: bool = Field(
-        False, description="Allow a listener beyond loopback without TLS, or without a log-in."
+        False,
+        description="Allow a listener beyond loopback without TLS, or without a log-in.",
+        json_schema_extra=ADVANCED,
     )
     host_name: list[str] = Field(
         [],
         description="A name by which browsers may reach the page, besides localhost and addresses; may be repeated.",
+        json_schema_extra=ADVANCED,
     )
-    call_timeout_millis: int = Field(
-        3_000, ge=100, le=60_000, description="Time for one call to one name server; then it counts as unreachable."
-    )
-    log_format: LogFormat = Field("text", description="Log lines: text or json.")
-    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
-
-    @field_validator("namesrv")
-    @classmethod
-    def _name_servers(cls, value: list[str]) -> list[str]:
-        endpoints = parse_endpoints(value)
-        if len(endpoints) > MAX_NAME_SERVERS:
-            raise ValueError(f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
-        return [str(endpoint) for endpoint in endpoints]
+    log_format: LogFormat = Field("text", description="Log lines: text or json.", json_schema_extra=ADVANCED)
 
     @field_validator("proxy_address")
     @classmethod
@@ -197,6 +190,9 @@ PROGRAM = "nsctl console"
 SHUTDOWN_SECONDS = 3.0
 """How long requests under way may take at the end."""
 
+CALL_SECONDS = 3.0
+"""Time for one call to one name server; then it counts as unreachable. The largest tables take less than a second."""
+
 CONNECTION = ConnectionSettings(longest_backoff_seconds=2.0)
 """A name server that is back is seen within seconds, not within gRPC's two minutes."""
 
@@ -218,12 +214,12 @@ def _log_in(settings: ConsoleSettings) -> LogIn | None:
     if not settings.has_log_in:
         return None
     header, users = settings.proxy_header, settings.users_file
-    doors = Doors(
-        None if users is None else reloaded_users(users),
-        None if header is None else TrustedProxy(header, settings.proxies),
-        role_of(settings.proxy_role),
+    return LogIn(
+        settings.log_in_token_file,
+        over_tls=settings.listen_tls_cert is not None,
+        users=None if users is None else reloaded_users(users),
+        proxy=None if header is None else TrustedProxy(header, settings.proxies),
     )
-    return LogIn(settings.log_in_token_file, over_tls=settings.listen_tls_cert is not None, doors=doors)
 
 
 app = typer.Typer(
@@ -238,28 +234,30 @@ def main(arguments: Sequence[str]) -> None:
     app(list(arguments), prog_name=PROGRAM)
 
 
-def console(settings: ConsoleSettings) -> None:
+def console(settings: ConsoleSettings, *, namesrv: str | None, context: str | None, **tls: str | None) -> None:
     """Serve a web page that shows what name servers hold, live, until SIGTERM or SIGINT."""
     if settings.log_format == "json":
         take_stderr()
-    configure_logs(settings.log_format, settings.log_level)
+    configure_logs(settings.log_format, "info")
     reload_on_hangup()
     try:
+        endpoints = name_servers(namesrv, context, os.environ, Path.home())
+        files = client_files(tls, namesrv, context, os.environ, Path.home())
+        security = None if files is None else ClientSecurity(files)
         check_bindable(settings.listen_endpoint)
-        security = settings.client_security()
         page = _Page.of(settings)
-    except (OSError, CertificateError) as error:
+    except (ContextError, OSError, CertificateError) as error:
         exit_with(PROGRAM, str(error))
-    asyncio.run(_serve(settings, security, page))
+    if len(endpoints) > MAX_NAME_SERVERS:
+        exit_with(PROGRAM, f"there are {len(endpoints)} name servers, at most {MAX_NAME_SERVERS}")
+    asyncio.run(_serve(settings, endpoints, security, page))
 
 
-async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, page: _Page) -> None:
+async def _serve(
+    settings: ConsoleSettings, endpoints: Sequence[Endpoint], security: ClientSecurity | None, page: _Page
+) -> None:
     stop = stop_event()
-    timeout_seconds = settings.call_timeout_millis / 1000
-    servers = [
-        AioNamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION)
-        for endpoint in parse_endpoints(settings.namesrv)
-    ]
+    servers = [AioNamesrvClient(endpoint, CALL_SECONDS, security, settings=CONNECTION) for endpoint in endpoints]
     fleet = Fleet(servers)
     connections = Connections()
     app, events = application(
@@ -278,7 +276,7 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
         listener = await asyncio.get_running_loop().create_server(
             connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
         )
-        _log_start(settings, Endpoint(*listener.sockets[0].getsockname()[:2]))
+        _log_start(settings, endpoints, Endpoint(*listener.sockets[0].getsockname()[:2]))
         background = Background()
         for work in (connections.watch(), fleet.run(), *((page.tls.watch(),) if page.tls else ())):
             background.begin(work)
@@ -291,13 +289,13 @@ async def _serve(settings: ConsoleSettings, security: ClientSecurity | None, pag
         await run_step("connections", asyncio.gather(*(server.close() for server in servers)))
 
 
-def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
+def _log_start(settings: ConsoleSettings, endpoints: Sequence[Endpoint], listen: Endpoint) -> None:
     log = structlog.get_logger("nsctl.console")
     log.info(
         "console_started",
         page=f"{'https' if settings.listen_tls_cert else 'http'}://{listen}/",
         listen=str(listen),
-        namesrv=settings.namesrv,
+        namesrv=list(map(str, endpoints)),
         permit_actions=settings.permit_actions,
         log_in=settings.has_log_in,
     )
@@ -305,4 +303,4 @@ def _log_start(settings: ConsoleSettings, listen: Endpoint) -> None:
         log.warning("listening_beyond_loopback_without_tls", listen=str(listen))
 
 
-add_command(app, "console", ConsoleSettings, console)
+add_command(app, "console", ConsoleSettings, console, options(CALLED))

@@ -350,15 +350,6 @@ class _Asked(BaseModel):
     password: str | None = Field(None, max_length=MAX_PASSWORD_LENGTH)
 
 
-class Doors(NamedTuple):
-    """How people get in, beside the token."""
-
-    users: HotReloaded[Users] | None = None
-    proxy: TrustedProxy | None = None
-    proxy_role: Role = Role.VIEWER
-    """Of those whom the proxy names and the users file does not."""
-
-
 class LogIn:
     """Finds out who asks. Files may be replaced at any time; one that cannot be used changes nothing."""
 
@@ -367,7 +358,8 @@ class LogIn:
         token_file: Path | None,
         *,
         over_tls: bool,
-        doors: Doors | None = None,
+        users: HotReloaded[Users] | None = None,
+        proxy: TrustedProxy | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Reads the token.
@@ -375,14 +367,16 @@ class LogIn:
         Args:
             token_file: The token, in the file's only line; None: there is none.
             over_tls: Whether browsers are to keep the cookie from connections without TLS.
-            doors: Other ways in.
+            users: People with passwords, and the roles of people whom the proxy names.
+            proxy: A proxy that names people. It may name others than those of the users file: they are viewers.
             monotonic: The clock of pauses and sessions, seconds.
 
         Raises:
             CertificateError: The file cannot be used; the text says why.
         """
         self._over_tls = over_tls
-        self._doors = doors or Doors()
+        self._users = users
+        self._proxy = proxy
         self._monotonic = monotonic
         self._refused = FloodLog("log_in_refused", REFUSED_LOG_SECONDS, monotonic)
         self._guesses = Guesses(monotonic)
@@ -456,7 +450,7 @@ class LogIn:
 
     async def ways(self, _: web.Request) -> web.Response:
         """Tells the page what to ask for."""
-        return web.json_response({"token": self._token is not None, "password": self._doors.users is not None})
+        return web.json_response({"token": self._token is not None, "password": self._users is not None})
 
     def _slowed(self, address: str, name: str | None) -> web.Response | None:
         """The answer to a guess that comes before its pause is over."""
@@ -471,9 +465,9 @@ class LogIn:
         token = bearer_token(request.headers.get("Authorization", ""))
         if token is not None:
             return _bearer(request) if self._is_token(token) else None
-        if self._doors.proxy is not None and (name := self._doors.proxy.name_in(request)) is not None:
+        if self._proxy is not None and (name := self._proxy.name_in(request)) is not None:
             user = self._user(name)
-            return Person(name, self._doors.proxy_role if user is None else user.role)
+            return Person(name, Role.VIEWER if user is None else user.role)
         person = self._of_cookie(request)
         request[BY_COOKIE] = person is not None
         return person
@@ -507,7 +501,7 @@ class LogIn:
     async def _is_right(self, asked: _Asked) -> bool:
         if asked.token is not None:
             return self._is_token(asked.token.strip())
-        if self._doors.users is None or asked.password is None:
+        if self._users is None or asked.password is None:
             return False
         user = self._user(asked.name)
         self._waiting += 1
@@ -518,7 +512,7 @@ class LogIn:
             self._waiting -= 1
 
     def _user(self, name: str) -> User | None:
-        return None if self._doors.users is None else self._doors.users.refreshed()[1].get(name)
+        return None if self._users is None else self._users.refreshed()[1].get(name)
 
     def _is_token(self, token: str) -> bool:
         if self._token is None:

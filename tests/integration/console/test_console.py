@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nsctl.console.app import MAX_NAME_SERVERS
 from nsctl.console.protection import MAX_VIEWERS
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, OpenedChannel, ended, eventually
@@ -217,8 +218,10 @@ def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not
         (("--namesrv", "nowhere"), "has no port"),
         (("--namesrv", NOBODY, "--listen", "0.0.0.0:0"), "beyond loopback"),
         (("--namesrv", NOBODY, "--tls-ca", "nowhere.pem"), "nowhere.pem"),
-        (("--namesrv", NOBODY, "--token-file", "token"), "tls_ca is not"),
-        ((), "namesrv"),
+        (("--namesrv", NOBODY, "--token-file", "token"), "needs tls_ca"),
+        (("--context", "nowhere"), "contexts.toml"),
+        (("--namesrv", ";".join(f"a:{port}" for port in range(1, MAX_NAME_SERVERS + 2))), "at most 16"),
+        ((), "which name servers?"),
     ],
 )
 def test_what_it_cannot_start_with_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:

@@ -15,7 +15,6 @@ from groundwork.certificates import CertificateError
 from nsctl.cli import app
 from nsctl.console.log_in import (
     PERSON,
-    Doors,
     LogIn,
     Person,
     Role,
@@ -103,9 +102,9 @@ def test_a_proxy_names_people_and_nobody_else_does(tmp_path: Path) -> None:
     file = tmp_path / "users.toml"
     file.write_text('[users.maria]\nrole = "admin"\n')
     proxy = TrustedProxy("X-User", [ipaddress.ip_network("10.0.0.0/24")])
-    log_in = LogIn(None, over_tls=True, doors=Doors(reloaded_users(file), proxy, Role.OPERATOR))
+    log_in = LogIn(None, over_tls=True, users=reloaded_users(file), proxy=proxy)
     assert person(log_in, asks("10.0.0.7", X_User="maria")) == Person("maria", Role.ADMIN)
-    assert person(log_in, asks("10.0.0.7", X_User="other@example.com")) == Person("other@example.com", Role.OPERATOR)
+    assert person(log_in, asks("10.0.0.7", X_User="other@example.com")) == Person("other@example.com", Role.VIEWER)
     for request in (
         asks("10.0.1.7", X_User="maria"),
         asks("10.0.0.7"),

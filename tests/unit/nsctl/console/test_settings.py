@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.console.app import MAX_NAME_SERVERS, ConsoleSettings
+from nsctl.console.app import ConsoleSettings
 
 
 def settings(**values: object) -> ConsoleSettings:
-    return ConsoleSettings.load(None, {"namesrv": ["a:1"], **values})
+    return ConsoleSettings.load(None, values)
 
 
 def test_it_listens_beyond_loopback_only_when_told() -> None:
@@ -46,21 +46,6 @@ def test_beyond_loopback_it_has_tls_and_a_log_in_or_says_which_is_missing(
 
 def test_on_loopback_actions_need_no_log_in() -> None:
     assert settings(permit_actions=True).log_in_token_file is None
-
-
-def test_name_servers_are_a_list_of_at_most_so_many() -> None:
-    assert settings(namesrv=["a:1;b:2"]).namesrv == ["a:1", "b:2"]
-    with pytest.raises(ValidationError, match="no port"):
-        settings(namesrv=["a"])
-    names = [f"a:{port}" for port in range(1, MAX_NAME_SERVERS + 2)]
-    settings(namesrv=names[:-1])
-    with pytest.raises(ValidationError, match="at most 16"):
-        settings(namesrv=names)
-
-
-def test_a_token_is_sent_over_tls_alone() -> None:
-    with pytest.raises(ValidationError, match="tls_ca is not"):
-        settings(token_file="token")
 
 
 def test_where_the_console_is_not_installed_the_command_says_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
