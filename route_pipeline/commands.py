@@ -406,7 +406,7 @@ def _open(log_url: str) -> RouteLog:
 @contextmanager
 def _spark(master: str | None, conf: Mapping[str, str] = QUICK_START) -> Iterator[SparkSession]:
     _say("starting Spark ...")
-    with spark_session(master, conf, warm_up=False) as spark:
+    with spark_session(master, conf) as spark:
         yield spark
 
 

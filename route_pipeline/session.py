@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
-from route_pipeline.warm_up import start_warm_up
 
 DEFAULT_MASTER = "local[*]"
 """Spark inside this process, on all cores."""
@@ -45,9 +44,7 @@ def check_java() -> None:
         ensure_java_home()
 
 
-def spark_session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, *, warm_up: bool = True
-) -> SparkSession:
+def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Starts Spark with the format ``namesrv`` registered, and with workers that run this Python.
 
     For notebooks and scripts, and as ``with spark_session() as spark``, which stops it. Call it before this process
@@ -57,8 +54,6 @@ def spark_session(
         master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``; None: what spark-submit was told if
             it started this program, else ``local[*]``.
         conf: Spark settings that win over ours.
-        warm_up: Whether a thread begins at once to do what the first read of the format waits for otherwise. Nothing
-            waits for this thread, or fails because of it. Where nobody will read the format it is work for nothing.
 
     Raises:
         JavaNotFoundError: There is no Java for Spark.
@@ -78,8 +73,6 @@ def spark_session(
     except SPARK_ERRORS as error:
         raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
     register(spark)
-    if warm_up:
-        start_warm_up(spark)
     return spark
 
 

@@ -12,7 +12,6 @@ from bench.figures import Sample, own_output
 from bench.pipeline.sizes import timed
 from groundwork.endpoints import Endpoint
 from route_pipeline.session import QUICK_START, spark_session
-from route_pipeline.warm_up import start_warm_up
 
 SMALL_TOPICS = 30
 WORKLOAD = f"{SMALL_TOPICS} topics of one broker, read by a Spark that is up"
@@ -21,48 +20,27 @@ AGAIN = 5
 _Figures = Iterator[tuple[str, float]]
 
 
-def cold(endpoint: Endpoint) -> _Figures:
-    """In a Spark that is up and was not warmed up."""
-    with spark_session("local[2]", QUICK_START, warm_up=False) as spark:
+def up(endpoint: Endpoint) -> _Figures:
+    """In a Spark that is up."""
+    with spark_session("local[2]", QUICK_START) as spark:
         spark.range(1).count()
-        yield "first read, not warmed up", _read(spark, endpoint)
-
-
-def warmed(endpoint: Endpoint) -> _Figures:
-    """In a Spark that is up, once the warm-up is over."""
-    with spark_session("local[2]", QUICK_START, warm_up=False) as spark:
-        spark.range(1).count()
-        with timed() as seconds:
-            start_warm_up(spark).join()
-        yield "the warm-up", seconds[0]
         yield "first read", _read(spark, endpoint)
         for _ in range(AGAIN):
             yield "read again", _read(spark, endpoint)
 
 
 def at_once(endpoint: Endpoint) -> _Figures:
-    """In a Spark that is asked to read before the warm-up is over."""
-    return _from_nothing(endpoint, warm_up=True)
-
-
-def at_once_cold(endpoint: Endpoint) -> _Figures:
-    """The same where there is none."""
-    return _from_nothing(endpoint, warm_up=False)
-
-
-WAYS = {way.__name__: way for way in (cold, warmed, at_once, at_once_cold)}
-
-
-def _from_nothing(endpoint: Endpoint, *, warm_up: bool) -> _Figures:
     """Seconds of a session's start, and from there to the first rows."""
-    name = "with a warm-up" if warm_up else "without a warm-up"
     with timed() as both:
         with timed() as started:
-            spark = spark_session("local[2]", QUICK_START, warm_up=warm_up)
+            spark = spark_session("local[2]", QUICK_START)
         _read(spark, endpoint)
     spark.stop()
-    yield f"spark_session() {name}", started[0]
-    yield f"spark_session() {name} and a read at once", both[0]
+    yield "spark_session()", started[0]
+    yield "spark_session() and a read at once", both[0]
+
+
+WAYS = {way.__name__: way for way in (up, at_once)}
 
 
 def _read(spark: SparkSession, endpoint: Endpoint) -> float:

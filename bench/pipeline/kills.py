@@ -123,7 +123,7 @@ def count(log: Path, last: int, kills: int) -> int:
     columns = ["namesrv", "epoch", "revision", "table_name", "key", "op", "from_snapshot"]
     store = RouteLog.open(log)
     print(f"{kills} kills, {batches(log)} batches, last revision {last:,}")
-    with spark_session("local[2]", QUICK_START, warm_up=False) as spark:
+    with spark_session("local[2]", QUICK_START) as spark:
         by_spark = [tuple(row) for row in read_changes(spark, store).select(*columns).collect()]
     table = ds.dataset(files(store.url)).to_table(columns=columns)
     by_arrow = [tuple(row.values()) for row in table.to_pylist()]

@@ -76,7 +76,7 @@ def operations_s3(sizes: Sizes) -> Iterator[Sample]:
 
 
 def _operations(workload: str, made_at: str, place: str, sizes: Sizes) -> Iterator[Sample]:
-    with spark_session("local[2]", QUICK_START, warm_up=False) as spark:
+    with spark_session("local[2]", QUICK_START) as spark:
         spark.range(1).count()
         _make_log(made_at, sizes.batches)
         if place != made_at:

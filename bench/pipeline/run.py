@@ -51,7 +51,7 @@ def figures(endpoint: Endpoint, folder: Path, attempts: int, store: str | None) 
     """Name, unit and value of each figure."""
     with (
         timed() as started,
-        spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}, warm_up=False) as spark,
+        spark_session(f"local[{CORES}]", {"spark.driver.memory": DRIVER_MEMORY}) as spark,
     ):
         spark.range(1).count()
         started.stop()

@@ -288,8 +288,8 @@ def _pipeline(figures: Figures) -> Iterator[str]:
     rows = (
         ("ingest of 1,600,000 queue rows, local disk", figures.text(_BULK, "ingest, again", " rows/s")),
         ("the same into S3", figures.text(f"{_BULK}, on S3", "ingest, again", " rows/s")),
-        ("first read of 30 topics in a warm session", figures.text(_READ, "first read", " s")),
-        ("the same without the session's warm-up", figures.text(_READ, "first read, not warmed up", " s")),
+        ("first read of 30 topics in a session", figures.text(_READ, "first read", " s")),
+        ("the same again", figures.text(_READ, "read again", " s")),
         (
             "from a change to its row in the log, `follow --every 1`",
             figures.text(_FOLLOW, "from a change to its row", " s"),

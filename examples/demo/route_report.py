@@ -34,7 +34,7 @@ def main() -> None:
     clock = VirtualClock()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="route-report-"))
-        spark = stack.enter_context(spark_session("local[2]", QUICK_START, warm_up=False))
+        spark = stack.enter_context(spark_session("local[2]", QUICK_START))
         namesrvs = [stack.enter_context(serving_life(f"namesrv-{letter}", clock)) for letter in "abc"]
         endpoints = [namesrv.endpoint for namesrv in namesrvs]
         store = RouteLog.create(Path(folder) / "log")

@@ -57,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # A thousand tasks to read a log of a few kilobytes otherwise.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
-    with spark_session("local[2,2]", conf | session_settings(DELTA, os.environ[JARS]), warm_up=False) as session:
+    with spark_session("local[2,2]", conf | session_settings(DELTA, os.environ[JARS])) as session:
         yield session
 
 

@@ -25,5 +25,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    with spark_session("local[2,2]", conf, warm_up=False) as session:
+    with spark_session("local[2,2]", conf) as session:
         yield session

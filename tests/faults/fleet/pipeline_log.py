@@ -49,7 +49,7 @@ def lines(reader: str, rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 def main(folder: str) -> None:
     """Reads the log twice."""
     store = RouteLog.open(folder)
-    with spark_session("local[2]", QUICK_START, warm_up=False) as spark:
+    with spark_session("local[2]", QUICK_START) as spark:
         rows = read_changes(spark, store).select(*COLUMNS).collect()
         sys.stdout.writelines(lines("Spark", (row.asDict(recursive=True) for row in rows)))
     table = ds.dataset(files(store.url)).to_table(columns=list(COLUMNS))
