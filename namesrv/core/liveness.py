@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from namesrv.core.deadline_heap import DeadlineHeap
 from namesrv.core.errors import ChannelGone
 from namesrv.core.model import BrokerLiveInfo, LiveKey
 from namesrv.core.policy import Clock
 from namesrv.core.slices import Sliced
 
 # The times at which brokers and channels were last heard of, and those silent for too long.
+
+KeyT = TypeVar("KeyT")
+
+SLICE = 2_000
+"""Deadlines that a search looks at before giving way: about a fifth of a millisecond."""
+
+
+def _overdue(deadlines: Mapping[KeyT, float], now: float) -> Sliced[dict[KeyT, float]]:
+    """The keys whose deadline has passed, with it. Others may come and go meanwhile."""
+    found = {}
+    for count, key in enumerate(tuple(deadlines), 1):
+        if (due := deadlines.get(key, now)) < now:
+            found[key] = due
+        if count % SLICE == 0:
+            yield
+    return found
 
 
 class Liveness:
@@ -20,38 +36,42 @@ class Liveness:
         """Takes the clock, and how long a channel may be silent, in seconds."""
         self._clock = clock
         self._expired_time = expired_time
-        self._brokers: DeadlineHeap[LiveKey] = DeadlineHeap()
-        self._channels: DeadlineHeap[tuple[str]] = DeadlineHeap()
+        self._brokers: dict[LiveKey, float] = {}
+        """Until when each broker may be silent; not on a copy, whose leader decides that."""
+        self._channels: dict[str, float] = {}
+        """Until when the brokers of each channel may be silent."""
+        self.longest_overdue = 0.0
+        """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self._last_update_millis: dict[LiveKey, int] = {}
 
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker was heard of, and with it the channel that it is bound to, if that is open."""
         now = self._clock.monotonic()
+        due = now + live.timeout_seconds
         if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
-            self._brokers.heard_meanwhile(live.key, now, live.timeout_seconds)
-        else:
-            self._brokers.heard(live.key, now, live.timeout_seconds)
+            due = max(due, self._brokers.get(live.key, due))
+        self._brokers[live.key] = due
         self._last_update_millis[live.key] = self._clock.wall_millis()
         if open_channel_id is not None:
-            self._channels.heard((open_channel_id,), now, self._expired_time)
+            self._channels[open_channel_id] = now + self._expired_time
 
     def channel_opened(self, channel_id: str) -> None:
         """A channel is there; until a broker registers over it, its own time runs."""
-        self._channels.heard((channel_id,), self._clock.monotonic(), self._expired_time)
+        self._channels[channel_id] = self._clock.monotonic() + self._expired_time
 
     def channel_ended(self, channel_id: str) -> None:
         """A channel is gone."""
-        self._channels.forget((channel_id,))
+        self._channels.pop(channel_id, None)
 
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of the time that it had left."""
-        self._brokers.heard(key, self._clock.monotonic(), seconds)
+        self._brokers[key] = self._clock.monotonic() + seconds
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
     def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
         """How many seconds the one of some brokers has that has most; None if no time runs for any of them."""
         now = self._clock.monotonic()
-        left = [due - now for due in map(self._brokers.due, keys) if due is not None]
+        left = [due - now for due in map(self._brokers.get, keys) if due is not None]
         return max(left, default=None)
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
@@ -68,17 +88,12 @@ class Liveness:
 
     def forget(self, key: LiveKey) -> None:
         """A broker is gone."""
-        self._brokers.forget(key)
+        self._brokers.pop(key, None)
         self._last_update_millis.pop(key, None)
 
     def last_update_millis(self, key: LiveKey) -> int:
         """When a live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
         return self._last_update_millis[key]
-
-    @property
-    def longest_overdue(self) -> float:
-        """By how many seconds the most overdue broker was overdue when ``overdue_brokers`` was asked last."""
-        return self._brokers.longest_overdue
 
     def all_last_updates(self) -> dict[LiveKey, int]:
         """When each live broker was last heard of, as ``last_update_millis``."""
@@ -86,22 +101,26 @@ class Liveness:
 
     def overdue_brokers(self) -> Sliced[list[LiveKey]]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
-        return (yield from self._brokers.overdue(self._clock.monotonic()))
+        now = self._clock.monotonic()
+        found = yield from _overdue(self._brokers, now)
+        self.longest_overdue = now - min(found.values(), default=now)
+        return list(found)
 
     def is_overdue(self, key: LiveKey) -> bool:
         """Whether a broker has been silent for longer than its timeout."""
-        return self._brokers.is_overdue(key, self._clock.monotonic())
+        now = self._clock.monotonic()
+        return self._brokers.get(key, now) < now
 
     def idle_channels(self) -> Sliced[list[str]]:
         """The channels none of whose brokers was heard of for the expiry time."""
-        overdue = yield from self._channels.overdue(self._clock.monotonic())
+        overdue = yield from _overdue(self._channels, self._clock.monotonic())
         now = self._clock.monotonic()
-        return [key[0] for key in overdue if self._channels.is_overdue(key, now)]
+        return [channel_id for channel_id in overdue if self._channels.get(channel_id, now) < now]
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines."""
-        self._brokers.postpone(seconds)
-        self._channels.postpone(seconds)
+        self._brokers = {key: due + seconds for key, due in self._brokers.items()}
+        self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
 
 
 # The open channels, and which brokers registered over each.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core import deadline_heap, edit, registrations
+from namesrv.core import edit, liveness, registrations
 from namesrv.core import edit as edit_module
 from namesrv.core import tables as queue_data_table
 from namesrv.core import tables as tables_module
@@ -48,7 +48,7 @@ def small_slices() -> Iterator[None]:
         patch.setattr(registrations, "GROUP_SLICE", 1)
         patch.setattr(edit_module, "TOPIC_SLICE", 1)
         patch.setattr(tables_module, "MERGE_SLICE", 1)
-        patch.setattr(deadline_heap, "SLICE", 2)
+        patch.setattr(liveness, "SLICE", 2)
         patch.setattr(queue_data_table, "UNUSED_PER_BROKER", 0)
         yield
 
@@ -193,7 +193,7 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert tables.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
-        deadlines = self.manager._liveness._brokers._deadlines
+        deadlines = self.manager._liveness._brokers
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
