@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
@@ -220,16 +220,14 @@ PARTS = 256
 
 _MASK = PARTS - 1
 
-WatcherT = TypeVar("WatcherT", bound=Hashable)
 
-
-class WatchedNames(Generic[WatcherT]):
+class WatchedNames:
     """Names, each with its watchers in the order in which they came."""
 
     __slots__ = ("_count", "_parts")
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, dict[WatcherT, None]]] = [{} for _ in range(PARTS)]
+        self._parts: list[dict[str, dict[RouteWatch, None]]] = [{} for _ in range(PARTS)]
         self._count = 0
 
     def __len__(self) -> int:
@@ -238,7 +236,7 @@ class WatchedNames(Generic[WatcherT]):
     def __contains__(self, name: str) -> bool:
         return name in self._parts[hash(name) & _MASK]
 
-    def add(self, name: str, watcher: WatcherT) -> None:
+    def add(self, name: str, watcher: RouteWatch) -> None:
         part = self._parts[hash(name) & _MASK]
         watchers = part.get(name)
         if watchers is None:
@@ -247,7 +245,7 @@ class WatchedNames(Generic[WatcherT]):
         else:
             watchers[watcher] = None
 
-    def remove(self, name: str, watcher: WatcherT) -> None:
+    def remove(self, name: str, watcher: RouteWatch) -> None:
         """Removes a watcher of a name, also one that was never added."""
         part = self._parts[hash(name) & _MASK]
         watchers = part.get(name)
@@ -258,7 +256,7 @@ class WatchedNames(Generic[WatcherT]):
             del part[name]
             self._count -= 1
 
-    def watchers(self, name: str) -> tuple[WatcherT, ...]:
+    def watchers(self, name: str) -> tuple[RouteWatch, ...]:
         return tuple(self._parts[hash(name) & _MASK].get(name, ()))
 
     def names(self) -> Iterator[str]:
@@ -302,18 +300,18 @@ class Subscription:
                 yield None
 
 
-class SubscriptionIndex(Generic[WatcherT]):
+class SubscriptionIndex:
     """An index of watchers by names of topics and by prefixes."""
 
     def __init__(self) -> None:
-        self._by_topic: WatchedNames[WatcherT] = WatchedNames()
-        self._by_prefix: dict[str, dict[WatcherT, None]] = {}
+        self._by_topic = WatchedNames()
+        self._by_prefix: dict[str, dict[RouteWatch, None]] = {}
         self._with_length: Counter[int] = Counter()
         """How many prefixes have each length."""
         self._lengths: tuple[int, ...] = ()
         """Lengths of the prefixes: a topic has at most one prefix of each length."""
 
-    def add(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
+    def add(self, watcher: RouteWatch, subscription: Subscription) -> Sliced[None]:
         """Adds a watcher. Until the steps are at their end, it is told of some of its topics only."""
         for prefix in subscription.prefixes:
             if prefix not in self._by_prefix:
@@ -325,7 +323,7 @@ class SubscriptionIndex(Generic[WatcherT]):
             if count % SUBSCRIBE_SLICE == 0:
                 yield
 
-    def remove(self, watcher: WatcherT, subscription: Subscription) -> Sliced[None]:
+    def remove(self, watcher: RouteWatch, subscription: Subscription) -> Sliced[None]:
         """Removes a watcher in steps, also one that was added in part. Until their end it is still found."""
         for prefix in subscription.prefixes:
             if _without(self._by_prefix, prefix, watcher):
@@ -365,15 +363,15 @@ class SubscriptionIndex(Generic[WatcherT]):
             if count % LOOK_SLICE == 0:
                 yield None
 
-    def watchers_of_topic(self, topic: str) -> tuple[WatcherT, ...]:
+    def watchers_of_topic(self, topic: str) -> tuple[RouteWatch, ...]:
         """All watchers of a topic by its name."""
         return self._by_topic.watchers(topic)
 
-    def watchers_of_prefix(self, prefix: str) -> tuple[WatcherT, ...]:
+    def watchers_of_prefix(self, prefix: str) -> tuple[RouteWatch, ...]:
         return tuple(self._by_prefix.get(prefix, ()))
 
 
-def _without(table: dict[str, dict[WatcherT, None]], name: str, watcher: WatcherT) -> bool:
+def _without(table: dict[str, dict[RouteWatch, None]], name: str, watcher: RouteWatch) -> bool:
     """Takes a watcher from a name. Whether that was the last one."""
     watchers = table.get(name, {})
     watchers.pop(watcher, None)
@@ -458,7 +456,7 @@ class WatchIndex:
         self._manager = manager
         self._max_waiting = max_waiting
         self._touches = AffectedTopics(manager)
-        self._index: SubscriptionIndex[RouteWatch] = SubscriptionIndex()
+        self._index = SubscriptionIndex()
         self._watches: dict[RouteWatch, None] = {}
         self._followers: dict[Follower, None] = {}
         self._to_wake: dict[Follower, None] = {}
