@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from groundwork.files import read_at_most
 
+if TYPE_CHECKING:
+    from cryptography import x509
+
 # Certificates and keys from PEM files: reading them, checking that they fit together, and when they are valid.
 #
-# With the standard library alone, so that the client library needs nothing more for TLS.
+# cryptography, which reads what is in a certificate, is imported where that is wanted: the client library has TLS
+# without it, and the import takes 40 ms.
 
 MAX_FILE_BYTES = 1 << 20
 """Largest file that is read: a bundle of all public authorities has a fifth of that."""
-
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_VERSION, _UTC_TIME = 0xA0, 0x17  # tags of X.509's encoding
-_EXTENSIONS, _DNS_NAME, _URI = 0xA3, 0x82, 0x86
-_ALTERNATIVE_NAMES, _COMMON_NAME = b"\x06\x03\x55\x1d\x11", b"\x06\x03\x55\x04\x03"  # object identifiers
-_FIRST_YEAR_OF_THE_1900S = 50  # of years with two digits (RFC 5280, 4.1.2.5.1)
 
 
 class CertificateError(ValueError):
@@ -49,8 +47,12 @@ class KeyPair(NamedTuple):
 
     certificate: bytes
     key: bytes
-    validity: Validity
-    """When the first certificate, the program's own, is valid."""
+
+    @property
+    def validity(self) -> Validity:
+        """When the first certificate, the program's own, is valid. Raises CertificateError."""
+        with _read(self.certificate) as certificate:
+            return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 def read_key_pair(certificate: Path, key: Path) -> KeyPair:
@@ -76,7 +78,7 @@ def read_key_pair(certificate: Path, key: Path) -> KeyPair:
         raise CertificateError(f"{certificate} and {key}: {error.strerror or error}") from None
     if pair != (read_file(certificate), read_file(key)):
         raise CertificateError(f"{certificate} and {key} changed while they were read")
-    return KeyPair(*pair, validity_of(pair[0]))
+    return KeyPair(*pair)
 
 
 def read_authorities(path: Path) -> bytes:
@@ -103,110 +105,42 @@ def read_file(path: Path) -> bytes:
         raise CertificateError(f"{str(path)!r}: {error}") from None
 
 
-def validity_of(pem: bytes) -> Validity:
-    """When the first certificate of a PEM text is valid. Raises CertificateError."""
-    found = _CERTIFICATE.search(pem)
-    if found is None:
-        raise CertificateError("holds no certificate in PEM")
-    try:
-        der = ssl.PEM_cert_to_DER_cert(found.group().decode("ascii"))
-        return _validity(der)
-    except (ValueError, IndexError):
-        raise CertificateError("its certificate is not encoded as X.509 says") from None
-
-
-def names_of(pem: bytes) -> frozenset[str]:
-    """URIs and DNS names of the first certificate of a PEM text; its common names if it has neither.
+def names_in(content: bytes, *, is_der: bool = False) -> Mapping[str, Sequence[bytes]]:
+    """The names in a certificate, keyed as grpcio keys them; of a PEM text, those in the first.
 
     Raises:
-        CertificateError: There is none, or it is not encoded as it should be.
+        CertificateError: It is not encoded as it should be.
     """
-    found = _CERTIFICATE.search(pem)
-    if found is None:
-        raise CertificateError("holds no certificate in PEM")
+    from cryptography import x509  # noqa: PLC0415
+
+    with _read(content, is_der=is_der) as certificate:
+        common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        names = {"x509_common_name": [str(attribute.value).encode() for attribute in common]}
+        try:
+            others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return names
+        return names | {
+            "peer_dns": [name.encode() for name in others.get_values_for_type(x509.DNSName)],
+            "peer_uri": [name.encode() for name in others.get_values_for_type(x509.UniformResourceIdentifier)],
+        }
+
+
+def identities(names: Mapping[str, Sequence[bytes]]) -> Iterator[str]:
+    """URIs and DNS names among the names in a certificate; its common names if it has neither."""
+    for name in (*names.get("peer_uri", ()), *names.get("peer_dns", ())) or names.get("x509_common_name", ()):
+        yield name.decode("utf-8", "replace")
+
+
+@contextmanager
+def _read(content: bytes, *, is_der: bool = False) -> Iterator[x509.Certificate]:
+    """Parses a certificate. What turns out to be malformed while it is used raises CertificateError, too."""
+    from cryptography import x509  # noqa: PLC0415
+
     try:
-        return _names(ssl.PEM_cert_to_DER_cert(found.group().decode("ascii")))
-    except (ValueError, IndexError):
+        yield x509.load_der_x509_certificate(content) if is_der else x509.load_pem_x509_certificate(content)
+    except (ValueError, x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         raise CertificateError("its certificate is not encoded as X.509 says") from None
-
-
-def _names(der: bytes) -> frozenset[str]:
-    """Walks to the subject and to the extensions, which are the last of the TBSCertificate."""
-    _, begin, end = _elements(der, 0, len(der))[0]
-    _, begin, end = _elements(der, begin, end)[0]
-    fields = _elements(der, begin, end)
-    subject = fields[5 if fields[0][0] == _VERSION else 4]
-    alternative: list[str] = []
-    for tag, begin, end in fields:
-        if tag == _EXTENSIONS:
-            [(_, first, last)] = _elements(der, begin, end)
-            for _, at, until in _elements(der, first, last):
-                alternative += _alternative_names(der, at, until)
-    return frozenset(alternative or _common_names(der, subject[1], subject[2]))
-
-
-def _alternative_names(der: bytes, begin: int, end: int) -> Iterator[str]:
-    """Of an extension, if it is the one that has them."""
-    if not der.startswith(_ALTERNATIVE_NAMES, begin):
-        return
-    *_, (_, begin, end) = _elements(der, begin, end)  # after the identifier and perhaps a boolean: an octet string
-    _, begin, end = _elements(der, begin, end)[0]
-    for tag, at, until in _elements(der, begin, end):
-        if tag in {_DNS_NAME, _URI}:
-            yield der[at:until].decode("utf-8", "replace")
-
-
-def _common_names(der: bytes, begin: int, end: int) -> Iterator[str]:
-    for _, set_begin, set_end in _elements(der, begin, end):
-        for _, at, until in _elements(der, set_begin, set_end):
-            if der.startswith(_COMMON_NAME, at):
-                *_, (_, text, text_end) = _elements(der, at, until)
-                yield der[text:text_end].decode("utf-8", "replace")
-
-
-def _elements(der: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
-    """Tag, begin and end of the content of each element between two positions."""
-    found = []
-    while at < end:
-        tag = der[at]
-        begin, after = _inside(der, at)
-        found.append((tag, begin, after))
-        at = after
-    return found
-
-
-def _validity(der: bytes) -> Validity:
-    """Walks to the field: Certificate, TBSCertificate; there after version, number, algorithm and issuer."""
-    at, _ = _inside(der, 0)
-    at, _ = _inside(der, at)
-    if der[at] == _VERSION:
-        at = _after(der, at)
-    for _ in range(3):
-        at = _after(der, at)
-    at, _ = _inside(der, at)
-    return Validity(_time(der, at), _time(der, _after(der, at)))
-
-
-def _inside(der: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the element at a position begins and ends."""
-    length, begin = der[at + 1], at + 2
-    if length >= 0x80:  # the length has a length
-        count = length & 0x7F
-        length = int.from_bytes(der[begin : begin + count], "big")
-        begin += count
-    return begin, begin + length
-
-
-def _after(der: bytes, at: int) -> int:
-    return _inside(der, at)[1]
-
-
-def _time(der: bytes, at: int) -> dt.datetime:
-    begin, end = _inside(der, at)
-    text = der[begin:end].decode("ascii")
-    if der[at] == _UTC_TIME:
-        text = ("19" if int(text[:2]) >= _FIRST_YEAR_OF_THE_1900S else "20") + text
-    return dt.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=dt.UTC)
 
 
 # Bearer tokens from files. No gRPC is imported here: who only checks settings does not wait for it.

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 
-from groundwork.certificates import CertificateError, Validity, read_authorities, read_key_pair, read_token
+from groundwork.certificates import CertificateError, KeyPair, Validity, read_authorities, read_key_pair, read_token
 from groundwork.endpoints import Endpoint
 from groundwork.hot_reload import HotReloaded
 
@@ -337,7 +337,8 @@ class ClientSecurity:
     @property
     def validity(self) -> Validity | None:
         """When the certificate in force is valid; None if none is shown."""
-        return self._credentials.value[1]
+        pair = self._credentials.value[1]
+        return None if pair is None else pair.validity
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
         """The credentials as the files are now, and how often they have changed."""
@@ -352,13 +353,13 @@ class ClientSecurity:
         """How often the credentials have changed, looked up in microseconds."""
         return self._credentials.refreshed()[0]
 
-    def _load(self) -> tuple[grpc.ChannelCredentials, Validity | None]:
+    def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
         files = self.files
         authorities = read_authorities(files.authorities)
         if files.certificate is None or files.key is None:
             return grpc.ssl_channel_credentials(authorities), None
         pair = read_key_pair(files.certificate, files.key)
-        return grpc.ssl_channel_credentials(authorities, pair.key, pair.certificate), pair.validity
+        return grpc.ssl_channel_credentials(authorities, pair.key, pair.certificate), pair
 
     def _reloaded(self, _loaded: object) -> None:
         _log.info("the certificates of this client were read again; calls go over new connections now")

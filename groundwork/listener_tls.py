@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from groundwork.certificates import KeyPair, Validity, names_of, read_authorities, read_key_pair
+from groundwork.certificates import KeyPair, Validity, identities, names_in, read_authorities, read_key_pair
 from groundwork.hot_reload import HotReloaded
 
 ENDS_SOON_DAYS = 14
@@ -41,6 +41,8 @@ class ShownFiles:
     """What a listener shows, and what it checks clients' certificates with."""
 
     pair: KeyPair
+    validity: Validity
+    """When the certificate is valid."""
     authorities: bytes | None
     """PEM; None: clients are not asked for certificates."""
     names: frozenset[str]
@@ -71,7 +73,7 @@ class ListenerTls:
     @property
     def validity(self) -> Validity:
         """When the certificate in force is valid."""
-        return self._loaded.value.pair.validity
+        return self._loaded.value.validity
 
     @property
     def names(self) -> frozenset[str]:
@@ -119,10 +121,11 @@ class ListenerTls:
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
-        return ShownFiles(pair, authorities, names_of(pair.certificate), configuration)
+        names = frozenset(identities(names_in(pair.certificate)))
+        return ShownFiles(pair, pair.validity, authorities, names, configuration)
 
     def _reloaded(self, loaded: ShownFiles) -> None:
-        self._tell("tls_reloaded", loaded.pair.validity)
+        self._tell("tls_reloaded", loaded.validity)
 
     def _kept(self, error: ValueError) -> None:
         _log.error("tls_files_refused", problem=str(error), in_force="those read before", files=self._names())

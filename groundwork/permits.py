@@ -18,6 +18,7 @@ from typing import Annotated, Any, Protocol
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.certificates import identities
 from groundwork.errors import CallRefused, NotAuthenticated, NotPermitted
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
@@ -205,10 +206,7 @@ def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
 
 def shown_names(call: Call) -> Iterator[str]:
     """URIs and DNS names of the client certificate; its common name if it has neither. None without a certificate."""
-    shown = call.auth_context()
-    names = [*shown.get("peer_uri", ()), *shown.get("peer_dns", ())]
-    for name in names or shown.get("x509_common_name", ()):
-        yield name.decode("utf-8", "replace")
+    return identities(call.auth_context())
 
 
 # The permits file, TOML or JSON: read whole, or not at all.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import structlog
 
 from groundwork.endpoints import Endpoint
-from groundwork.printable import how_to_install
 from groundwork.version import __version__
 
 _log = structlog.get_logger(__name__)
@@ -71,8 +69,6 @@ def _native_problem() -> str | None:
         return f"{NATIVE_PACKAGE} is not installed ({error})"
     except Exception as error:  # noqa: BLE001 - a broken binary raises anything
         return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
-    if find_spec("cryptography") is None:
-        return f"cryptography is not installed; {how_to_install('native')}"
     if version != __version__:
         return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
     return None

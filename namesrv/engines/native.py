@@ -14,13 +14,12 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import grpc
 import namesrv_engine
 import structlog
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork import rpc_handlers
 from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
+from groundwork.certificates import CertificateError, names_in
 from groundwork.freed_memory import GrownProcess, unaccounted
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
@@ -60,22 +59,9 @@ KNOWN_CERTIFICATES = 4_096
 def names_of(certificate: bytes) -> Mapping[str, Sequence[bytes]]:
     """The names in a client's certificate (DER), keyed as grpcio keys them."""
     try:
-        return _names_in(x509.load_der_x509_certificate(certificate))
-    except ValueError:  # an authority signed what is no X.509: whoever shows it has no name
+        return names_in(certificate, is_der=True)
+    except CertificateError:  # an authority signed what is no X.509: the client has no name
         return {}
-
-
-def _names_in(certificate: x509.Certificate) -> Mapping[str, Sequence[bytes]]:
-    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    names = {"x509_common_name": [str(attribute.value).encode() for attribute in common]}
-    try:
-        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return names
-    return names | {
-        "peer_dns": [name.encode() for name in others.get_values_for_type(x509.DNSName)],
-        "peer_uri": [name.encode() for name in others.get_values_for_type(x509.UniformResourceIdentifier)],
-    }
 
 
 # Metadata of calls, between what servicers know and the fields of HTTP/2.

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
+import sys
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
 from groundwork.certificates import (
     MAX_FILE_BYTES,
     CertificateError,
+    KeyPair,
     Validity,
-    names_of,
+    identities,
+    names_in,
     read_authorities,
     read_key_pair,
-    validity_of,
 )
+from groundwork.channels import ClientFiles, ClientSecurity
 from tests.support.secured.certificates import DAY, Authority, encrypt
 
 
@@ -25,20 +28,17 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("begins", "ends"),
-    [(-DAY, DAY), (-30 * 365 * DAY, -20 * 365 * DAY), (-DAY, 40 * 365 * DAY)],
-    ids=["now", "the last century's way to write a year", "after 2049, which is written in another form"],
-)
-def test_validity_is_what_the_certificate_says(authority: Authority, begins: dt.timedelta, ends: dt.timedelta) -> None:
-    pair = read_key_pair(*authority.sign("a", begins=begins, ends=ends))
-    there = x509.load_pem_x509_certificate(pair.certificate)
-    assert pair.validity == (there.not_valid_before_utc, there.not_valid_after_utc)
+def test_a_client_shows_its_certificate_without_cryptography(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.sign("a")
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert ClientSecurity(ClientFiles(authority.path, *pair)).credentials()
 
 
 def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authority) -> None:
     own = authority.sign("a", ends=3 * DAY).certificate.read_bytes()
-    assert validity_of(own + authority.path.read_bytes()) == validity_of(own)
+    assert KeyPair(own + authority.path.read_bytes(), b"").validity == KeyPair(own, b"").validity
 
 
 def test_what_is_wrong_with_a_validity_is_said() -> None:
@@ -90,12 +90,6 @@ def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) 
             read_authorities(path)
 
 
-@pytest.mark.parametrize("pem", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
-def test_bytes_that_are_no_certificate_have_no_validity(pem: bytes) -> None:
-    with pytest.raises(CertificateError):
-        validity_of(pem)
-
-
 @pytest.mark.parametrize(
     ("dns", "uris", "ips", "names"),
     [
@@ -109,10 +103,14 @@ def test_the_names_of_a_certificate_are_its_uris_and_dns_names_or_else_its_commo
     tmp_path: Path, dns: tuple[str, ...], uris: tuple[str, ...], ips: tuple[str, ...], names: set[str]
 ) -> None:
     signed = Authority(tmp_path).sign("the CN", dns, uris, ips=ips, file_name="x")
-    assert names_of(signed.certificate.read_bytes()) == names
+    pem = signed.certificate.read_bytes()
+    der = ssl.PEM_cert_to_DER_cert(pem.decode())
+    assert set(identities(names_in(pem))) == set(identities(names_in(der, is_der=True))) == names
 
 
-@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_what_is_no_certificate_has_no_names_but_an_error(content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
+def test_what_is_no_certificate_has_neither_names_nor_validity_but_an_error(content: bytes) -> None:
     with pytest.raises(CertificateError):
-        names_of(content)
+        names_in(content)
+    with pytest.raises(CertificateError):
+        _ = KeyPair(content, b"").validity
