@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 from pathlib import Path
@@ -85,7 +84,6 @@ def serve(settings: AgentSettings) -> None:
     if settings.log_format == "json":
         take_stderr()
     configure_logs(settings.log_format, settings.log_level)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each write of any file in the folder
     try:
         controller = _controller(settings)
     except (StartError, CallRefused) as error:

@@ -9,19 +9,18 @@ import http.client
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 import structlog
-from watchfiles import watch
 
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints
 from groundwork.files import open_regular
+from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 
 # The forms in which name servers are named: a list of ``host:port``, a file of them, the URL of an address server.
 
@@ -142,10 +141,8 @@ FETCH_PERIOD_SECONDS = 120.0
 FETCH_JITTER = 0.1
 """Share of the period that a question may come earlier or later, so that a fleet does not ask in one beat."""
 FETCH_TIMEOUT_SECONDS = 3.0
-"""Time to connect to the address server, and again for its whole answer (RocketMQ: 3 s)."""
-REREAD_MILLIS = 2_000
-"""The file is read again at least so often, for file systems that report no changes (network mounts)."""
-
+"""Time to connect to the address server, and for each read of its answer (RocketMQ: 3 s). A server that sends a byte
+now and then holds the thread that asks, and nothing else: the list stays as it is."""
 OnNames = Callable[[tuple[Endpoint, ...]], None]
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -164,84 +161,52 @@ class NameSource(Protocol):
         """Waits for the end, at most so long."""
 
 
-class _LastGood:
-    """Hands on changes. When a list is bad, it keeps the last good one and logs that once."""
-
-    def __init__(self, source: str, names: tuple[Endpoint, ...]) -> None:
-        self._source = source
-        self._names = names
-        self._last_error: str | None = None
-
-    def take(self, load: Callable[[], tuple[Endpoint, ...]], on_names: OnNames) -> None:
-        try:
-            names = load()
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            if self._last_error is None:
-                kept = [str(name) for name in self._names]
-                self._last_error = str(error) or type(error).__name__
-                _log.warning("namesrv_list_bad", source=self._source, error=self._last_error[:300], kept=kept)
-            return
-        if self._last_error is not None:
-            self._last_error = None
-            _log.info("namesrv_list_good_again", source=self._source)
-        if names != self._names:
-            self._names = names
-            on_names(names)
-
-
 class ListFile:
     """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of."""
 
-    def __init__(self, path: Path, names: tuple[Endpoint, ...]) -> None:
-        """Creates it.
+    def __init__(self, path: Path, wait: Wait = threading.Event.wait) -> None:
+        """Reads the list.
 
         Args:
-            names: The list when it was last read.
+            wait: How to wait between two looks.
+
+        Raises:
+            ValueError: The file cannot be read or is no list; the message names it.
         """
         self._path = path
-        self._last_good = _LastGood(str(path), names)
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._on_names: OnNames = lambda _names: None
+        self._list = HotReloaded([path], lambda: read_list_file(path), on_kept=self._kept)
+        self._thread = PeriodicThread("broker-agent-namesrv-file", self._look, wait=wait)
+
+    @property
+    def names(self) -> tuple[Endpoint, ...]:
+        """The list when it was last read."""
+        return self._list.value
 
     def start(self, on_names: OnNames) -> None:
         """See ``NameSource``."""
-        self._thread = threading.Thread(
-            target=self._watch, args=(on_names,), name="broker-agent-namesrv-file", daemon=True
-        )
+        self._on_names = on_names
         self._thread.start()
 
     def stop(self) -> None:
         """See ``NameSource``."""
-        self._stopping.set()
+        self._thread.stop()
 
     def join(self, seconds: float) -> None:
         """See ``NameSource``."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, seconds))
+        self._thread.join(seconds)
 
-    def _watch(self, on_names: OnNames) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._read_after_changes(on_names)
-            except (OSError, RuntimeError) as error:  # the folder is gone, or the machine has no watches left
-                _log.debug("namesrv_file_not_watched", path=str(self._path), error=str(error))
-                self._last_good.take(lambda: read_list_file(self._path), on_names)
-                self._stopping.wait(REREAD_MILLIS / 1000)
+    def _look(self) -> float:
+        problem, before = self._list.problem, self._list.generation
+        generation, names = self._list.look()
+        if problem is not None and self._list.problem is None:
+            _log.info("namesrv_list_good_again", source=str(self._path))
+        if generation != before:
+            self._on_names(names)
+        return CHECK_SECONDS
 
-    def _read_after_changes(self, on_names: OnNames) -> None:
-        # The folder and not the file, because a file that replaces it by renaming would not be watched.
-        changes = watch(
-            self._path.parent,
-            watch_filter=None,
-            stop_event=self._stopping,
-            debounce=200,
-            rust_timeout=REREAD_MILLIS,
-            yield_on_timeout=True,
-            raise_interrupt=False,
-            recursive=False,
-        )
-        for _ in changes:
-            self._last_good.take(lambda: read_list_file(self._path), on_names)
+    def _kept(self, error: ValueError) -> None:
+        _log_bad_list(str(self._path), error, self.names)
 
 
 class AddressServer:
@@ -261,72 +226,61 @@ class AddressServer:
             ValueError: The URL is not one of http or https.
         """
         self._url = split_address_server(url)
-        self._last_good = _LastGood(url, names)
+        self._names = names
+        self._is_bad = False
+        self._on_names: OnNames = lambda _names: None
         self._rng = timing.rng
-        self._wait = wait
-        self._thread: PeriodicThread | None = None
+        self._thread = PeriodicThread(
+            "broker-agent-address-server", self._ask, first_delay=FIRST_FETCH_SECONDS, wait=wait
+        )
 
     def start(self, on_names: OnNames) -> None:
         """See ``NameSource``."""
-
-        def work() -> float:
-            self._last_good.take(self._fetch, on_names)
-            return FETCH_PERIOD_SECONDS * self._rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
-
-        self._thread = PeriodicThread(
-            "broker-agent-address-server", work, first_delay=FIRST_FETCH_SECONDS, wait=self._wait
-        )
+        self._on_names = on_names
         self._thread.start()
 
     def stop(self) -> None:
         """See ``NameSource``."""
-        if self._thread is not None:
-            self._thread.stop()
+        self._thread.stop()
 
     def join(self, seconds: float) -> None:
         """See ``NameSource``."""
-        if self._thread is not None:
-            self._thread.join(seconds)
+        self._thread.join(seconds)
+
+    def _ask(self) -> float:
+        try:
+            names = self._fetch()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not self._is_bad:
+                self._is_bad = True
+                _log_bad_list(self._url.geturl(), error, self._names)
+        else:
+            if self._is_bad:
+                self._is_bad = False
+                _log.info("namesrv_list_good_again", source=self._url.geturl())
+            if names != self._names:
+                self._names = names
+                self._on_names(names)
+        return FETCH_PERIOD_SECONDS * self._rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
 
     def _fetch(self) -> tuple[Endpoint, ...]:
         assert self._url.hostname is not None
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._url.hostname, self._url.port, timeout=FETCH_TIMEOUT_SECONDS)
         try:
-            connection.connect()
-            return parse_list(decode_list(self._get(connection)))
-        finally:
-            connection.close()
-
-    def _get(self, connection: http.client.HTTPConnection) -> bytes:
-        """The body of the answer, which must have come as a whole within the timeout.
-
-        The socket's own timeout starts again with each byte, so a server that sends a byte now and then would never
-        end.
-        """
-        late = threading.Event()
-        connected = connection.sock
-
-        def cut_off() -> None:
-            late.set()
-            with suppress(OSError):  # it has been closed meanwhile
-                connected.shutdown(socket.SHUT_RDWR)
-
-        timer = threading.Timer(FETCH_TIMEOUT_SECONDS, cut_off)
-        timer.daemon = True
-        timer.start()
-        try:
             target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
             connection.request("GET", target, headers={"Accept": "text/plain"})
             response = connection.getresponse()
             if response.status != http.client.OK:
                 raise ValueError(f"the address server answered {response.status}, not 200")
-            return _whole_body(response)
+            return parse_list(decode_list(_whole_body(response)))
         finally:
-            timer.cancel()
-            # Being cut off looks like the end of the answer, or like any error of the network.
-            if late.is_set():
-                raise TimeoutError(f"the answer was not complete within {FETCH_TIMEOUT_SECONDS:g} s")
+            connection.close()
+
+
+def _log_bad_list(source: str, error: Exception, kept: tuple[Endpoint, ...]) -> None:
+    problem = str(error) or type(error).__name__
+    _log.warning("namesrv_list_bad", source=source, error=problem[:300], kept=[str(name) for name in kept])
 
 
 def _whole_body(response: http.client.HTTPResponse) -> bytes:
@@ -516,9 +470,8 @@ def namesrv_list_of(
     if checked and checked[0].startswith(FILE_PREFIX):
         if address_server is not None:
             raise ValueError("a file and an address server cannot both say which name servers there are")
-        path = Path(checked[0].removeprefix(FILE_PREFIX))
-        names = read_list_file(path)
-        source = ListFile(path, names)
+        source = ListFile(Path(checked[0].removeprefix(FILE_PREFIX)), wait)
+        names = source.names
     else:
         names = parse_endpoints(checked) if checked else ()
         if address_server is not None:

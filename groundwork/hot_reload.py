@@ -16,6 +16,8 @@ are replaced one after the other are taken together.
 ValueT = TypeVar("ValueT")
 
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
+_CHANGED: _Stamp = ()
+"""A stamp that no file has."""
 
 
 class _Requests:
@@ -33,7 +35,7 @@ class HotReloaded(Generic[ValueT]):
     """A value read from files.
 
     Thread-safe. A change that cannot be used leaves the value as it was, and is reported once; the next change is tried
-    again.
+    again. Files that change while they are read are read again.
     """
 
     def __init__(
@@ -41,16 +43,20 @@ class HotReloaded(Generic[ValueT]):
         paths: Sequence[Path],
         load: Callable[[], ValueT],
         *,
+        first: Callable[[], ValueT] | None = None,
         on_reloaded: Callable[[ValueT], None] = lambda _: None,
         on_kept: Callable[[ValueError], None] = lambda _: None,
+        grace_seconds: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes the value for the first time.
 
         Args:
             load: Makes the value; raises ValueError if the files cannot be used.
+            first: Makes the first value in place of files that cannot be used yet; the next look loads them.
             on_reloaded: Called with each value but the first.
             on_kept: Called with why a change could not be used.
+            grace_seconds: How long files may be unusable before that is reported: they may be being written.
             monotonic: The clock, in seconds.
 
         Raises:
@@ -60,10 +66,16 @@ class HotReloaded(Generic[ValueT]):
         self._load = load
         self._on_reloaded = on_reloaded
         self._on_kept = on_kept
+        self._grace_seconds = grace_seconds
         self._monotonic = monotonic
         self._requests_seen = _Requests.count
+        self._broken: ValueError | None = None
+        self._broken_since = 0.0
+        self._problem: str | None = None
         self._loaded = self._seen = self._stamp()
-        self._value = (1, load())
+        self._value = (1, (first or load)())
+        if first is not None or self._stamp() != self._loaded:
+            self._loaded = _CHANGED
         self._checked_at = monotonic()
         self._checking = threading.Lock()
 
@@ -77,10 +89,19 @@ class HotReloaded(Generic[ValueT]):
         """How often it has been made."""
         return self._value[0]
 
+    @property
+    def problem(self) -> str | None:
+        """Why the files cannot be used, once that was reported; None while they can."""
+        return self._problem
+
     def refreshed(self) -> tuple[int, ValueT]:
         """Generation and value, after a look at the files if it is time for one. Costs microseconds otherwise."""
         is_due = self._monotonic() - self._checked_at >= CHECK_SECONDS or self._requests_seen != _Requests.count
-        if is_due and self._checking.acquire(blocking=False):
+        return self.look() if is_due else self._value
+
+    def look(self) -> tuple[int, ValueT]:
+        """Generation and value, after a look at the files, unless another thread is looking."""
+        if self._checking.acquire(blocking=False):
             try:
                 self._checked_at = self._monotonic()
                 self._look()
@@ -99,16 +120,29 @@ class HotReloaded(Generic[ValueT]):
             self._seen = stamp  # may be in the middle of a change
         else:
             self._reload(stamp)
+        self._report_if_it_stays_broken()
 
     def _reload(self, stamp: _Stamp) -> None:
         self._loaded = self._seen = stamp
         try:
             value = self._load()
         except ValueError as error:
-            self._on_kept(error)
+            if self._broken is None and self._problem is None:
+                self._broken_since = self._checked_at
+            self._broken = error
         else:
+            if self._stamp() != stamp:
+                self._loaded = _CHANGED
+                return
+            self._broken = self._problem = None
             self._value = (self._value[0] + 1, value)
             self._on_reloaded(value)
+
+    def _report_if_it_stays_broken(self) -> None:
+        if self._broken is not None and self._checked_at - self._broken_since >= self._grace_seconds:
+            error, self._broken = self._broken, None
+            self._problem = str(error)
+            self._on_kept(error)
 
     def _stamp(self) -> _Stamp:
         return tuple(_stamp_of(path) for path in self._paths)

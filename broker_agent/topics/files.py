@@ -116,7 +116,7 @@ _TOPIC_FIELDS = frozenset(
 )
 
 
-class BrokenTopics(AgentError):
+class BrokenTopics(AgentError, ValueError):
     """A text is not a topics.json. The error names topic, field, value and rule in one line."""
 
 
@@ -134,11 +134,16 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
         BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
             value and rule.
     """
-    return load_file(path, lambda content: decode_topics(content, on_bad_topic))
+    return load_file(path, lambda content: decode_topics(content, on_bad_topic), is_ours=True)
 
 
-def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
-    """Reads a file of the broker's and decodes it. Raises as ``load_topic_config_table``."""
+def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool = False) -> ContentT:
+    """Reads a file and decodes it. Only a file of ours is held to its checksum: a broker writes none.
+
+    Raises:
+        UnreadableTopics: As for ``load_topic_config_table``.
+        BrokenTopics: Likewise.
+    """
     try:
         with open_regular(path) as stream:
             content = read_as_it_is(stream, MAX_FILE_BYTES)
@@ -146,7 +151,7 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise UnreadableTopics(f"{path}: {error.strerror}") from error
-    if is_damaged(path, content):
+    if is_ours and is_damaged(path, content):
         raise BrokenTopics(f"{path}: does not match its checksum")
     try:
         return decode(content)

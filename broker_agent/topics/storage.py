@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import structlog
-import watchfiles
 
 from broker_agent.errors import NotDurable, StartError, TopicsFileChanged
-from broker_agent.timing import Timing, Wait
+from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.files import (
-    MAX_FILE_BYTES,
     BrokenTopics,
     ContentT,
     OnBadTopic,
@@ -33,7 +30,8 @@ from broker_agent.topics.files import (
 )
 from broker_agent.topics.table import TopicConfigTable
 from groundwork import disk
-from groundwork.files import NoRegularFile, open_regular, read_as_it_is, replace_durably
+from groundwork.files import replace_durably
+from groundwork.hot_reload import HotReloaded
 
 # The topics.json that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
 
@@ -155,166 +153,15 @@ def replace_keeping_copy(file: Path, content: bytes) -> None:
     replace_durably(file, content, copy=copy_of(file))
 
 
-# A file that belongs to a broker, which may write it at any time: read again when it looks changed, never written.
-
-BROKEN_SECONDS = 3.0
-"""How long a file may be broken or missing before that is a fault: the broker may be writing it."""
-CONFIRM_SECONDS = 2.0
-"""When a file is read once more although it looks the same: a second change within one tick of the file system's clock
-leaves no trace in its size and time; the coarsest clocks tick every two seconds."""
-START_SECONDS = 0.5
-"""How long the start waits for a file that is broken or being written: RocketMQ's broker writes one in milliseconds."""
-
-
-class NoTopicsFile(BrokenTopics):
-    """Something else than a file is in its place: no broker is about to mend that."""
-
-
-class FollowedFile(Generic[ContentT]):
-    """Looks at the file when it is asked to."""
-
-    def __init__(
-        self, path: Path, decode: Callable[[bytes], ContentT], timing: Timing, *, awaited: bool = False
-    ) -> None:
-        """Touches nothing yet.
-
-        Args:
-            path: The file, or a link to it.
-            decode: Reads its content; raises BrokenTopics.
-            awaited: Whether it is no fault that there is none yet.
-        """
-        self._path = path
-        self._decode = decode
-        self._timing = timing
-        self._signature: Signature | None = None
-        self._confirm_at: float | None = None
-        self._digest = b""
-        self._broken: BrokenTopics | None = None
-        self._broken_since = 0.0
-        self._awaited = awaited
-        self._problem: str | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """The problem that the file has had for some seconds; None if there is none."""
-        return self._problem
-
-    def first(self, without_file: ContentT | None, pause: Callable[[], object]) -> ContentT:
-        """Reads the file for the start; the copy stands in, with a warning, for one that stays broken.
-
-        Args:
-            without_file: What is there if there is neither a file nor a copy; None if that is an error.
-            pause: Waits a little before the next look at a file that is broken.
-
-        Raises:
-            StartError: There is no good file and no good copy.
-        """
-        deadline = self._timing.clock() + START_SECONDS
-        if without_file is not None and self._is_missing():
-            self._awaited = True
-            return without_file
-        while (found := self.look()) is None:
-            hopeless = self._is_missing() or isinstance(self._broken, NoTopicsFile)
-            if hopeless or self._timing.clock() >= deadline:
-                return self._first_of_copy()
-            pause()
-        return found
-
-    def look(self) -> ContentT | None:
-        """Looks at the file once.
-
-        Returns:
-            What is in it, if it is another one than at the last good look.
-        """
-        now = self._timing.clock()
-        if signature_of(self._path) != self._signature or self._signature is None:
-            self._confirm_at = now + CONFIRM_SECONDS
-        elif self._confirm_at is not None and now >= self._confirm_at:
-            self._confirm_at = None
-        else:
-            self._report_if_it_stays_broken(now)
-            return None
-        try:
-            content = self._content()
-            if content is None:
-                return None
-            found = self._decoded(content)
-        except BrokenTopics as error:
-            if self._awaited and self._is_missing():
-                return None
-            if self._broken is None:
-                self._broken_since = now
-            self._broken = error
-            self._report_if_it_stays_broken(now)
-            return None
-        self._broken = None
-        self._awaited = False
-        if self._problem is not None:
-            self._problem = None
-            _log.info("topics_file_good_again", file=str(self._path))
-        return found
-
-    def _content(self) -> bytes | None:
-        """What is in the file; None if it was written meanwhile, so that the next look must read it again.
-
-        If the broker replaces the file meanwhile, we read the old one, which is complete, too.
-        """
-        self._signature = None
-        try:
-            with open_regular(self._path) as stream:
-                before = Signature.of(os.fstat(stream.fileno()))
-                content = read_as_it_is(stream, MAX_FILE_BYTES)
-                after = Signature.of(os.fstat(stream.fileno()))
-        except NoRegularFile as error:
-            raise NoTopicsFile(str(error.strerror)) from error
-        except OSError as error:
-            raise BrokenTopics(str(error.strerror)) from error
-        if before != after:
-            return None
-        self._signature = after
-        return content
-
-    def _decoded(self, content: bytes) -> ContentT | None:
-        digest = hashlib.blake2b(content, digest_size=32).digest()
-        if digest == self._digest:
-            return None
-        found = self._decode(content)
-        self._digest = digest
-        return found
-
-    def _report_if_it_stays_broken(self, now: float) -> None:
-        if self._broken is None or now - self._broken_since < BROKEN_SECONDS:
-            return
-        if self._problem is None:
-            _log.warning("topics_file_broken", file=str(self._path), problem=str(self._broken), kept="last good table")
-        self._problem = str(self._broken)
-
-    def _is_missing(self) -> bool:
-        return signature_of(self._path) is None and signature_of(copy_of(self._path)) is None
-
-    def _first_of_copy(self) -> ContentT:
-        problem = f"{self._path}: {self._broken or 'is being written all the time'}"
-        copy = copy_of(self._path)
-        if signature_of(copy) is None:
-            raise StartError(problem)
-        try:
-            found = load_file(copy, self._decode)
-        except BrokenTopics as error:
-            raise StartError(f"{problem}; {error}") from error
-        self._problem = str(self._broken)
-        _log.warning("topics_taken_from_copy", file=str(self._path), problem=problem, copy=str(copy))
-        return found
-
-
 # The files that belong to a broker: the agent reads them again whenever they change, and never writes them.
 
-POLL_SECONDS = 0.25
-"""Longest time between two looks at the file: some file systems do not report changes, and a folder that comes back is
-not the watched one.
-"""
+LOOK_SECONDS = 0.1
+"""Time between two looks at the files: below the time for which changes are gathered before they are registered."""
+BROKEN_SECONDS = 3.0
+"""How long a file may be broken or missing before that is a fault: the broker may be writing it."""
+START_SECONDS = 0.5
+"""How long the start waits for a file that is broken or being written: RocketMQ's broker writes one in milliseconds."""
 _RETRY_SECONDS = 0.05
-_DEBOUNCE_MILLIS, _STEP_MILLIS = 100, 50
-"""Changes within this time count as one; it is also the period of the watcher."""
 _JOIN_SECONDS = 2.0
 
 
@@ -333,24 +180,19 @@ class FollowedTopics:
             wait: How to wait; tests put virtual time here.
         """
         self._path = path
+        self._on_bad_topic = on_bad_topic
+        self._timing = timing
         self._wait = wait
-        self._topics = FollowedFile(path, lambda content: decode_topics(content, on_bad_topic), timing)
-        self._mappings = FollowedFile(
-            mappings_path(path), lambda content: decode_mappings(content, on_bad_topic), timing, awaited=True
-        )
-        self._table: TopicConfigTable | None = None
-        self._mapped = TopicQueueMappings()
+        self._generations = (1, 1)
         self._skipped: frozenset[str] = frozenset()
         self._skipped_mappings: frozenset[str] = frozenset()
-        self._stopping = threading.Event()
         self._on_table: Callable[[TopicConfigTable], None] = lambda _table: None
-        self._thread = threading.Thread(target=self._run, name="broker-agent-topics", daemon=True)
+        self._thread = PeriodicThread("broker-agent-topics", self._look_and_tell, wait=wait)
 
     @property
     def problem(self) -> str | None:
         """The problem that a file has had for some seconds; None if there is none."""
-        of_mappings = self._mappings.problem
-        return self._topics.problem or (of_mappings and f"{mappings_path(self._path).name}: {of_mappings}")
+        return self._topics.problem or self._mappings.problem
 
     def first_table(self, without_file: TopicConfigTable | None = None) -> TopicConfigTable:
         """Reads the table for the start; the copy stands in, with a warning, for a file that stays broken.
@@ -361,11 +203,18 @@ class FollowedTopics:
         Raises:
             StartError: There is no good file and no good copy.
         """
-        pause = partial(self._wait, self._stopping, _RETRY_SECONDS)
-        table = self._topics.first(without_file, pause)
+        self._topics = self._followed(
+            self._path, lambda content: decode_topics(content, self._on_bad_topic), without_file
+        )
+        table = self._topics.value
         if table is without_file:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(table.topics))
-        return self._taken(table, self._mappings.first(TopicQueueMappings(), pause))
+        self._mappings = self._followed(
+            mappings_path(self._path),
+            lambda content: decode_mappings(content, self._on_bad_topic),
+            TopicQueueMappings(),
+        )
+        return self._taken(table, self._mappings.value)
 
     def start(self, on_table: Callable[[TopicConfigTable], None]) -> None:
         """Starts to watch; each new table goes to the function, in the watching thread."""
@@ -374,24 +223,62 @@ class FollowedTopics:
 
     def stop(self) -> None:
         """Ends watching and waits for that, for two seconds at most."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
+        self._thread.stop()
+        self._thread.join(_JOIN_SECONDS)
 
     def look(self) -> TopicConfigTable | None:
         """Looks at both files once.
 
         Returns:
-            The table with its mappings, if it is another one than at the last good look.
+            The table with its mappings, if a file was read again.
         """
-        table, mapped = self._topics.look(), self._mappings.look()
-        if table is None and mapped is None:
-            return None
-        self._table, self._mapped = table or self._table, mapped or self._mapped
-        return None if self._table is None else self._taken(self._table, self._mapped)
+        problem = self.problem
+        (of_topics, table), (of_mappings, mapped) = self._topics.look(), self._mappings.look()
+        if problem is not None and self.problem is None:
+            _log.info("topics_file_good_again", file=str(self._path))
+        before, self._generations = self._generations, (of_topics, of_mappings)
+        return None if self._generations == before else self._taken(table, mapped)
+
+    def _followed(
+        self, path: Path, decode: Callable[[bytes], ContentT], without_file: ContentT | None
+    ) -> HotReloaded[ContentT]:
+        """Reads a file for the start, or its copy. Raises StartError."""
+        awaited = without_file
+
+        def load() -> ContentT:
+            nonlocal awaited
+            if awaited is not None and _is_missing(path):
+                return awaited
+            found = load_file(path, decode)
+            awaited = None  # from now on a missing file is a fault
+            return found
+
+        def kept(error: ValueError) -> None:
+            _log.warning("topics_file_broken", file=str(path), problem=str(error), kept="last good table")
+
+        file = partial(
+            HotReloaded, [path], load, on_kept=kept, grace_seconds=BROKEN_SECONDS, monotonic=self._timing.clock
+        )
+        deadline = self._timing.clock() + START_SECONDS
+        while True:
+            try:
+                return file()
+            except BrokenTopics as error:
+                problem = error
+            if _is_missing(path) or self._timing.clock() >= deadline:
+                break
+            self._wait(threading.Event(), _RETRY_SECONDS)
+        copy = copy_of(path)
+        if signature_of(copy) is None:
+            raise StartError(str(problem)) from problem
+        try:
+            found = load_file(copy, decode)
+        except BrokenTopics as error:
+            raise StartError(f"{problem}; {error}") from error
+        _log.warning("topics_taken_from_copy", file=str(path), problem=str(problem), copy=str(copy))
+        return file(first=lambda: found)
 
     def _taken(self, table: TopicConfigTable, mapped: TopicQueueMappings) -> TopicConfigTable:
-        self._table, self._mapped = table, mapped
         skipped = frozenset(table.unknown.skipped_topics or ())
         if skipped != self._skipped:
             self._skipped = skipped
@@ -401,42 +288,13 @@ class FollowedTopics:
             log_skipped_mappings(mappings_path(self._path), mapped)
         return mapped.put_into(table)
 
-    def _run(self) -> None:
-        last_reason = ""
-        while not self._stopping.is_set():
-            try:
-                self._watch()
-            except (OSError, RuntimeError) as error:  # a missing folder, or no more watches to be had: looks go on
-                if str(error) != last_reason:
-                    _log.debug("topics_file_not_watched", file=str(self._path), reason=str(error))
-                last_reason = str(error)
-                self._look_and_tell()
-                self._wait(self._stopping, POLL_SECONDS)
+    def _look_and_tell(self) -> float:
+        table = self.look()
+        if table is not None:
+            self._on_table(table)
+        return LOOK_SECONDS
 
-    def _watch(self) -> None:
-        """Looks at each event and at least every quarter of a second, until another folder is in the folder's place."""
-        folder = self._path.parent
-        watched = folder.stat()
-        for _changes in watchfiles.watch(
-            folder,
-            watch_filter=None,  # links on the way to the file may change, too, as those of a mounted configuration do
-            debounce=_DEBOUNCE_MILLIS,
-            step=_STEP_MILLIS,
-            stop_event=self._stopping,
-            rust_timeout=int(POLL_SECONDS * 1000),
-            yield_on_timeout=True,
-            raise_interrupt=False,
-            recursive=False,
-        ):
-            self._look_and_tell()
-            now = folder.stat()
-            if (now.st_dev, now.st_ino) != (watched.st_dev, watched.st_ino):
-                return
 
-    def _look_and_tell(self) -> None:
-        try:
-            table = self.look()
-            if table is not None:
-                self._on_table(table)
-        except Exception:  # noqa: BLE001 - the boundary of a thread: nobody else would ever see the error
-            _log.exception("topics_file_look_failed", file=str(self._path))
+def _is_missing(path: Path) -> bool:
+    """Whether there is neither the file nor its copy."""
+    return signature_of(path) is None and signature_of(copy_of(path)) is None

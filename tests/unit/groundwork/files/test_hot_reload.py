@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,20 +21,29 @@ class Follower:
         self.clock = VirtualClock()
         self.told: list[int | str] = []
         self.loads = 0
-        self.reloaded = HotReloaded(
+        self.writes: list[str] = []
+        """What is written while the file is read, one after the other."""
+        self.reloaded = self.made()
+
+    def made(self, **more: Any) -> HotReloaded[int]:
+        return HotReloaded(
             [self.path],
             self._load,
             on_reloaded=self.told.append,
             on_kept=lambda error: self.told.append(str(error)),
             monotonic=self.clock,
+            **more,
         )
 
     def _load(self) -> int:
         self.loads += 1
         try:
-            return int(self.path.read_text())
+            number = int(self.path.read_text())
         except OSError as error:
             raise ValueError(error.strerror) from error
+        if self.writes:
+            self.path.write_text(self.writes.pop(0))
+        return number
 
     def look(self) -> tuple[int, int]:
         """Looks when it is time for it."""
@@ -96,6 +106,48 @@ def test_a_file_put_in_the_place_of_another_is_seen_though_it_is_as_old_and_as_l
     fresh.replace(follower.path)
     follower.look()
     assert follower.look() == (2, 2)
+
+
+def test_a_file_that_is_written_while_it_is_read_is_read_again(follower: Follower) -> None:
+    follower.path.write_text("22")
+    follower.look()
+    follower.writes = ["333"]
+    assert follower.look() == (1, 1)
+    assert follower.look() == (1, 1), "it has looked like this once"
+    assert follower.look() == (2, 333)
+
+
+def test_within_the_grace_a_broken_file_is_not_reported(follower: Follower) -> None:
+    follower.reloaded = follower.made(grace_seconds=3 * CHECK_SECONDS)
+    for _ in range(3):
+        follower.path.write_text("half")
+        follower.look()
+        follower.look()
+        follower.path.write_text("22")
+        follower.look()
+        follower.look()
+    assert follower.told == [22, 22, 22]
+    follower.path.write_text("half")
+    for _ in range(4):
+        follower.look()
+        assert (follower.told, follower.reloaded.problem) == ([22, 22, 22], None)
+    follower.look()
+    assert follower.reloaded.problem == follower.told.pop() == "invalid literal for int() with base 10: 'half'"
+    follower.path.write_text("333")
+    follower.look()
+    assert follower.look() == (5, 333)
+    assert follower.reloaded.problem is None
+
+
+def test_a_first_value_stands_in_for_files_that_cannot_be_used_yet(follower: Follower) -> None:
+    follower.path.write_text("half")
+    follower.reloaded = follower.made(first=lambda: 7)
+    assert follower.reloaded.value == 7
+    follower.look()
+    assert len(follower.told) == 1
+    follower.path.write_text("22")
+    follower.look()
+    assert follower.look() == (2, 22)
 
 
 def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:

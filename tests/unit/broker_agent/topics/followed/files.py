@@ -33,5 +33,11 @@ def follower(path: Path, time: Passing, on_bad_topic: OnBadTopic = "refuse") -> 
     return FollowedTopics(path, on_bad_topic, agent_timing(time), time.wait)
 
 
+def seen(followed: FollowedTopics) -> TopicConfigTable | None:
+    """What a follower sees of a change, which must look the same twice."""
+    assert followed.look() is None
+    return followed.look()
+
+
 def events(logs: Any) -> list[tuple[str, str]]:
     return [(line["event"], line["log_level"]) for line in logs]

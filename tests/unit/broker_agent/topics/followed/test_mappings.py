@@ -12,7 +12,7 @@ from broker_agent.topics.files import mappings_path
 from broker_agent.topics.storage import BROKEN_SECONDS, copy_of
 from broker_agent.topics.table import TopicConfigTable
 from tests.support.static_topics import mappings_json
-from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower
+from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower, seen
 
 
 def with_static(counter: int) -> bytes:
@@ -32,12 +32,12 @@ def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time:
     mappings = mappings_path(path)
     assert mapped(followed.first_table()) == (0, 1)
     mappings.write_bytes(with_static(1))
-    assert mapped(followed.look()) == (1, 2)
+    assert mapped(seen(followed)) == (1, 2)
     assert followed.look() is None
     mappings.write_bytes(with_static(2))
-    assert mapped(followed.look()) == (2, 3)
+    assert mapped(seen(followed)) == (2, 3)
     path.write_bytes(content(1).replace(b'"perm":6', b'"perm":4'))
-    assert mapped(followed.look()) == (2, 3)
+    assert mapped(seen(followed)) == (2, 3)
     assert mapped(follower(path, time).first_table()) == (2, 3)  # the same version after a restart
 
 
@@ -53,13 +53,13 @@ def test_mappings_that_are_gone_or_broken_stay_as_they_were_and_are_a_fault_afte
         return [] if followed.problem is None else [followed.problem]
 
     mappings.unlink()
-    assert followed.look() is None
+    assert seen(followed) is None
     assert faults() == []
     time.advance(BROKEN_SECONDS)
     assert followed.look() is None
-    assert faults() == ["topicQueueMapping.json: No such file or directory"]
+    assert faults() == [f"{mappings}: No such file or directory"]
     mappings.write_bytes(with_static(3))
-    assert mapped(followed.look()) == (3, 4)
+    assert mapped(seen(followed)) == (3, 4)
     assert faults() == []
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import watchfiles
 
 from broker_agent.topics.storage import FollowedTopics, replace_keeping_copy
 from broker_agent.topics.table import TopicConfigTable
@@ -69,16 +68,5 @@ def test_the_watching_thread_sees_a_link_on_the_way_to_the_file_change(tmp_path:
     watching = Watching(tmp_path / "topics.json")
     (tmp_path / "new").symlink_to("data2")
     (tmp_path / "new").replace(tmp_path / "data")
-    watching.wait_for(table(2))
-    watching.stop()
-
-
-def test_looks_go_on_where_nothing_can_be_watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_options: object) -> Iterator[object]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(watchfiles, "watch", refuse)
-    watching = Watching(path)
-    path.write_bytes(content(2))
     watching.wait_for(table(2))
     watching.stop()
