@@ -25,7 +25,6 @@ CODES: dict[type[errors.CallRefused], tuple[grpc.StatusCode, _Reason]] = {
     errors.NeedFullRegistration: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NEED_FULL_REGISTRATION),
     errors.StaleStateVersion: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_STALE_STATE_VERSION),
     errors.RegistryWarming: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_REGISTRY_WARMING),
-    errors.ListDisabled: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_LIST_DISABLED),
     errors.IntentNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_INTENT_NOT_FOUND),
     errors.SnapshotGone: (_Code.NOT_FOUND, _Reason.ERROR_REASON_SNAPSHOT_GONE),
     errors.EpochChanged: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_EPOCH_CHANGED),

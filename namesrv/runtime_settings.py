@@ -34,44 +34,15 @@ class Effect(Enum):
 AT_ONCE = frozenset(
     {
         "scan_not_active_broker_interval_millis",
-        "channel_grace_millis",
-        "mass_loss_percent",
-        "mass_loss_min_brokers",
-        "mass_loss_window_millis",
-        "mass_loss_settle_millis",
-        "mass_loss_hold_millis",
         "delete_topic_with_broker_registration",
         "notify_min_broker_id_changed",
         "order_message_enable",
         "return_order_topic_config_to_broker",
-        "enable_all_topic_list",
-        "enable_topic_list",
-        "need_wait_for_service",
-        "wait_seconds_for_service",
-        "log_level",
     }
 )
-"""Fields whose change takes effect at once. A field that is in neither list never changes over the wire."""
+"""Fields whose change takes effect at once. As in AT_RESTART, they are settings that RocketMQ changes over the wire."""
 
-AT_RESTART = frozenset(
-    {
-        "broker_channel_expired_time_millis",
-        "keepalive_time_millis",
-        "keepalive_timeout_millis",
-        "max_concurrent_streams",
-        "max_pending_requests",
-        "engine_threads",
-        "cache_bytes",
-        "max_connections",
-        "max_connections_per_second",
-        "max_connection_age_millis",
-        "slow_reader_timeout_millis",
-        "shutdown_grace_millis",
-        "warm_up_millis",
-        "snapshot_interval_millis",
-        "support_acting_master",
-    }
-)
+AT_RESTART = frozenset({"support_acting_master"})
 """Fields whose change is stored, and takes effect with the next start."""
 
 ROCKETMQ_NAMES = MappingProxyType(

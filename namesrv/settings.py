@@ -171,10 +171,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     return_order_topic_config_to_broker: bool = Field(
         True, description="Answers to registrations carry the ordered-topic configuration."
     )
-    enable_all_topic_list: bool = Field(True, description="Allow the list of all topics.")
-    enable_topic_list: bool = Field(True, description="Allow the lists of topics by cluster and unit flag.")
-    need_wait_for_service: bool = Field(False, description="Refuse all lookups for a time after the start.")
-    wait_seconds_for_service: int = Field(45, ge=0, le=3_600, description="That time, in seconds.")
     cluster_test: bool = Field(
         False, description="Ask the name servers of product_env_namesrv for topics that are unknown here."
     )
@@ -329,10 +325,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             notify_min_broker_id_changed=self.notify_min_broker_id_changed,
             order_message_enable=self.order_message_enable,
             return_order_topic_config_to_broker=self.return_order_topic_config_to_broker,
-            enable_all_topic_list=self.enable_all_topic_list,
-            enable_topic_list=self.enable_topic_list,
-            need_wait_for_service=self.need_wait_for_service,
-            wait_seconds_for_service=self.wait_seconds_for_service,
             mass_loss_percent=self.mass_loss_percent,
             mass_loss_min_brokers=self.mass_loss_min_brokers,
             mass_loss_window_seconds=self.mass_loss_window_millis / 1000,

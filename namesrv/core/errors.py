@@ -10,7 +10,6 @@
     +-- NeedFullRegistration
     +-- StaleStateVersion     a deposed master
     +-- RegistryWarming       not all brokers have been heard yet
-    +-- ListDisabled          a setting switches the list off
     +-- IntentNotFound
     +-- SnapshotGone          a pin's lease has ended
     +-- EpochChanged          a reader resumes after a restart
@@ -61,7 +60,6 @@ __all__ = [
     "InvalidField",
     "KvNotFound",
     "LimitExceeded",
-    "ListDisabled",
     "MalformedRequest",
     "NeedFullRegistration",
     "NoDataDir",
@@ -137,13 +135,6 @@ class RegistryWarming(CallRefused):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"this name server has started a short time ago and does not know {what} yet")
-
-
-class ListDisabled(CallRefused):
-    """A setting switches the list off."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the setting {key} switches this list off", {"key": key})
 
 
 class IntentNotFound(CallRefused):

@@ -25,14 +25,6 @@ class Behaviour:
     """Whether routes carry the ordered-topic configuration."""
     return_order_topic_config_to_broker: bool = True
     """Whether answers to registrations carry it."""
-    enable_all_topic_list: bool = True
-    """Whether all topics can be listed."""
-    enable_topic_list: bool = True
-    """Whether the lists by cluster and by unit flag can be read."""
-    need_wait_for_service: bool = False
-    """Whether lookups are refused for a time after the start."""
-    wait_seconds_for_service: int = 45
-    """That time, in seconds."""
     mass_loss_percent: int = 50
     """The guard trips when more than this part of the live brokers is lost within the window, in percent."""
     mass_loss_min_brokers: int = 3

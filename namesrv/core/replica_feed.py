@@ -22,8 +22,6 @@ _ROWS = route_service_pb2.ReplicaRows
 READER_SETTINGS = {
     "supportActingMaster": "support_acting_master",
     "orderMessageEnable": "order_message_enable",
-    "enableAllTopicList": "enable_all_topic_list",
-    "enableTopicList": "enable_topic_list",
 }
 """Settings that shape answers to readers: name on the wire to field of Behaviour. All are switches."""
 

@@ -47,7 +47,8 @@ class WarmUp:
         not count. When a large fleet comes back, its registrations stand in line: whoever is connected is on its way.
         """
         if not self._is_warm:
-            running = self._elapsed() - (self._manager.granted_seconds - self._granted_before)
+            granted = self._manager.granted_seconds - self._granted_before
+            running = self._clock.monotonic() - self._started_at - granted
             over_since = running - self._shortest_seconds
             some_register = self._manager.channels.unused > 0 and over_since < self._warm_up_seconds
             self._is_warm = (
@@ -63,17 +64,6 @@ class WarmUp:
     def warm_up_seconds(self) -> float:
         """How long it takes if no snapshot file names the brokers to wait for."""
         return self._warm_up_seconds
-
-    def must_wait(self) -> bool:
-        """Whether lookups are refused for now (RocketMQ: needWaitForService, without its bug #9182).
-
-        Each call looks at what is in force now, so an operator can end it, or make it longer.
-        """
-        behaviour = self._manager.behaviour
-        return behaviour.need_wait_for_service and self._elapsed() < behaviour.wait_seconds_for_service
-
-    def _elapsed(self) -> float:
-        return self._clock.monotonic() - self._started_at
 
     def _coming_back_seconds(self) -> float:
         lives = self._manager.tables.broker_live_table.values()

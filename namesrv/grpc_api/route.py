@@ -21,12 +21,11 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import run_cooperatively
 from namesrv.core import encoding
-from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
+from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import (
     InvalidField,
     LimitExceeded,
-    ListDisabled,
     ProductEnvUnavailable,
     RegistryWarming,
     TopicNotFound,
@@ -67,7 +66,6 @@ class LookupCalls:
         self, request: pb.GetTopicRouteRequest, context: Context
     ) -> bytes:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
-        self._check_service()
         zone_name = streams.zone_name(request)
         topic = request.topic
         header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
@@ -89,7 +87,6 @@ class LookupCalls:
         self, request: pb.BatchGetTopicRoutesRequest, context: Context
     ) -> bytes:
         """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
-        self._check_service()
         zone_name = streams.zone_name(request)
         header, batch = self._manager.header_fragment(), _Batch()
         for field, topic in streams.batch_topics(request):
@@ -117,11 +114,6 @@ class LookupCalls:
         if self._product_env is None or asked_by_cluster_test(context):
             return None
         return self._product_env
-
-    def _check_service(self) -> None:
-        """RocketMQ: "name server not ready"."""
-        if self._warm_up.must_wait():
-            raise RegistryWarming("any route (needWaitForService)")
 
 
 class _Batch:
@@ -186,7 +178,6 @@ class TopicListCalls:
         self, request: pb.ListTopicsRequest, _context: Context
     ) -> pb.ListTopicsResponse:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        self._check_enabled("enableAllTopicList", enabled=self._manager.behaviour.enable_all_topic_list)
         names, token = await page_of(request, self._lists.all_after)
         return pb.ListTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
 
@@ -195,7 +186,6 @@ class TopicListCalls:
     ) -> pb.ListTopicsByClusterResponse:
         """GET_TOPICS_BY_CLUSTER, 224."""
         field_rules.check_name("cluster_name", request.cluster_name)
-        self._check_topic_list_enabled()
         names, token = await page_of(request, partial(self._lists.of_cluster_after, request.cluster_name))
         return pb.ListTopicsByClusterResponse(header=self._manager.header(), topics=names, next_page_token=token)
 
@@ -215,7 +205,6 @@ class TopicListCalls:
         self, request: pb.ListUnitTopicsRequest, _context: Context
     ) -> pb.ListUnitTopicsResponse:
         """GET_UNIT_TOPIC_LIST, 311."""
-        self._check_topic_list_enabled()
         names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT, 0))
         return pb.ListUnitTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
 
@@ -223,7 +212,6 @@ class TopicListCalls:
         self, request: pb.ListUnitSubTopicsRequest, _context: Context
     ) -> pb.ListUnitSubTopicsResponse:
         """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
-        self._check_topic_list_enabled()
         names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT_SUB, 0))
         return pb.ListUnitSubTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
 
@@ -231,18 +219,8 @@ class TopicListCalls:
         self, request: pb.ListUnitSubUnunitTopicsRequest, _context: Context
     ) -> pb.ListUnitSubUnunitTopicsResponse:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
-        self._check_topic_list_enabled()
         names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT_SUB, UNIT))
         return pb.ListUnitSubUnunitTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
-
-    def _check_topic_list_enabled(self) -> None:
-        self._check_enabled("enableTopicList", enabled=self._manager.behaviour.enable_topic_list)
-
-    @staticmethod
-    def _check_enabled(key: str, *, enabled: bool) -> None:
-        """RocketMQ: SYSTEM_ERROR "disable"."""
-        if not enabled:
-            raise ListDisabled(key)
 
 
 # The call of RouteService that tells digests of what each broker reports, in pages.
@@ -259,7 +237,6 @@ class DigestCalls:
 
     def __init__(self, manager: RouteInfoManager) -> None:
         self._manager = manager
-        self._digests = RouteDigests(manager.tables, manager.change_log)
 
     async def GetRouteDigest(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetRouteDigestRequest, _context: Context
@@ -268,7 +245,7 @@ class DigestCalls:
         size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
         after = _position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
-        found = await run_cooperatively(self._digests.after(after, size + 1))
+        found = await run_cooperatively(self._manager.digests.after(after, size + 1))
         return pb.GetRouteDigestResponse(
             header=self._manager.header(),
             brokers=await run_cooperatively(_messages(found[:size])),

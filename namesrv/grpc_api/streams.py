@@ -21,7 +21,7 @@ from namesrv.app.access import need, sharer_of
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.change_stream import change_messages, follow_messages, replica_message
-from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, RegistryWarming, ShuttingDown
+from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, ShuttingDown
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.replica_feed import ReplicaFeed
@@ -168,8 +168,6 @@ class WatchCalls:
         self, request: pb.WatchTopicRoutesRequest, context: Context
     ) -> AsyncIterator[bytes]:
         """The routes of the subscribed topics, then each change of them as it happens."""
-        if self._warm_up.must_wait():
-            raise RegistryWarming("any route (needWaitForService)")
         subscription = await run_cooperatively(_subscription(request))
         after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds

@@ -18,7 +18,6 @@ _CODES: dict[type[errors.CallRefused], ResponseCode] = {
 
 _WORDS: dict[type[errors.CallRefused], str] = {
     errors.Crc32NotMatch: "crc32 not match",
-    errors.ListDisabled: "disable",
     errors.RegistryWarming: "name server not ready",
     errors.Overloaded: "[OVERLOAD]system busy, start flow control for a while",
     errors.ReadOnlyReplica: "name server not ready",

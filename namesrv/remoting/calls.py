@@ -30,7 +30,6 @@ from namesrv.core.errors import (
     InvalidField,
     KvNotFound,
     LimitExceeded,
-    ListDisabled,
     ReadOnlyReplica,
     RegistryWarming,
     TopicNotFound,
@@ -91,13 +90,10 @@ class ListCalls:
 
     async def all_topics(self, request: Request, _caller: Caller) -> bytes:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        if not self._served.manager.behaviour.enable_all_topic_list:
-            raise ListDisabled("enableAllTopicList")
         return await self._answered(request, self._lists.all_after)
 
     async def topics_of_cluster(self, request: Request, _caller: Caller) -> bytes:
         """GET_TOPICS_BY_CLUSTER, 224."""
-        self._check_enabled()
         cluster_name = fields.text(request, "cluster")
         return await self._answered(request, partial(self._lists.of_cluster_after, cluster_name))
 
@@ -107,22 +103,15 @@ class ListCalls:
 
     async def unit_topics(self, request: Request, _caller: Caller) -> bytes:
         """GET_UNIT_TOPIC_LIST, 311."""
-        self._check_enabled()
         return await self._answered(request, partial(self._lists.with_flags_after, UNIT, 0))
 
     async def unit_sub_topics(self, request: Request, _caller: Caller) -> bytes:
         """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
-        self._check_enabled()
         return await self._answered(request, partial(self._lists.with_flags_after, UNIT_SUB, 0))
 
     async def unit_sub_ununit_topics(self, request: Request, _caller: Caller) -> bytes:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
-        self._check_enabled()
         return await self._answered(request, partial(self._lists.with_flags_after, UNIT_SUB, UNIT))
-
-    def _check_enabled(self) -> None:
-        if not self._served.manager.behaviour.enable_topic_list:
-            raise ListDisabled("enableTopicList")
 
     async def _answered(self, request: Request, names: _Names, broker_addr: str | None = None) -> bytes:
         async with self._one_at_a_time:
@@ -171,8 +160,6 @@ class LookupCalls:
         bare_keys = request.version < STANDARD_JSON_VERSION and fields.bare_keys(request)
         zone_name = _zone_name(request) if _ZONE_NAME in given else None
         served = self._served
-        if served.warm_up.must_wait():
-            raise RegistryWarming("any route (needWaitForService)")
         body = served.routes.route(topic, zone_name, bare_keys=bare_keys)
         if body is not None:
             return answer(request, ResponseCode.SUCCESS, body)

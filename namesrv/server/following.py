@@ -11,7 +11,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.freed_memory import GrownProcess
 from groundwork.health_service import HealthService
-from groundwork.logs import set_log_level
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.rpc_handlers import Composition
 from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
@@ -69,10 +68,6 @@ class LeadersWarmUp(WarmUp):
     def is_warm(self) -> bool:
         """Whether what is not in the tables does not exist."""
         return self._copy.warm
-
-    def must_wait(self) -> bool:
-        """Never set: a copy that is served has all that its leader has."""
-        return False
 
 
 class Copy:
@@ -158,7 +153,6 @@ class ReplicaServer:
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
         """
-        set_log_level(settings.log_level)
         self._settings = settings
         try:
             self._engine = choose_engine(settings.engine, settings.endpoint)

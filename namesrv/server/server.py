@@ -16,7 +16,6 @@ from namesrv_api.v1 import registration_service_pb2
 from groundwork.channels import ClientSecurity
 from groundwork.freed_memory import GrownProcess
 from groundwork.health_service import HealthService
-from groundwork.logs import set_log_level
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
 from groundwork.systemd import tell_systemd
@@ -91,7 +90,6 @@ class NamesrvServer:
         config_file = ConfigFile(data_dir.path) if data_dir else None
         self._config = ConfigStore(settings, config_file, self._apply_config, lambda: self._manager.frozen)
         settings = self._config.settings
-        set_log_level(settings.log_level)
         try:
             self._engine = choose_engine(settings.engine, settings.endpoint)
             warn_of_exposure(self._engine, settings.endpoint)
@@ -282,7 +280,6 @@ class NamesrvServer:
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         """Puts changed settings in force."""
-        set_log_level(settings.log_level)
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 _TEXTS = (
     *("", " ", "*", "TopicTest", "DefaultCluster", "broker-a", "127.0.0.1:10911", "[::1]:1", "host:0", "%RETRY%g"),
-    *("TBW102", "ns", "key", "enableTopicList", "waitSecondsForService", "keepaliveTimeMillis", "logLevel", "listen"),
+    *("TBW102", "ns", "key", "orderMessageEnable", "scanNotActiveBrokerInterval", "logLevel", "listen"),
     *(
         "true",
         "0",

@@ -13,7 +13,7 @@ from tests.support.registrations import registration
 
 TIMEOUT = 20.0
 BROKER = "broker-a"
-SETTING = "waitSecondsForService"
+SETTING = "scanNotActiveBrokerInterval"
 """Has no effect unless another setting is on."""
 DURABLE = {
     "kvConfig.json": "kv_config",

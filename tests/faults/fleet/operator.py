@@ -20,8 +20,8 @@ from tests.support.programs.processes import Client
 TIMEOUT = 5.0
 NAMESPACE = "faults"
 KEYS = ("k0", "k1", "k2", "k3")
-SETTING = "waitSecondsForService"
-"""Has no effect unless another setting is on."""
+SETTING = "scanNotActiveBrokerInterval"
+"""Set to values close to its default, so that brokers expire as before."""
 DRAINED = "broker-c"
 HELD_TOPIC = "HeldTopic"
 SAYS_NOTHING = frozenset({"", "INTERNAL_DEFECT"})
@@ -84,7 +84,7 @@ class Operator(Worker):
         return "hold", None, lambda: client.admin.ReleaseTopicHold(release, timeout=TIMEOUT)
 
     def _set(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
-        value = str(self._number % 3_600)
+        value = str(10_000 + self._number % 3_600)
         update = pb.UpdateNamesrvConfigRequest(values={SETTING: value})
         return "setting", value, lambda: client.admin.UpdateNamesrvConfig(update, timeout=TIMEOUT)
 

@@ -321,7 +321,7 @@ NAME_SERVER_CASES: dict[str, Case] = {
     "CRC32_NOT_MATCH": refused(("RegisterBroker", WRONG_CHECKSUM)),
     "NO_DATA_DIR": refused(
         ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v")),
-        ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"logLevel": "debug"})),
+        ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"orderMessageEnable": "true"})),
     ),
     "NOT_DURABLE": _not_durable,
     "KV_NOT_FOUND": refused(
@@ -330,9 +330,6 @@ NAME_SERVER_CASES: dict[str, Case] = {
     ),
     "CONFIG_KEY_DENIED": refused(
         ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"listen": "x"}, validate_only=True))
-    ),
-    "LIST_DISABLED": refused(
-        ("ListTopics", b""), ("ListUnitTopics", b""), enable_all_topic_list=False, enable_topic_list=False
     ),
     "STALE_STATE_VERSION": _stale_state_version,
     "NOT_AUTHENTICATED": _not_authenticated,

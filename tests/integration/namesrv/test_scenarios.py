@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
@@ -67,14 +67,15 @@ def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
 
 def test_a_setting_of_the_allow_list_changes_and_no_path_does(admin: Client) -> None:
     """Scenario 49."""
-    update(admin, enableTopicList="true")
+    update(admin, orderMessageEnable="true")
     for key in ("configStorePath", "kvConfigPath", "configBlackList"):
-        request = admin_service_pb2.UpdateNamesrvConfigRequest(values={key: "elsewhere", "enableTopicList": "false"})
+        request = admin_service_pb2.UpdateNamesrvConfigRequest(values={key: "elsewhere", "orderMessageEnable": "false"})
         error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
         assert (error.code, error.reason) == (grpc.StatusCode.PERMISSION_DENIED, "CONFIG_KEY_DENIED")
         assert error.metadata == {"key": key}
-    of_cluster = route_service_pb2.ListTopicsByClusterRequest(cluster_name="DefaultCluster")
-    admin.routes.ListTopicsByCluster(of_cluster, timeout=TIMEOUT)  # still allowed: nothing of a refused update applies
+    listed = admin.admin.GetNamesrvConfig(admin_service_pb2.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
+    # Nothing of a refused update applies.
+    assert [entry.value for entry in listed if entry.key == "orderMessageEnable"] == ["true"]
 
 
 @pytest.mark.parametrize("code", ACCEPTED)
@@ -98,22 +99,6 @@ def test_an_unknown_setting_is_refused(admin: Client) -> None:
     request = admin_service_pb2.UpdateNamesrvConfigRequest(values={"noSuchSetting": "1"})
     error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-
-
-def test_lookups_wait_after_a_start_only_if_told_to_and_registrations_never(engine: str, tmp_path: Path) -> None:
-    """Scenario 57. The time is an hour, and then 0; how it passes is shown on a virtual clock."""
-    flags = ("--data-dir", str(tmp_path), "--wait-seconds-for-service", "3600", "--warm-up-millis", "0")
-    lookup = f"{PACKAGE}.RouteService/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")
-    with NamesrvProcess(*flags, engine=engine) as namesrv, namesrv.connect() as client:
-        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        assert client.addrs()
-        update(client, needWaitForService="true")
-        error = client.failure(*lookup)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING")
-        assert error.retry_after_seconds
-        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
-        update(client, waitSecondsForService="0")
-        assert client.addrs()
 
 
 def test_a_name_server_starts_and_ends_without_an_error(engine: str) -> None:

@@ -43,7 +43,7 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         run("drain", "broker-a", "--for", "2h", "--why", "new disks", *here)
         run("delete-topic", "Other", "--hold", "--why", "legal", *here)
         run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", *here)
-        run("config", "set", "massLossPercent=30", *here)
+        run("config", "set", "scanNotActiveBrokerInterval=30000", *here)
         run("backup", "save", str(file), *here)
         assert file.stat().st_mode & 0o777 == 0o600
         assert "File exists" in run("backup", "save", str(file), *here, exit_code=USAGE)
@@ -56,7 +56,7 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         assert [row["value"] for row in rows(("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there))] == [
             "broker-a:4"
         ]
-        assert [row["value"] for row in rows(("config", "show", "massLossPercent", *there))] == ["30"]
+        assert [row["value"] for row in rows(("config", "show", "scanNotActiveBrokerInterval", *there))] == ["30000"]
 
 
 def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:

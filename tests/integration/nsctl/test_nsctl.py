@@ -186,10 +186,10 @@ def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:
     assert [row["value"] for row in fleet.rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest")] == ["broker-a:4"] * 2
     assert fleet.rows("kv", "list", "ORDER_TOPIC_CONFIG")[0]["key"] == "TopicTest"
     assert [row["removed"] for row in fleet.rows("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest")] == [True, True]
-    assert [row["value"] for row in fleet.rows("config", "set", "massLossPercent=30")] == ["30", "30"]
-    assert [row["value"] for row in fleet.rows("config", "show", "massLossPercent")] == ["30", "30"]
+    assert [row["value"] for row in fleet.rows("config", "set", "scanNotActiveBrokerInterval=30000")] == ["30000"] * 2
+    assert [row["value"] for row in fleet.rows("config", "show", "scanNotActiveBrokerInterval")] == ["30000"] * 2
     assert "CONFIG_KEY_DENIED" in fleet.run("config", "set", "listen=0.0.0.0:1", exit_code=REFUSED)
-    assert "is not SETTING=VALUE" in fleet.run("config", "set", "massLossPercent", exit_code=USAGE)
+    assert "is not SETTING=VALUE" in fleet.run("config", "set", "scanNotActiveBrokerInterval", exit_code=USAGE)
 
 
 def test_a_confirmed_loss_of_nobody_is_refused(fleet: Fleet) -> None:

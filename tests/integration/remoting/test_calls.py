@@ -204,14 +204,6 @@ def test_settings_are_javas_properties_and_only_those_change_that_grpc_changes(o
         assert client.ask(318, body=b"no equals").code == 1
 
 
-def test_lists_that_are_switched_off_are_refused_in_rocketmqs_word(own_namesrv: NamesrvProcess) -> None:
-    with RemotingClient(address_of(own_namesrv)) as client:
-        client.ask(318, body=b"enableTopicList=false\nenableAllTopicList=false\n")
-        for code, fields in ((206, {}), (224, {"cluster": "c"}), (311, {}), (312, {}), (313, {})):
-            answer = client.ask(code, fields)
-            assert (answer.code, (answer.remark or "").startswith("disable")) == (1, True)
-
-
 @pytest.mark.parametrize("code", [0, 905, 1001, 30999, -5])
 def test_a_request_that_is_not_known_is_3_in_rocketmqs_words(client: RemotingClient, code: int) -> None:
     answer = client.ask(code)

@@ -189,7 +189,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
     def configure(self, value: str) -> None:
         manager = self.fleet.manager
         manager.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
-        manager.publish_behaviour(manager.behaviour, _CAUSE, (ConfigPut("enableTopicList", value),))
+        manager.publish_behaviour(manager.behaviour, _CAUSE, (ConfigPut("orderMessageEnable", value),))
 
     @invariant()
     def nothing_changes_without_a_revision(self) -> None:

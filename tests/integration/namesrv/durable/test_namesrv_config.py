@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
@@ -19,8 +18,6 @@ from tests.support.registrations import registration
 
 TIMEOUT = 20.0
 UPDATE = "/namesrv_api.v1.AdminService/UpdateNamesrvConfig"
-LIST = "/namesrv_api.v1.RouteService/ListTopicsByCluster"
-OF_CLUSTER = route_service_pb2.ListTopicsByClusterRequest(cluster_name="DefaultCluster")
 
 
 @pytest.fixture
@@ -75,25 +72,19 @@ def test_every_setting_is_listed_sorted_with_its_value_and_whether_it_can_be_cha
     assert listed["dataDir"] == (str(data_dir), False, False)
     assert listed["engine"] == (engine, False, False)
     assert listed["allowInsecure"] == ("false", False, False)
-    assert listed["enableTopicList"] == ("true", True, False)
+    assert listed["returnOrderTopicConfigToBroker"] == ("true", True, False)
     assert listed["scanNotActiveBrokerInterval"] == ("10000", True, False)
-    assert listed["brokerChannelExpiredTime"] == ("120000", True, True)
+    assert listed["brokerChannelExpiredTime"] == ("120000", False, False)
     assert listed["supportActingMaster"] == ("false", True, True)
 
 
-def test_a_switch_takes_effect_at_once_and_takes_a_revision_only_if_it_changes(admin: Client) -> None:
-    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+def test_a_switch_changes_at_once_and_takes_a_revision_only_if_it_changes(admin: Client) -> None:
     before = revision(admin)
-    first = update(admin, enableTopicList="off")
-    assert changed(first) == [("enableTopicList", "false", False)]
+    first = update(admin, returnOrderTopicConfigToBroker="off")
+    assert changed(first) == [("returnOrderTopicConfigToBroker", "false", False)]
     assert first.header.revision == before + 1
-    error = admin.failure(LIST, OF_CLUSTER)
-    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "LIST_DISABLED")
-    assert admin.routes.ListTopics(route_service_pb2.ListTopicsRequest(), timeout=TIMEOUT).topics
-    again = update(admin, enableTopicList="false")
+    again = update(admin, returnOrderTopicConfigToBroker="false")
     assert (changed(again), again.header.revision) == ([], before + 1)
-    update(admin, enableTopicList="true")
-    assert admin.routes.ListTopicsByCluster(OF_CLUSTER, timeout=TIMEOUT).topics == ["TopicTest"]
 
 
 def test_the_scan_for_silent_brokers_follows_its_interval_at_once(engine: str, data_dir: Path) -> None:
@@ -108,72 +99,72 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(engine: str, d
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
 
 
-def test_the_log_level_follows_at_once(admin: Client, durable: NamesrvProcess) -> None:
-    def renewed() -> bool:
-        admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        return any(line["level"] == "debug" for line in durable.events("broker_registered"))
-
-    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    assert not renewed()
-    update(admin, logLevel="debug")
-    eventually(renewed)
-
-
 def test_what_needs_a_restart_says_so_and_is_in_force_after_it(engine: str, data_dir: Path) -> None:
     with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
-        answer = update(client, supportActingMaster="true", enableAllTopicList="false")
-        assert changed(answer) == [("enableAllTopicList", "false", False), ("supportActingMaster", "true", True)]
+        answer = update(client, supportActingMaster="true", orderMessageEnable="true")
+        assert changed(answer) == [("orderMessageEnable", "true", False), ("supportActingMaster", "true", True)]
         assert value(client, "supportActingMaster") == "false"
         assert pending(client, "supportActingMaster") == "true"
         assert process.terminate() == 0
     with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
         assert value(client, "supportActingMaster") == "true"
         assert pending(client, "supportActingMaster") is None
-        assert value(client, "enableAllTopicList") == "false"
+        assert value(client, "orderMessageEnable") == "true"
 
 
 def test_changes_survive_a_kill_and_win_over_flags(engine: str, data_dir: Path) -> None:
     with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
-        update(client, enableTopicList="false", massLossPercent="70")
-        update(client, massLossPercent="80")
+        update(client, returnOrderTopicConfigToBroker="false", scanNotActiveBrokerInterval="70")
+        update(client, scanNotActiveBrokerInterval="80")
         process.kill()
-    arguments = ("--data-dir", str(data_dir), "--enable-topic-list", "--mass-loss-percent", "10")
+    arguments = (
+        "--data-dir",
+        str(data_dir),
+        "--return-order-topic-config-to-broker",
+        "--scan-not-active-broker-interval-millis",
+        "10",
+    )
     with NamesrvProcess(*arguments, engine=engine) as process, process.connect() as client:
         overrides = [(line["key"], line["value"]) for line in process.events("config_override")]
-        assert overrides == [("enableTopicList", "false"), ("massLossPercent", "80")]
-        assert (value(client, "enableTopicList"), value(client, "massLossPercent")) == ("false", "80")
-        assert client.failure(LIST, OF_CLUSTER).reason == "LIST_DISABLED"
+        assert overrides == [("returnOrderTopicConfigToBroker", "false"), ("scanNotActiveBrokerInterval", "80")]
+        assert (value(client, "returnOrderTopicConfigToBroker"), value(client, "scanNotActiveBrokerInterval")) == (
+            "false",
+            "80",
+        )
 
 
 def test_a_validation_answers_what_would_happen_also_without_a_data_directory(client: Client) -> None:
-    answer = update(client, validate_only=True, enableTopicList="false", supportActingMaster="true")
-    assert changed(answer) == [("enableTopicList", "false", False), ("supportActingMaster", "true", True)]
-    assert failure(client, {"massLossPercent": "101"}, validate_only=True).reason == "INVALID_FIELD"
+    answer = update(client, validate_only=True, returnOrderTopicConfigToBroker="false", supportActingMaster="true")
+    assert changed(answer) == [
+        ("returnOrderTopicConfigToBroker", "false", False),
+        ("supportActingMaster", "true", True),
+    ]
+    assert failure(client, {"scanNotActiveBrokerInterval": "3600001"}, validate_only=True).reason == "INVALID_FIELD"
     assert failure(client, {"dataDir": "/"}, validate_only=True).reason == "CONFIG_KEY_DENIED"
-    error = failure(client, {"enableTopicList": "false"})
+    error = failure(client, {"returnOrderTopicConfigToBroker": "false"})
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
-    assert (value(client, "enableTopicList"), revision(client)) == ("true", 0)
+    assert (value(client, "returnOrderTopicConfigToBroker"), revision(client)) == ("true", 0)
 
 
 BAD_VALUES = {
     "no such key": ("noSuchKey", "1"),
-    "a field's name": ("enable_topic_list", "false"),
-    "no boolean": ("enableTopicList", "maybe"),
-    "no number": ("massLossPercent", "half"),
-    "too small": ("keepaliveTimeMillis", "99"),
-    "too large": ("massLossPercent", "101"),
-    "a newline": ("logLevel", "debug\nlisten = 0.0.0.0:9876"),
-    "a carriage return": ("enableTopicList", "false\r"),
-    "a NUL": ("logLevel", "debug\0"),
-    "too long": ("massLossPercent", "1" * 256),
-    "a command": ("logLevel", "$(touch attacked)"),
+    "a field's name": ("order_message_enable", "false"),
+    "no boolean": ("returnOrderTopicConfigToBroker", "maybe"),
+    "no number": ("scanNotActiveBrokerInterval", "half"),
+    "too small": ("scanNotActiveBrokerInterval", "-1"),
+    "too large": ("scanNotActiveBrokerInterval", "3600001"),
+    "a newline": ("orderMessageEnable", "true\nlisten = 0.0.0.0:9876"),
+    "a carriage return": ("returnOrderTopicConfigToBroker", "false\r"),
+    "a NUL": ("orderMessageEnable", "true\0"),
+    "too long": ("scanNotActiveBrokerInterval", "1" * 256),
+    "a command": ("orderMessageEnable", "$(touch attacked)"),
 }
 
 
 def test_bad_values_are_answered_with_their_key_and_change_nothing(admin: Client, data_dir: Path) -> None:
     before = entries(admin)
     for name, (key, bad) in BAD_VALUES.items():
-        error = failure(admin, {"enableAllTopicList": "false", key: bad})
+        error = failure(admin, {"notifyMinBrokerIdChanged": "true", key: bad})
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"), name
         assert [violation.field for violation in error.violations] == [f"values[{key}]"], name
     assert entries(admin) == before
@@ -195,13 +186,13 @@ ATTACKS = {
     # A command in a path that a shell sees, as brokers were taken over; then the paths of the name server itself.
     "CVE-2023-33246: a command as home": [{"rocketmqHome": COMMAND}],
     "CVE-2023-33246: another file for the KV configuration": [{"kvConfigPath": "{file}"}],
-    "CVE-2023-33246: a command as path": [{"kvConfigPath": COMMAND, "enableTopicList": "false"}],
+    "CVE-2023-33246: a command as path": [{"kvConfigPath": COMMAND, "returnOrderTopicConfigToBroker": "false"}],
     # Where the settings are written, and then a line of it.
     "CVE-2023-37582: another file, then its content": [
         {"configStorePath": "{file}"},
         {"productEnvName": f"center\n{LINE}\n"},
-        {"logLevel": f"info\n{LINE}\n"},
-        {f"logLevel\n{LINE}\n": "info"},
+        {"orderMessageEnable": f"true\n{LINE}\n"},
+        {f"orderMessageEnable\n{LINE}\n": "true"},
     ],
     "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvName": f"center\n{LINE}\n"}],
     "the name of the first mending": [{"configStorePathName": "{file}"}],
@@ -231,19 +222,19 @@ def test_attacks_on_paths_are_refused_and_leave_no_trace(
     assert entries(admin) == before
     assert revision(admin) == 0
     # What is written afterwards goes where it always went.
-    update(admin, enableTopicList="false")
+    update(admin, returnOrderTopicConfigToBroker="false")
     admin.admin.PutKvConfig(pb.PutKvConfigRequest(namespace="n", key="k", value=LINE), timeout=TIMEOUT)
     assert durable.terminate() == 0
     assert [path.name for path in outside.iterdir()] == [data_dir.name]
-    assert json.loads((data_dir / CONFIG_FILE).read_bytes()) == {"enableTopicList": "false"}
+    assert json.loads((data_dir / CONFIG_FILE).read_bytes()) == {"returnOrderTopicConfigToBroker": "false"}
 
 
 def test_a_disk_that_takes_nothing_refuses_the_change(durable: NamesrvProcess, admin: Client, data_dir: Path) -> None:
     (data_dir / f"{CONFIG_FILE}.tmp").symlink_to("/dev/full")
-    error = failure(admin, {"enableTopicList": "false"})
+    error = failure(admin, {"returnOrderTopicConfigToBroker": "false"})
     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
     assert str(data_dir) not in error.message
-    assert (value(admin, "enableTopicList"), revision(admin)) == ("true", 0)
+    assert (value(admin, "returnOrderTopicConfigToBroker"), revision(admin)) == ("true", 0)
     durable.wait_for("config_not_durable")
 
 
@@ -256,16 +247,19 @@ def test_an_update_of_nothing_is_refused(admin: Client, validate_only: bool) -> 
 
 
 def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None:
-    error = failure(admin, {"mass_loss_percent": "30"})
-    problem = "there is no such setting; did you mean massLossPercent? GetNamesrvConfig lists all"
-    assert error.message == f"values[mass_loss_percent]: {problem}"
+    error = failure(admin, {"support_acting_master": "true"})
+    problem = "there is no such setting; did you mean supportActingMaster? GetNamesrvConfig lists all"
+    assert error.message == f"values[support_acting_master]: {problem}"
 
 
 @pytest.mark.parametrize(
     ("stored", "problem"),
     [
         ({"dataDir": "/"}, "dataDir: never changes over the wire; remove it from the file"),
-        ({"massLossPercent": "101"}, "massLossPercent: Input should be less than or equal to 100"),
+        (
+            {"scanNotActiveBrokerInterval": "3600001"},
+            "scanNotActiveBrokerInterval: Input should be less than or equal to 3600000",
+        ),
         ({"noSuchKey": "1"}, "noSuchKey: there is no such setting; remove it from the file"),
     ],
 )

@@ -156,18 +156,6 @@ def test_without_a_file_a_name_server_is_warm_after_the_warm_up_time(site: Site)
         eventually(lambda: health(client), lambda seen: seen == "SERVING")
 
 
-def test_lookups_wait_for_the_time_that_the_operator_sets_whatever_is_known(site: Site) -> None:
-    arguments = ("--need-wait-for-service", "--wait-seconds-for-service", "3600")
-    with site.start(*arguments) as process, process.connect() as client:
-        client.registration.RegisterBroker(registration(), timeout=20)
-        for call, request in (
-            ("GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic="TopicTest")),
-            ("BatchGetTopicRoutes", route_service_pb2.BatchGetTopicRoutesRequest(topics=["TopicTest"])),
-        ):
-            error = client.failure(f"/namesrv_api.v1.RouteService/{call}", request)
-            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING")
-
-
 def test_a_shutdown_writes_the_file_though_nothing_is_written_in_between(site: Site) -> None:
     with site.start("--snapshot-interval-millis", "0") as process, process.connect() as client:
         channel = client.open_channel()

@@ -26,58 +26,22 @@ from namesrv.settings import NamesrvSettings
 ROCKETMQ_KEYS = {
     "clusterTest",
     "deleteTopicWithBrokerRegistration",
-    "enableAllTopicList",
-    "enableTopicList",
-    "needWaitForService",
     "notifyMinBrokerIdChanged",
     "orderMessageEnable",
     "productEnvName",
     "returnOrderTopicConfigToBroker",
     "scanNotActiveBrokerInterval",
     "supportActingMaster",
-    "waitSecondsForService",
 }
 """Keys of RocketMQ's NamesrvConfig that have a setting here."""
 
-NEVER = [
-    "addressClaimMillis",
-    "allowInsecure",
-    "auditFileCount",
-    "auditFileMaxBytes",
-    "callerSharePercent",
-    "clusterTest",
-    "dataDir",
-    "engine",
-    "follow",
-    "followStaleMillis",
-    "followTlsCa",
-    "followTlsServerName",
-    "followTokenFile",
-    "keptSharePercent",
-    "listen",
-    "logFormat",
-    "metricsListen",
-    "name",
-    "permitsFile",
-    "productEnvName",
-    "productEnvNamesrv",
-    "productEnvTlsCa",
-    "productEnvTlsServerName",
-    "productEnvTokenFile",
-    "remotingAllow",
-    "remotingAllowInsecure",
-    "remotingListen",
-    "remotingTls",
-    "tlsCert",
-    "tlsClientCa",
-    "tlsKey",
-]
+NEVER = [name for name, key in CONFIG_KEYS.items() if key.effect is Effect.NEVER]
 
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> NamesrvSettings:
     monkeypatch.setenv("NAMESRV_KEEPALIVE_TIME_MILLIS", "7000")
-    return NamesrvSettings.load(None, {"data_dir": "somewhere", "enable_topic_list": False})
+    return NamesrvSettings.load(None, {"data_dir": "somewhere", "return_order_topic_config_to_broker": False})
 
 
 def test_every_field_of_the_settings_has_one_key_and_the_keys_are_sorted() -> None:
@@ -95,37 +59,25 @@ def test_keys_are_those_of_rocketmq_where_it_has_the_setting() -> None:
     assert CONFIG_KEYS.keys() >= ROCKETMQ_KEYS
 
 
-def test_everything_about_paths_listeners_and_trust_never_changes() -> None:
-    assert [name for name, key in CONFIG_KEYS.items() if key.effect is Effect.NEVER] == NEVER
-
-
-def test_all_that_the_core_goes_by_can_be_changed_and_only_the_acting_master_waits_for_a_restart(
-    settings: NamesrvSettings,
-) -> None:
-    others = {name: "77" for name, key in CONFIG_KEYS.items() if key.field.startswith(("mass_loss", "wait_"))}
-    switches = {
-        name: str(not getattr(settings, key.field))
-        for name, key in CONFIG_KEYS.items()
-        if key.effect is Effect.AT_ONCE and isinstance(getattr(settings, key.field), bool)
+def test_rocketmqs_switches_change_at_once_and_only_the_acting_master_waits_for_a_restart() -> None:
+    effects = {name: key.effect for name, key in CONFIG_KEYS.items() if key.effect is not Effect.NEVER}
+    assert effects == {
+        "deleteTopicWithBrokerRegistration": Effect.AT_ONCE,
+        "notifyMinBrokerIdChanged": Effect.AT_ONCE,
+        "orderMessageEnable": Effect.AT_ONCE,
+        "returnOrderTopicConfigToBroker": Effect.AT_ONCE,
+        "scanNotActiveBrokerInterval": Effect.AT_ONCE,
+        "supportActingMaster": Effect.AT_RESTART,
     }
-    millis = dict.fromkeys(("massLossWindowMillis", "massLossHoldMillis", "channelGraceMillis"), "7777")
-    after = with_texts(settings, {**others, **switches, **millis}).behaviour
-    unchanged = {
-        field.name
-        for field in fields(Behaviour)
-        if getattr(after, field.name) == getattr(settings.behaviour, field.name)
-    }
-    assert unchanged == {"support_acting_master", "address_claim_seconds"}  # the second is about trust
-    assert CONFIG_KEYS["supportActingMaster"].effect is Effect.AT_RESTART
 
 
 def test_texts_become_typed_values_and_the_other_settings_stay(
     settings: NamesrvSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAMESRV_KEEPALIVE_TIME_MILLIS", "8000")  # after the start: it must not be read again
-    texts = {"enableTopicList": "true", "scanNotActiveBrokerInterval": "0", "logLevel": "debug"}
+    texts = {"returnOrderTopicConfigToBroker": "true", "scanNotActiveBrokerInterval": "0"}
     after = with_texts(settings, texts)
-    changed = {"enable_topic_list": True, "scan_not_active_broker_interval_millis": 0, "log_level": "debug"}
+    changed = {"return_order_topic_config_to_broker": True, "scan_not_active_broker_interval_millis": 0}
     assert after.model_dump() == {**settings.model_dump(), **changed}
     assert (after.keepalive_time_millis, after.data_dir) == (7000, Path("somewhere"))
 
@@ -134,22 +86,21 @@ def test_texts_become_typed_values_and_the_other_settings_stay(
 def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: NamesrvSettings, key: str) -> None:
     for value in ("", "true", "x\n" * 1_000):
         with pytest.raises(ConfigKeyDenied, match=f"^the setting {key} never changes over the wire$") as raised:
-            with_texts(settings, {"aaa": "unknown", "enableTopicList": "maybe", key: value})
+            with_texts(settings, {"aaa": "unknown", "returnOrderTopicConfigToBroker": "maybe", key: value})
         assert raised.value.metadata == {"key": key}
 
 
 @pytest.mark.parametrize(
     ("key", "named", "meant"),
     [
-        ("enableTopicLists", "enableTopicLists", "enableTopicList"),
-        ("EnableTopicList", "EnableTopicList", "enableTopicList"),
-        ("enable_topic_list", "enable_topic_list", "enableTopicList"),
-        ("masslosspercnt", "masslosspercnt", "massLossPercent"),
-        ("channel_grace", "channel_grace", "channelGraceMillis"),
+        ("orderMessageEnabled", "orderMessageEnabled", "orderMessageEnable"),
+        ("OrderMessageEnable", "OrderMessageEnable", "orderMessageEnable"),
+        ("order_message_enable", "order_message_enable", "orderMessageEnable"),
+        ("supportactngmaster", "supportactngmaster", "supportActingMaster"),
         ("audit_file_count", "audit_file_count", None),  # it is never changed over the wire
         ("colour", "colour", None),
         ("", "", None),
-        ("logLevel\nx\0", r"logLevel\nx\x00", "logLevel"),
+        ("orderMessageEnable\nx\0", r"orderMessageEnable\nx\x00", "orderMessageEnable"),
         ("ключ", r"\u043a\u043b\u044e\u0447", None),
     ],
 )
@@ -177,32 +128,31 @@ def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("enableTopicList", "maybe", "valid boolean.*got 'maybe'"),
-        ("enableTopicList", "", "valid boolean"),
-        ("keepaliveTimeMillis", "99", "greater than or equal to 100.*got '99'"),
+        ("returnOrderTopicConfigToBroker", "maybe", "valid boolean.*got 'maybe'"),
+        ("returnOrderTopicConfigToBroker", "", "valid boolean"),
+        ("scanNotActiveBrokerInterval", "-1", "greater than or equal to 0.*got '-1'"),
         ("scanNotActiveBrokerInterval", "3600001", "less than or equal to 3600000"),
-        ("maxConcurrentStreams", "many", "valid integer"),
-        ("massLossPercent", "50.5", "valid integer"),
-        ("massLossPercent", "9" * MAX_VALUE_CHARACTERS, "less than or equal to 100"),
-        ("massLossPercent", "9" * (MAX_VALUE_CHARACTERS + 1), "has 256 characters, at most 255"),
-        ("logLevel", "loud", "'debug', 'info', 'warning' or 'error'"),
-        ("logLevel", "info\nkvConfigPath=x", "only printable characters"),
-        ("logLevel", "info\0", "only printable characters"),
-        ("waitSecondsForService", "45\n", "only printable characters"),
-        ("logLevel", "$(touch x)", "'debug', 'info'"),
+        ("scanNotActiveBrokerInterval", "many", "valid integer"),
+        ("scanNotActiveBrokerInterval", "50.5", "valid integer"),
+        ("scanNotActiveBrokerInterval", "9" * MAX_VALUE_CHARACTERS, "less than or equal to 3600000"),
+        ("scanNotActiveBrokerInterval", "9" * (MAX_VALUE_CHARACTERS + 1), "has 256 characters, at most 255"),
+        ("orderMessageEnable", "true\nkvConfigPath=x", "only printable characters"),
+        ("orderMessageEnable", "true\0", "only printable characters"),
+        ("scanNotActiveBrokerInterval", "45\n", "only printable characters"),
+        ("orderMessageEnable", "$(touch x)", "valid boolean"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key_and_the_limit(
     settings: NamesrvSettings, key: str, value: str, problem: str
 ) -> None:
     with pytest.raises(InvalidField, match=problem) as raised:
-        with_texts(settings, {"enableAllTopicList": "false", key: value})
+        with_texts(settings, {"notifyMinBrokerIdChanged": "true", key: value})
     assert raised.value.field == f"values[{key}]"
 
 
 def test_texts_of_values_are_taken_back_as_the_same_values(settings: NamesrvSettings) -> None:
     texts = {name: key.text_of(settings) for name, key in CONFIG_KEYS.items() if key.effect is not Effect.NEVER}
     assert with_texts(settings, texts).model_dump() == settings.model_dump()
-    assert CONFIG_KEYS["enableTopicList"].text_of(settings) == "false"
+    assert CONFIG_KEYS["returnOrderTopicConfigToBroker"].text_of(settings) == "false"
     assert CONFIG_KEYS["dataDir"].text_of(settings) == "somewhere"
     assert CONFIG_KEYS["name"].text_of(settings) == ""

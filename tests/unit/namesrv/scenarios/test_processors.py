@@ -17,17 +17,15 @@ from namesrv_api.v1 import registration_service_pb2 as reg
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
-from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, ListDisabled, TopicNotFound
+from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField, TopicNotFound
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
-from namesrv.core.policy import Behaviour
-from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api import registration as registration_module
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.kv_config_file import KvConfigFile
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.registrations import identity, registration
 from tests.unit.namesrv.scenarios.calls import Calls
-from tests.unit.namesrv.scenarios.groups import GROUP, TEST, all_topics, names
+from tests.unit.namesrv.scenarios.groups import GROUP, all_topics, names
 
 BROKER = identity("10.10.1.1:10911", broker_id=2333, name="broker")
 
@@ -89,14 +87,11 @@ def test_an_unregistration_has_happened_when_it_is_answered(fleet: Fleet, calls:
     assert not fleet.manager.tables.broker_addr_table
 
 
-def test_the_list_of_all_topics_can_be_switched_off(calls: Calls) -> None:
-    """Scenario 52."""
+def test_all_topics_are_listed(calls: Calls) -> None:
+    """Scenario 52. No setting switches the list off."""
     register(calls, registration())
     request = pb.ListTopicsRequest()
     assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
-    without = Calls(Fleet(Behaviour(enable_all_topic_list=False)))
-    with pytest.raises(ListDisabled, match="enableAllTopicList"):
-        asyncio.run(without.routes.topic_lists.ListTopics(request, Calls.CONTEXT))
 
 
 def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
@@ -141,27 +136,6 @@ def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
         asyncio.run(calls.operators.WipeWritePermOfBroker(wipe, Calls.CONTEXT))
     with pytest.raises(TopicNotFound, match="TopicTest"):
         asyncio.run(calls.operators.DeleteTopic(delete, Calls.CONTEXT))
-
-
-@pytest.mark.parametrize(
-    ("need_wait", "wait_seconds", "waits"), [(True, 0, False), (False, 45, False), (True, 45, True)]
-)
-def test_lookups_wait_only_if_told_to_and_for_a_time(
-    fleet: Fleet, need_wait: bool, wait_seconds: int, waits: bool
-) -> None:
-    """Scenario 57."""
-    behaviour = Behaviour(need_wait_for_service=need_wait, wait_seconds_for_service=wait_seconds)
-    fleet.manager.publish_behaviour(behaviour, TEST, ())
-    assert WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0).must_wait() is waits
-
-
-def test_lookups_wait_no_longer_once_the_time_has_passed() -> None:
-    """Scenario 57: 3 s, asked at once and after 4 s. Upstream refused again after its first answer (its #9182)."""
-    fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=3))
-    warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds=0.0)
-    assert warm_up.must_wait()
-    fleet.clock.advance(4.0)
-    assert [warm_up.must_wait() for _ in range(3)] == [False] * 3
 
 
 def test_a_value_can_be_read_until_it_is_deleted() -> None:

@@ -11,15 +11,15 @@ from structlog.testing import capture_logs
 from namesrv.storage.config_file import CONFIG_FILE, ConfigFile
 from namesrv.storage.data_dir import DataDirError
 
-FIRST = {"enableTopicList": "false"}
-SECOND = {"enableTopicList": "true", "logLevel": "debug"}
+FIRST = {"returnOrderTopicConfigToBroker": "false"}
+SECOND = {"returnOrderTopicConfigToBroker": "true", "orderMessageEnable": "true"}
 
 BROKEN = {
     "empty": b"",
-    "cut off": b'{"enableTopicList": "fal',
-    "not UTF-8": b'{"logLevel": "\xff"}',
-    "no object": b'["logLevel"]',
-    "a value that is no text": b'{"logLevel": "debug", "massLossPercent": 50}',
+    "cut off": b'{"returnOrderTopicConfigToBroker": "fal',
+    "not UTF-8": b'{"orderMessageEnable": "\xff"}',
+    "no object": b'["orderMessageEnable"]',
+    "a value that is no text": b'{"orderMessageEnable": "true", "scanNotActiveBrokerInterval": 50}',
     "nested too deeply": b"[" * 100_000,
 }
 
@@ -59,6 +59,8 @@ def test_a_broken_file_without_a_copy_is_an_error_that_says_what_is_wrong_with_i
 
 @pytest.mark.parametrize("value", [50, 1.5, True, None, ["x"]])
 def test_a_value_that_is_no_text_is_told_by_its_key(tmp_path: Path, value: object) -> None:
-    (tmp_path / CONFIG_FILE).write_text(json.dumps({**FIRST, "massLossPercent": value, "logLevel": 1}))
-    with pytest.raises(DataDirError, match="has no text in quotes as the value of 'massLossPercent'; "):
+    (tmp_path / CONFIG_FILE).write_text(
+        json.dumps({**FIRST, "scanNotActiveBrokerInterval": value, "orderMessageEnable": 1})
+    )
+    with pytest.raises(DataDirError, match="has no text in quotes as the value of 'scanNotActiveBrokerInterval'; "):
         ConfigFile(tmp_path).load()

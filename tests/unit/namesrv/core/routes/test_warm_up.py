@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core.changes import Cause
-from namesrv.core.model import BrokerKey, RemovalReason
-from namesrv.core.policy import Behaviour
+from namesrv.core.model import RemovalReason
 from namesrv.core.slices import run_sync
 from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
-from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.core_fleet import A, B, Fleet
 
 WARM_UP = 45.0
 
@@ -31,6 +28,7 @@ def restarted(*addrs: str) -> Fleet:
 
 
 def test_without_a_file_it_is_warm_when_the_warm_up_time_is_over() -> None:
+    """Scenario 57, decided otherwise: only unknown topics wait, so there is no needWaitForService."""
     fleet = Fleet()
     warm_up = started(fleet)
     fleet.register(A)
@@ -161,39 +159,6 @@ def test_whatever_the_order_in_which_they_come_back_it_is_warm_after_the_last(
             assert not warm_up.is_warm()
         fleet.register(addrs[number], name=f"broker-1000{number}")
     assert warm_up.is_warm()
-
-
-def test_lookups_wait_only_if_the_operator_wants_it_and_only_for_the_time_set() -> None:
-    fleet = Fleet(Behaviour(need_wait_for_service=True, wait_seconds_for_service=10))
-    warm_up = started(fleet)
-    assert warm_up.must_wait()
-    fleet.clock.advance(9.9)
-    assert warm_up.must_wait()
-    fleet.clock.advance(0.1)
-    for _ in range(3):  # RocketMQ refuses the second lookup after the time is over, and all after it
-        assert not warm_up.must_wait()
-    assert not started(Fleet()).must_wait()
-
-
-def test_each_lookup_asks_what_the_operator_wants_now() -> None:
-    fleet = Fleet()
-    warm_up = started(fleet)
-    fleet.clock.advance(10)
-    seen = []
-    for needed, seconds in itertools.product((True, False), (45, 5)):
-        behaviour = Behaviour(need_wait_for_service=needed, wait_seconds_for_service=seconds)
-        fleet.manager.publish_behaviour(behaviour, Cause("UpdateNamesrvConfig"), ())
-        seen.append(warm_up.must_wait())
-    assert seen == [True, False, False, False]
-
-
-def test_waiting_for_service_says_nothing_about_being_warm() -> None:
-    fleet = Fleet(Behaviour(need_wait_for_service=True))
-    fleet.register(A)
-    warm_up = started(fleet, 0.0)
-    assert warm_up.is_warm()
-    assert warm_up.must_wait()
-    assert BrokerKey(CLUSTER, "broker-a") in fleet.manager.tables.broker_addr_table
 
 
 def test_rocketmqs_own_brokers_are_given_their_period_to_come_back() -> None:

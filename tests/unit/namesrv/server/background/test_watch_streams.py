@@ -18,19 +18,16 @@ from namesrv.core.errors import (
     InvalidField,
     LimitExceeded,
     Overloaded,
-    RegistryWarming,
     RevisionCompacted,
     ShuttingDown,
 )
 from namesrv.core.model import DataVersion
-from namesrv.core.policy import Behaviour
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import Subscription
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
-from tests.support.core_fleet import Fleet
 from tests.support.partial_services import whole
 from tests.unit.namesrv.worlds.watching import Caller, Messages, Server, failure_of, next_of, run
 
@@ -117,15 +114,6 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
             assert max(seconds) <= watches.FIRST_RETURN_SECONDS + 1.0 + 50 / watches.RETURNS_PER_SECOND
 
     run(work)
-
-
-def test_watches_wait_where_lookups_do() -> None:
-    async def work(server: Server) -> None:
-        async with server.watch("T1") as stream:
-            assert isinstance(await failure_of(stream), RegistryWarming)
-
-    fleet = Fleet(Behaviour(need_wait_for_service=True))
-    run(work, fleet)
 
 
 def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:

@@ -21,8 +21,8 @@ from namesrv.storage.data_dir import DataDirError
 from tests.support.fakes.held_disk import HeldDisk, until
 
 CAUSE = Cause("UpdateNamesrvConfig", "ipv4:127.0.0.1:1")
-OFF = {"enableTopicList": "false"}
-ON = {"enableTopicList": "true"}
+OFF = {"returnOrderTopicConfigToBroker": "false"}
+ON = {"returnOrderTopicConfigToBroker": "true"}
 
 
 class World(HeldDisk):
@@ -74,11 +74,16 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_a_change_is_on_disk_and_in_force_when_it_is_answered(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
         with capture_logs() as logs:
-            assert await store.change(OFF, CAUSE) == (ConfigPut("enableTopicList", "false"),)
+            assert await store.change(OFF, CAUSE) == (ConfigPut("returnOrderTopicConfigToBroker", "false"),)
         assert world.on_disk == OFF
-        assert store.settings.enable_topic_list is False
-        assert world.applied == [(store.settings, (ConfigPut("enableTopicList", "false"),), CAUSE)]
-        line = {"event": "config_changed", "key": "enableTopicList", "value": "false", "caller": CAUSE.caller}
+        assert store.settings.return_order_topic_config_to_broker is False
+        assert world.applied == [(store.settings, (ConfigPut("returnOrderTopicConfigToBroker", "false"),), CAUSE)]
+        line = {
+            "event": "config_changed",
+            "key": "returnOrderTopicConfigToBroker",
+            "value": "false",
+            "caller": CAUSE.caller,
+        }
         assert logs == [{**line, "log_level": "info"}]
 
     world.run(steps)
@@ -86,11 +91,22 @@ def test_a_change_is_on_disk_and_in_force_when_it_is_answered(world: World) -> N
 
 def test_several_keys_are_one_change_with_values_in_one_way_of_writing(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
-        values = {"waitSecondsForService": "007", "enableTopicList": "off", "massLossPercent": "50"}
+        values = {
+            "scanNotActiveBrokerInterval": "007",
+            "returnOrderTopicConfigToBroker": "off",
+            "supportActingMaster": "false",
+        }
         rows = await store.change(values, CAUSE)
-        assert rows == (ConfigPut("enableTopicList", "false"), ConfigPut("waitSecondsForService", "7"))
+        assert rows == (
+            ConfigPut("returnOrderTopicConfigToBroker", "false"),
+            ConfigPut("scanNotActiveBrokerInterval", "7"),
+        )
         assert len(world.applied) == 1
-        assert world.on_disk == {"enableTopicList": "false", "waitSecondsForService": "7", "massLossPercent": "50"}
+        assert world.on_disk == {
+            "returnOrderTopicConfigToBroker": "false",
+            "scanNotActiveBrokerInterval": "7",
+            "supportActingMaster": "false",
+        }
 
     world.run(steps)
 
@@ -104,7 +120,10 @@ def test_a_key_that_needs_a_restart_is_stored_and_told_but_not_in_force(world: W
         assert store.settings.model_dump() == world.settings.model_dump()
         assert await store.change(acting, CAUSE) == (), "it has that value already, for the next start"
         await store.change(OFF, CAUSE)
-        assert (store.settings.support_acting_master, store.settings.enable_topic_list) == (False, False)
+        assert (store.settings.support_acting_master, store.settings.return_order_topic_config_to_broker) == (
+            False,
+            False,
+        )
         assert world.on_disk == {**acting, **OFF}
 
     world.run(steps)
@@ -119,10 +138,10 @@ def test_the_value_that_a_setting_has_already_is_stored_without_being_a_change(w
         assert await store.change({}, CAUSE) == ()
 
     world.run(steps)
-    world.settings = NamesrvSettings.load(None, {"enable_topic_list": False})
+    world.settings = NamesrvSettings.load(None, {"return_order_topic_config_to_broker": False})
 
     async def after_restart(store: ConfigStore) -> None:
-        assert store.settings.enable_topic_list is True
+        assert store.settings.return_order_topic_config_to_broker is True
 
     world.run(after_restart)
 
@@ -130,7 +149,7 @@ def test_the_value_that_a_setting_has_already_is_stored_without_being_a_change(w
 def test_all_keys_or_none(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
         for bad, error in (
-            ({"massLossPercent": "101"}, InvalidField),
+            ({"scanNotActiveBrokerInterval": "-1"}, InvalidField),
             ({"noSuchSetting": "1"}, InvalidField),
             ({"dataDir": "/"}, ConfigKeyDenied),
             ({"configStorePath": "/"}, ConfigKeyDenied),
@@ -148,8 +167,8 @@ def test_all_keys_or_none(world: World) -> None:
 
 def test_a_preview_answers_what_would_change_and_changes_nothing(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
-        would = store.preview({**OFF, "supportActingMaster": "true", "massLossPercent": "50"})
-        assert would == (ConfigPut("enableTopicList", "false"), ConfigPut("supportActingMaster", "true"))
+        would = store.preview({**OFF, "supportActingMaster": "true", "orderMessageEnable": "false"})
+        assert would == (ConfigPut("returnOrderTopicConfigToBroker", "false"), ConfigPut("supportActingMaster", "true"))
         assert store.settings.model_dump() == world.settings.model_dump()
 
     world.run(steps)
@@ -160,7 +179,7 @@ def test_a_preview_answers_what_would_change_and_changes_nothing(world: World) -
 def test_without_a_data_directory_changes_can_be_checked_but_not_made(world: World) -> None:
     async def steps() -> None:
         store = world.store(None)
-        assert store.preview(OFF) == (ConfigPut("enableTopicList", "false"),)
+        assert store.preview(OFF) == (ConfigPut("returnOrderTopicConfigToBroker", "false"),)
         with pytest.raises(NoDataDir):
             await store.change(OFF, CAUSE)
         with pytest.raises(ConfigKeyDenied):
@@ -174,17 +193,20 @@ def test_without_a_data_directory_changes_can_be_checked_but_not_made(world: Wor
 
 def test_a_disk_that_fails_changes_nothing_and_the_next_change_goes_through(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
-        await store.change({"logLevel": "debug"}, CAUSE)
+        await store.change({"orderMessageEnable": "true"}, CAUSE)
         world.problem = OSError(errno.ENOSPC, "No space left on device")
         with capture_logs() as logs, pytest.raises(NotDurable, match="No space left on device"):
             await store.change({**OFF, "supportActingMaster": "true"}, CAUSE)
         problem = {"file": str(world.folder / CONFIG_FILE), "problem": "No space left on device"}
         assert logs == [{"event": "config_not_durable", "log_level": "error", **problem}]
-        assert (world.on_disk, store.settings.enable_topic_list) == ({"logLevel": "debug"}, True)
-        assert world.rows == [("logLevel", "debug")]
+        assert (world.on_disk, store.settings.return_order_topic_config_to_broker) == (
+            {"orderMessageEnable": "true"},
+            True,
+        )
+        assert world.rows == [("orderMessageEnable", "true")]
         world.problem = None
         assert await store.change({"supportActingMaster": "true"}, CAUSE) == (ConfigPut("supportActingMaster", "true"),)
-        assert world.on_disk == {"logLevel": "debug", "supportActingMaster": "true"}
+        assert world.on_disk == {"orderMessageEnable": "true", "supportActingMaster": "true"}
 
     world.run(steps)
 
@@ -194,25 +216,29 @@ def test_the_old_value_is_in_force_while_the_disk_is_busy(world: World) -> None:
         world.lets.clear()
         change = asyncio.create_task(store.change(OFF, CAUSE))
         await until(world.busy)
-        assert (store.settings.enable_topic_list, world.applied) == (True, [])
+        assert (store.settings.return_order_topic_config_to_broker, world.applied) == (True, [])
         world.lets.set()
         await change
-        assert store.settings.enable_topic_list is False
+        assert store.settings.return_order_topic_config_to_broker is False
 
     world.run(steps)
 
 
 def test_changes_at_the_same_time_are_all_made_in_the_order_they_came(world: World) -> None:
     async def steps(store: ConfigStore) -> None:
-        changes = [{"massLossPercent": "10"}, {"massLossPercent": "20", "logLevel": "debug"}, OFF]
+        changes = [
+            {"scanNotActiveBrokerInterval": "10"},
+            {"scanNotActiveBrokerInterval": "20", "orderMessageEnable": "true"},
+            OFF,
+        ]
         await asyncio.gather(*(store.change(values, CAUSE) for values in changes))
         assert world.rows == [
-            ("massLossPercent", "10"),
-            ("logLevel", "debug"),
-            ("massLossPercent", "20"),
-            ("enableTopicList", "false"),
+            ("scanNotActiveBrokerInterval", "10"),
+            ("orderMessageEnable", "true"),
+            ("scanNotActiveBrokerInterval", "20"),
+            ("returnOrderTopicConfigToBroker", "false"),
         ]
-        assert world.on_disk == {"massLossPercent": "20", "logLevel": "debug", **OFF}
+        assert world.on_disk == {"scanNotActiveBrokerInterval": "20", "orderMessageEnable": "true", **OFF}
 
     world.run(steps)
 
@@ -222,13 +248,16 @@ def test_more_waiting_changes_than_the_limit_are_refused(world: World) -> None:
         world.lets.clear()
         writing = asyncio.create_task(store.change(OFF, CAUSE))
         await until(world.busy)
-        waiting = [asyncio.create_task(store.change({"massLossPercent": percent}, CAUSE)) for percent in ("10", "20")]
+        waiting = [
+            asyncio.create_task(store.change({"scanNotActiveBrokerInterval": percent}, CAUSE))
+            for percent in ("10", "20")
+        ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="2 changes of config wait"):
-            await store.change({"massLossPercent": "30"}, CAUSE)
+            await store.change({"scanNotActiveBrokerInterval": "30"}, CAUSE)
         world.lets.set()
         await asyncio.gather(writing, *waiting)
-        assert store.settings.mass_loss_percent == 20
+        assert store.settings.scan_not_active_broker_interval_millis == 20
 
     world.run(steps)
 
@@ -238,16 +267,16 @@ def test_a_change_whose_caller_goes_away_is_made_if_its_turn_has_come_and_else_n
         world.lets.clear()
         writing = asyncio.create_task(store.change(OFF, CAUSE))
         await until(world.busy)
-        waiting = asyncio.create_task(store.change({"massLossPercent": "10"}, CAUSE))
+        waiting = asyncio.create_task(store.change({"scanNotActiveBrokerInterval": "10"}, CAUSE))
         await asyncio.sleep(0)
         writing.cancel()
         waiting.cancel()
         results = await asyncio.gather(writing, waiting, return_exceptions=True)
         assert [type(result) for result in results] == [asyncio.CancelledError] * 2
         world.lets.set()
-        await store.change({"logLevel": "debug"}, CAUSE)
-        assert world.rows == [("enableTopicList", "false"), ("logLevel", "debug")]
-        assert world.on_disk == {**OFF, "logLevel": "debug"}
+        await store.change({"orderMessageEnable": "true"}, CAUSE)
+        assert world.rows == [("returnOrderTopicConfigToBroker", "false"), ("orderMessageEnable", "true")]
+        assert world.on_disk == {**OFF, "orderMessageEnable": "true"}
 
     world.run(steps)
 
@@ -257,7 +286,7 @@ def test_a_shutdown_waits_for_the_write_under_way_and_refuses_the_ones_behind_it
         world.lets.clear()
         writing = asyncio.create_task(store.change(OFF, CAUSE))
         await until(world.busy)
-        waiting = asyncio.create_task(store.change({"massLossPercent": "10"}, CAUSE))
+        waiting = asyncio.create_task(store.change({"scanNotActiveBrokerInterval": "10"}, CAUSE))
         await asyncio.sleep(0)
         world.frozen = True
         with capture_logs() as logs:
@@ -276,22 +305,22 @@ def test_a_shutdown_waits_for_the_write_under_way_and_refuses_the_ones_behind_it
 def test_the_changes_of_the_last_run_win_over_flags_and_environment_and_are_logged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ConfigFile(world.folder).save({**OFF, "supportActingMaster": "true", "massLossPercent": "10"})
-    monkeypatch.setenv("NAMESRV_MASS_LOSS_PERCENT", "20")
+    ConfigFile(world.folder).save({**OFF, "supportActingMaster": "true", "scanNotActiveBrokerInterval": "10"})
+    monkeypatch.setenv("NAMESRV_SCAN_NOT_ACTIVE_BROKER_INTERVAL_MILLIS", "20")
     world.settings = NamesrvSettings.load(None, {"support_acting_master": False, "listen": "127.0.0.1:1"})
 
     async def steps(store: ConfigStore) -> None:
         settings = store.settings
-        assert (settings.enable_topic_list, settings.support_acting_master) == (False, True)
-        assert (settings.mass_loss_percent, settings.listen) == (10, "127.0.0.1:1")
+        assert (settings.return_order_topic_config_to_broker, settings.support_acting_master) == (False, True)
+        assert (settings.scan_not_active_broker_interval_millis, settings.listen) == (10, "127.0.0.1:1")
         assert await store.change({"supportActingMaster": "true"}, CAUSE) == ()
 
     with capture_logs() as logged:
         world.run(steps)
     logs = [(line["event"], line["key"], line["value"]) for line in logged]
     assert logs == [
-        ("config_override", "enableTopicList", "false"),
-        ("config_override", "massLossPercent", "10"),
+        ("config_override", "returnOrderTopicConfigToBroker", "false"),
+        ("config_override", "scanNotActiveBrokerInterval", "10"),
         ("config_override", "supportActingMaster", "true"),
     ]
     assert world.applied == []
@@ -303,9 +332,9 @@ def test_the_changes_of_the_last_run_win_over_flags_and_environment_and_are_logg
         ("listen", "0.0.0.0:1", "listen: never changes over the wire; remove it from the file$"),
         ("kvConfigPath", "x", "kvConfigPath: never changes over the wire; remove it from the file$"),
         ("gone", "1", "gone: there is no such setting; remove it from the file$"),
-        ("massLossPercents", "1", "massLossPercents: there is no such setting; remove it from the file$"),
-        ("massLossPercent", "0", "massLossPercent: .* greater than or equal to 1 "),
-        ("logLevel", "x" * 256, "logLevel: has 256 characters, at most 255$"),
+        ("orderMessages", "1", "orderMessages: there is no such setting; remove it from the file$"),
+        ("scanNotActiveBrokerInterval", "-1", "scanNotActiveBrokerInterval: .* greater than or equal to 0 "),
+        ("orderMessageEnable", "x" * 256, "orderMessageEnable: has 256 characters, at most 255$"),
     ],
 )
 def test_a_file_with_what_could_not_be_set_over_the_wire_stops_the_start(
