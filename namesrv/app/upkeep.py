@@ -13,7 +13,7 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.event_log import log_removed
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter, run_cooperatively
-from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.errors import Overloaded
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
@@ -105,9 +105,9 @@ class DigestSamples:
     Intents of operators are not in them, as in ``GetRouteDigest``.
     """
 
-    def __init__(self, digests: RouteDigests, wall_millis: Callable[[], int]) -> None:
-        """Takes what makes digests, and the wall clock."""
-        self._digests = digests
+    def __init__(self, manager: RouteInfoManager, wall_millis: Callable[[], int]) -> None:
+        """Takes the routes, and the wall clock."""
+        self._digests = manager.digests
         self._wall_millis = wall_millis
         self.by_minute: Mapping[int, int] = {}
         """Samples by the minute of the hour, 0 to 59. Replaced as a whole, for a thread that reads it."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from namesrv.core import model
 from namesrv.core.address_claims import AddressClaims
 from namesrv.core.changes import Cause, ChangeLog, Row
+from namesrv.core.digests import RouteDigests
 from namesrv.core.edit import TableEdit, publish_edit
 from namesrv.core.errors import ShuttingDown
 from namesrv.core.liveness import ChannelTable, Liveness
@@ -74,6 +75,7 @@ class RouteState:
         self.kv_config = model.EMPTY
         self.channels = ChannelTable(new_channel_id)
         self.change_log = ChangeLog()
+        self.digests = RouteDigests(self.tables, self.change_log)
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
         self._possibly_partial: set[LiveKey] = set()

@@ -35,7 +35,6 @@ from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.digests import RouteDigests
 from namesrv.core.pins import Pins
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.state import NamesrvIdentity
@@ -120,8 +119,7 @@ class NamesrvServer:
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._front_counter = FrontCounter()
-        digests = RouteDigests(self._manager.tables, self._manager.change_log)
-        self._digest_samples = DigestSamples(digests, clock.wall_millis)
+        self._digest_samples = DigestSamples(self._manager, clock.wall_millis)
         self._observation = self._observed(settings, product_env_credentials)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)

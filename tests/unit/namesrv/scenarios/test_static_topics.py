@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.digests import FRONT, RouteDigests
+from namesrv.core.digests import FRONT
 from namesrv.core.model import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
@@ -46,7 +46,7 @@ def mapping_of(queues: route_data_pb2.QueueData) -> StaticMapping | None:
 
 
 def digest(fleet: Fleet) -> bytes:
-    (row,) = run_sync(RouteDigests(fleet.manager.tables, fleet.manager.change_log).after(FRONT, 10))
+    (row,) = run_sync(fleet.manager.digests.after(FRONT, 10))
     return row.digest
 
 

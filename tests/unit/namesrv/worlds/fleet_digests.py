@@ -11,7 +11,7 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.changes import Cause
-from namesrv.core.digests import FRONT, DigestedBroker, RouteDigests
+from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.slices import run_sync
 from namesrv.grpc_api.handlers import Context
@@ -36,7 +36,7 @@ class Digests:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.digests = RouteDigests(self.fleet.manager.tables, self.fleet.manager.change_log)
+        self.digests = self.fleet.manager.digests
         self.calls = DigestCalls(self.fleet.manager)
 
     def all(self) -> list[DigestedBroker]:

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import follow_messages, replica_message, route_changes
 from namesrv.core.changes import Cause, ChangeLog, ConfigPut
-from namesrv.core.digests import FRONT, RouteDigests
+from namesrv.core.digests import FRONT
 from namesrv.core.errors import RevisionCompacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
@@ -94,7 +94,7 @@ class Link:
 def state_of(manager: RouteInfoManager) -> dict[str, object]:
     """All that readers can see, in comparable form."""
     rows = RouteRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, manager.snapshot().messages()))
-    tables, digests = manager.tables, RouteDigests(manager.tables, manager.change_log)
+    tables, digests = manager.tables, manager.digests
     return {
         "revision": manager.revision,
         "rows": rows,

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+
+import pytest
 
 from namesrv.app.upkeep import DigestSamples
 from namesrv.core.digests import RouteDigests
+from namesrv.core.model import BrokerKey, QueueData
+from namesrv.core.slices import Sliced
 from tests.support.core_fleet import A, B, Fleet
+from tests.unit.namesrv.worlds.fleet_digests import Digests
 
 FULL_MINUTE_MILLIS = 1_795_392_000_000
 """Of minute 0."""
@@ -18,8 +24,7 @@ class Sampled:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.now_millis = FULL_MINUTE_MILLIS
-        manager = self.fleet.manager
-        self.samples = DigestSamples(RouteDigests(manager.tables, manager.change_log), lambda: self.now_millis)
+        self.samples = DigestSamples(self.fleet.manager, lambda: self.now_millis)
 
     def taken(self) -> dict[int, int]:
         asyncio.run(self.samples.take())
@@ -63,3 +68,18 @@ def test_the_minute_that_is_waited_for_is_that_of_the_wall_clock() -> None:
     assert sampled.samples.seconds_to_next() == 1.0
     sampled.now_millis += 1_000
     assert sampled.samples.seconds_to_next() == 60.0
+
+
+def test_the_sample_and_the_call_make_the_digest_of_a_group_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[BrokerKey] = []
+    make = RouteDigests._digest
+
+    def counted(digests: RouteDigests, broker: BrokerKey, held: Mapping[str, QueueData]) -> Sliced[bytes]:
+        made.append(broker)
+        return make(digests, broker, held)
+
+    monkeypatch.setattr(RouteDigests, "_digest", counted)
+    digests = Digests()
+    digests.fleet.register(A, topics=("T",))
+    asyncio.run(DigestSamples(digests.fleet.manager, lambda: FULL_MINUTE_MILLIS).take())
+    assert len(digests.page().brokers) == len(made) == 1
