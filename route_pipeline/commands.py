@@ -22,7 +22,6 @@ from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.json_lines import LogFormat, tell
 from groundwork.terminal import TableConsole
 from route_pipeline import tables
-from route_pipeline.comparison import Comparison, ComparisonError, compare_latest
 from route_pipeline.java import JavaNotFoundError
 from route_pipeline.log.compaction import GRACE, CompactionError, compact
 from route_pipeline.log.delta_mirror import DeltaMirror
@@ -36,7 +35,16 @@ from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
 from route_pipeline.log.retention import drop_old
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
 from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest, Timeouts
-from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, route_at
+from route_pipeline.queries import (
+    INGEST_TIME,
+    WALL_TIME,
+    LatestState,
+    clock_leads,
+    divergence,
+    events_of,
+    latest_state,
+    route_at,
+)
 from route_pipeline.report_data import ReportData, collect_report
 from route_pipeline.session import QUICK_START, SparkStartError, check_java, spark_session
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
@@ -131,7 +139,7 @@ EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """Exit code when the command line is wrong, or the machine lacks something: nothing was tried."""
 
-_WAS_TRIED = (IngestError, ComparisonError, CompactionError, StoreUnavailableError, ConflictError, ReplacedError)
+_WAS_TRIED = (IngestError, CompactionError, StoreUnavailableError, ConflictError, ReplacedError)
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""
@@ -233,19 +241,15 @@ def report_command(
     ] = None,
     master: Master = None,
 ) -> None:
-    """Print what is known of each name server, and where the name servers differ."""
+    """Print what is known of each name server, and where they disagree."""
     page = None if html is None else _html_report()
-    with _failures():
-        log = _open(log_url)
-        with _spark(master) as spark:
-            _say(f"comparing the name servers of {log.url} ...")
-            comparison = compare_latest(spark, log)
-            if html is not None and page is not None:
-                _say("computing the plots ...")
-                changes = read_changes(spark, log)
-                data = collect_report(changes, history(changes).cache())
-                html.write_text(page(comparison, data), encoding="utf-8")
-    print_report(comparison, _console())
+    with _history(log_url, master) as (log, changes, computed):
+        versions = computed.cache()
+        latest = latest_state(log.state(), changes, versions)
+        if html is not None and page is not None:
+            _say("computing the plots ...")
+            html.write_text(page(latest, collect_report(changes, versions)), encoding="utf-8")
+    print_report(latest, _console())
 
 
 @app.command("history")
@@ -367,13 +371,13 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
     return options
 
 
-def _html_report() -> Callable[[Comparison, ReportData], str]:
+def _html_report() -> Callable[[LatestState, ReportData], str]:
     """The maker of the page; matplotlib is loaded for it alone, because that takes a second."""
     try:
         module = importlib.import_module("route_pipeline.html_report")
     except ModuleNotFoundError as error:
         _exit_with(f"--html needs {error.name}: pip install matplotlib", EXIT_BAD_INPUT)
-    maker: Callable[[Comparison, ReportData], str] = module.html_report
+    maker: Callable[[LatestState, ReportData], str] = module.html_report
     return maker
 
 

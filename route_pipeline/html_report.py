@@ -15,8 +15,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from route_pipeline.comparison import Comparison
-from route_pipeline.queries import Disagreement, LastDay
+from route_pipeline.queries import LastDay, LatestState
 from route_pipeline.report_data import BROKERS, QUEUES, TOPICS, ReportData, Series
 
 # The report as one HTML page, with its pictures inside: nothing is fetched when it is looked at.
@@ -40,19 +39,19 @@ img { display: block; max-width: 100%; min-width: 34em; }
 """
 
 
-def html_report(comparison: Comparison, data: ReportData) -> str:
+def html_report(latest: LatestState, data: ReportData) -> str:
     """The page.
 
     Args:
-        comparison: The name servers as they are known now.
+        latest: The name servers as the log knows them.
         data: The numbers over time.
     """
     day = data.last_day
     sections = [
         _section("What changed in the last day", _changed(day)),
-        _section("Where name servers disagree", _disagree(comparison, data)),
+        _section("Where name servers disagree", _disagree(latest)),
         _section("Who flapped in the last day", _flapped(day)),
-        _section("Name servers", _namesrv_table(comparison)),
+        _section("Name servers", _namesrv_table(latest)),
         _section(
             "Over time",
             _or_none("".join(lines(title, what, data.over_time[what]) for title, what in _TITLES)),
@@ -76,9 +75,6 @@ def html_report(comparison: Comparison, data: ReportData) -> str:
             shares("Disagreements that had ended, by their length", data.convergence)
             or "<p>No disagreement has ended.</p>",
         ),
-        _section("Largest topics", _table(("topic", "broker groups", "read queues"), data.largest_topics)),
-        _section("Broker groups without a master", _table(("name server", "broker group"), data.without_master)),
-        _section("Topics without a writable queue", _table(("name server", "topic"), data.not_writable)),
     ]
     head = (
         "<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'>"
@@ -117,25 +113,18 @@ def _changed(day: LastDay) -> str:
     return f"{counts}<p>The latest:</p>{latest}"
 
 
-def _disagree(comparison: Comparison, data: ReportData) -> str:
-    if len(comparison.namesrvs) < 2:
+def _disagree(latest: LatestState) -> str:
+    if len(latest.namesrvs) < 2:
         return _answer("There is one name server, and nothing to compare it with.")
-    if not data.open_disagreements:
-        return _answer(f"Nowhere: the {len(comparison.namesrvs)} name servers agree.")
-    open_ones = data.last_day.disagreements
-    rows = [(one.since, one.table_name, one.key, _sides(one)) for one in open_ones]
-    more = data.open_disagreements - len(open_ones)
+    if not latest.open_disagreements:
+        return _answer(f"Nowhere: the {len(latest.namesrvs)} name servers agree.")
+    rows = [(one.since, one.table_name, one.key, one.sides) for one in latest.disagreements]
+    more = latest.open_disagreements - len(rows)
     return (
-        _answer(f"On {data.open_disagreements:,} rows.", bad=True)
+        _answer(f"On {latest.open_disagreements:,} rows.", bad=True)
         + _table(("since (UTC, time of the ingest)", "what", "key", "who has it"), rows)
         + (f"<p>And {more:,} more.</p>" if more else "")
     )
-
-
-def _sides(one: Disagreement) -> str:
-    if not one.lack:
-        return f"{', '.join(one.have)}, not all the same"
-    return f"{', '.join(one.have) or 'nobody'}; not {', '.join(one.lack)}"
 
 
 def _flapped(day: LastDay) -> str:
@@ -145,7 +134,7 @@ def _flapped(day: LastDay) -> str:
     return _table(("broker", "times it went", "last at (UTC)", "why", "name servers"), rows)
 
 
-def _namesrv_table(comparison: Comparison) -> str:
+def _namesrv_table(latest: LatestState) -> str:
     headings = ("name server", "epoch", "revision", "ingested at (UTC)", "topics", "queue rows", "brokers")
     rows = [
         (
@@ -157,7 +146,7 @@ def _namesrv_table(comparison: Comparison) -> str:
             one.queue_rows,
             one.brokers,
         )
-        for one in comparison.namesrvs
+        for one in latest.namesrvs
     ]
     return _table(headings, rows)
 

@@ -1,4 +1,4 @@
-"""Questions about the past: routes at a time, events, divergence of name servers, and the last day."""
+"""Questions about the past: routes at a time, events, divergence, the latest state, and the last day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.history import CHANGED, COMPARED, KEY, as_of
+from route_pipeline.log.history import CHANGED, COMPARED, KEY, as_of, current
+from route_pipeline.log.protocol.state import LogState
 
 # Answers to questions about the history, as rows for people.
 
@@ -210,10 +211,119 @@ def _disagreements(states: DataFrame, names: list[str]) -> DataFrame:
     )
 
 
-# What a person asks first: what changed in the last day, where name servers disagree now, who came and went.
+# The name servers as the log knows them, and where they disagree.
 
 SHOWN = 15
 """Rows of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvSummary:
+    """What is known of one name server."""
+
+    namesrv: str
+    """Name that it gives itself."""
+    epoch: str
+    """Its process lifetime."""
+    revision: int
+    """Revision of its tables."""
+    ingested_at: datetime
+    """When that was written to the log, UTC."""
+    lost: bool
+    """Whether it did not answer when it was last asked: the numbers are from before."""
+    topics: int
+    queue_rows: int
+    """Number of pairs of a topic and a broker group."""
+    brokers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A row that name servers do not agree on."""
+
+    since: datetime
+    """By the time of the ingest, UTC."""
+    table_name: str
+    key: str
+    have: tuple[str, ...]
+    """Name servers that had it when it began."""
+    lack: tuple[str, ...]
+    """Name servers that did not. None: they have it, but otherwise."""
+
+    @property
+    def sides(self) -> str:
+        """Which name servers have the row, in words."""
+        if not self.lack:
+            return f"{', '.join(self.have)}, not all the same"
+        return f"{', '.join(self.have) or 'nobody'}; not {', '.join(self.lack)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LatestState:
+    """The name servers as the log knows them."""
+
+    namesrvs: list[NamesrvSummary]
+    """By name."""
+    open_disagreements: int
+    """Disagreements that last, by the time of the ingest."""
+    disagreements: list[Disagreement]
+    """The oldest of them."""
+
+
+def latest_state(state: LogState, changes: DataFrame, versions: DataFrame) -> LatestState:
+    """Computes it.
+
+    Args:
+        state: Of the log.
+        versions: The history of the changes; it is read several times, so it should be cached.
+    """
+    namesrvs = _namesrvs(state, current(versions))
+    if len(namesrvs) < 2:
+        return LatestState(namesrvs, 0, [])
+    lasting = divergence(changes, versions, INGEST_TIME).where("until IS NULL").cache()
+    try:
+        return LatestState(namesrvs, lasting.count(), _oldest(lasting))
+    finally:
+        lasting.unpersist()
+
+
+def _namesrvs(state: LogState, rows: DataFrame) -> list[NamesrvSummary]:
+    """Counts the rows, and starts from what was read: an empty name server has no rows."""
+    queues = F.col("table_name") == "topic_queues"
+    counted = rows.groupBy("namesrv").agg(
+        F.countDistinct(F.when(queues, F.col("topic"))).alias("topics"),
+        F.count(F.when(queues, 1)).alias("queue_rows"),
+        F.count(F.when(F.col("table_name") == "brokers", 1)).alias("brokers"),
+    )
+    counts = {name: numbers for name, *numbers in counted.collect()}
+    return [
+        NamesrvSummary(
+            name,
+            summary.epoch,
+            summary.revision,
+            summary.ingested_at,
+            name in state.lost,
+            *counts.get(name, (0, 0, 0)),
+        )
+        for name, summary in sorted(state.known.items())
+        if summary.epoch
+    ]
+
+
+def _oldest(lasting: DataFrame) -> list[Disagreement]:
+    found = []
+    rows = lasting.withColumn("began", F.unix_micros("since")).orderBy("began", "table_name", "key")
+    for row in rows.limit(SHOWN).collect():
+        # Null: not read by then.
+        have, lack = (
+            tuple(sorted(name for name, has in row["present"].items() if has is wanted)) for wanted in (True, False)
+        )
+        found.append(Disagreement(utc(row["began"]), row["table_name"], row["key"], have, lack))
+    return found
+
+
+# The last day: what changed, and which brokers came and went.
+
 FLAPS = 2
 """A broker that went away so often within a day at one name server flapped."""
 
@@ -250,20 +360,6 @@ class Flap:
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A row that name servers do not agree on now."""
-
-    since: datetime
-    """By the time of the ingest, UTC."""
-    table_name: str
-    key: str
-    have: tuple[str, ...]
-    """Name servers that had it when it began."""
-    lack: tuple[str, ...]
-    """Name servers that did not. None: they have it, but otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
 class LastDay:
     """The answers."""
 
@@ -275,21 +371,14 @@ class LastDay:
     """The latest changes."""
     flaps: list[Flap]
     """Most frequent first."""
-    disagreements: list[Disagreement]
-    """Oldest first."""
 
 
-def last_day(changes: DataFrame, versions: DataFrame, disagreements: DataFrame) -> LastDay:
-    """Computes them.
-
-    Args:
-        changes: The log, with at least one ingest.
-        disagreements: Those between name servers, by the time of the ingest.
-    """
+def last_day(changes: DataFrame, versions: DataFrame) -> LastDay:
+    """Computes them from a log with at least one ingest."""
     until: int = changes.agg(F.max(F.unix_micros("ingested_at")).alias("until")).collect()[0]["until"]
     events = _events(changes, versions, until - _DAY_MICROS).cache()
     try:
-        return LastDay(utc(until), _counts(events), _latest(events), _flaps(events), _open(disagreements))
+        return LastDay(utc(until), _counts(events), _latest(events), _flaps(events))
     finally:
         events.unpersist()
 
@@ -349,15 +438,3 @@ def _flaps(events: DataFrame) -> list[Flap]:
         Flap(row["key"], row["times"], utc(row["at"]), tuple(row["why"]), tuple(row["namesrvs"]))
         for row in rows.orderBy(F.desc("times"), "key").limit(SHOWN).collect()
     ]
-
-
-def _open(disagreements: DataFrame) -> list[Disagreement]:
-    lasting = disagreements.where("until IS NULL").withColumn("began", F.unix_micros("since"))
-    found = []
-    for row in lasting.orderBy("began", "table_name", "key").limit(SHOWN).collect():
-        # Null: not read by then.
-        have, lack = (
-            tuple(sorted(name for name, has in row["present"].items() if has is wanted)) for wanted in (True, False)
-        )
-        found.append(Disagreement(utc(row["began"]), row["table_name"], row["key"], have, lack))
-    return found

@@ -9,7 +9,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from route_pipeline.log.history import current
 from route_pipeline.queries import INGEST_TIME, WALL_TIME, LastDay, divergence, last_day, utc
 
 POINTS = 400
@@ -41,14 +40,6 @@ class ReportData:
     """Table, reason and number of ends that were no change, most frequent first."""
     convergence: dict[str, list[float]]
     """How long disagreements lasted, s, by clock: ``wall`` and ``ingest``."""
-    open_disagreements: int
-    """Disagreements that last, by the time of the ingest."""
-    largest_topics: list[tuple[str, int, int]]
-    """Topics with the most queues: topic, broker groups, read queues; by the name server that has most of it."""
-    without_master: list[tuple[str, str]]
-    """Name server and broker group without a broker of id 0."""
-    not_writable: list[tuple[str, str]]
-    """Name server and topic without a queue that can be written to."""
 
 
 def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
@@ -58,13 +49,12 @@ def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
         versions: Its history; it is read many times, so it should be cached.
     """
     queues = versions.where(F.col("table_name") == "topic_queues")
-    groups = current(versions).where(F.col("table_name") == "broker_groups")
     disagreements = {by: divergence(changes, versions, by) for by in (WALL_TIME, INGEST_TIME)}
     ended = versions.where(F.col("end_reason").isNotNull())
     churn = ended.where(F.col("broker_name").isNotNull()).groupBy("broker_name").count()
     removals = ended.where(F.col("end_reason") != "CHANGED").groupBy("table_name", "end_reason").count()
     return ReportData(
-        last_day=last_day(changes, versions, disagreements[INGEST_TIME]),
+        last_day=last_day(changes, versions),
         over_time={
             TOPICS: _over_time(_topic_steps(queues)),
             QUEUES: _over_time(_steps(queues, F.col("write_queue_nums"))),
@@ -78,16 +68,6 @@ def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
             by: [row["seconds"] for row in rows.where("seconds IS NOT NULL").limit(MAX_CONVERGENCE_TIMES).collect()]
             for by, rows in disagreements.items()
         },
-        open_disagreements=disagreements[INGEST_TIME].where("until IS NULL").count(),
-        largest_topics=_largest_topics(current(queues)),
-        without_master=[
-            (row["namesrv"], row["broker_name"])
-            for row in groups.where(~F.exists("broker_addrs", lambda broker: broker["broker_id"] == 0))
-            .orderBy("namesrv", "broker_name")
-            .limit(SHOWN)
-            .collect()
-        ],
-        not_writable=_not_writable(current(queues)),
     )
 
 
@@ -132,20 +112,6 @@ def _over_time(steps: DataFrame) -> Series:
         line = series.setdefault(row["namesrv"], [])
         line.append((utc(row["at"]), (line[-1][1] if line else 0) + row["step"]))
     return series
-
-
-def _largest_topics(queues: DataFrame) -> list[tuple[str, int, int]]:
-    of_namesrv = queues.groupBy("namesrv", "topic").agg(
-        F.count("*").alias("groups"), F.sum("read_queue_nums").alias("read")
-    )
-    rows = of_namesrv.groupBy("topic").agg(F.max("groups").alias("groups"), F.max("read").alias("read"))
-    return [(row["topic"], row["groups"], row["read"]) for row in _top(rows, "read", "topic")]
-
-
-def _not_writable(queues: DataFrame) -> list[tuple[str, str]]:
-    writable = (F.col("perm").bitwiseAND(2) != 0) & (F.col("write_queue_nums") > 0)
-    topics = queues.groupBy("namesrv", "topic").agg(F.max(writable).alias("writable")).where(~F.col("writable"))
-    return [(row["namesrv"], row["topic"]) for row in topics.orderBy("namesrv", "topic").limit(SHOWN).collect()]
 
 
 def _top(rows: DataFrame, number: str, name: str) -> list[Row]:

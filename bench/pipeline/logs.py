@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from bench.figures import Sample, progress
 from bench.pipeline.sizes import Sizes, timed
-from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import Ingester
@@ -24,7 +23,7 @@ from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol import file_list
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import Batch, LogWriter
-from route_pipeline.queries import divergence, route_at
+from route_pipeline.queries import divergence, latest_state, route_at
 from route_pipeline.session import QUICK_START, spark_session
 from route_pipeline.stores.urls import open_store
 from tests.support.programs.processes import BIN, NamesrvProcess
@@ -104,7 +103,9 @@ def _questions(spark: SparkSession, log: RouteLog) -> dict[str, Callable[[], obj
         "history": lambda: history(read_changes(spark, log)).count(),
         "as-of": lambda: route_at(history(read_changes(spark, log)), "T1", datetime.now(UTC)),
         "divergence": lambda: divergence(read_changes(spark, log), history(read_changes(spark, log)).cache()).count(),
-        "report": lambda: compare_latest(spark, log),
+        "report": lambda: latest_state(
+            log.state(), read_changes(spark, log), history(read_changes(spark, log)).cache()
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/route-report.html: the pipeline's report of a simulated fleet in one hour.
+"""Writes .demo/route-report.html: the pipeline's report of a simulated fleet in one hour.
 
 The fleet runs on a virtual clock, with deploys, drains, crashes, and lost and restarted name servers. The same seed
 makes the same hour. Run it with ``python -m examples.demo.route_report``.
@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from route_pipeline.comparison import compare_latest
 from route_pipeline.html_report import html_report
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.queries import latest_state
 from route_pipeline.report_data import collect_report
 from route_pipeline.session import QUICK_START, spark_session
 from tests.support.routes.fleet_life import FleetLife, serving_life
@@ -26,7 +26,7 @@ from tests.support.virtual_clock import VirtualClock
 SEED = 9191
 INGESTS = 12
 SECONDS_BETWEEN = 300
-PAGE = Path(__file__).parent.parent / "docs" / "route-report.html"
+PAGE = Path(".demo", "route-report.html")
 
 
 def main() -> None:
@@ -47,8 +47,10 @@ def main() -> None:
             sys.stderr.write(f"{now:%H:%M:%S}: {result.rows:,} rows\n")
             life.pass_time(SECONDS_BETWEEN)
         changes = read_changes(spark, store)
-        data = collect_report(changes, history(changes).cache())
-        PAGE.write_text(html_report(compare_latest(spark, store), data), encoding="utf-8")
+        versions = history(changes).cache()
+        latest = latest_state(store.state(), changes, versions)
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(html_report(latest, collect_report(changes, versions)), encoding="utf-8")
     sys.stderr.write(f"wrote {PAGE}\n")
 
 

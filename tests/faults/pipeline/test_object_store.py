@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline import tables
-from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
+from route_pipeline.queries import latest_state
 from tests.support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
 from tests.support.programs.processes import BIN, eventually
 from tests.support.programs.s3_server import bucket, proxy, s3_server
@@ -85,7 +85,8 @@ def test_a_log_on_an_object_store_answers_all_that_one_on_a_disk_does(spark: Spa
     life.check(spark)
     versions = history(read_changes(spark, life.log))
     assert tables.write_history(life.log, versions) == len(life.expected.ended())
-    assert [one.namesrv for one in compare_latest(spark, life.log).namesrvs] == ["ns-a", "ns-b"]
+    latest = latest_state(life.log.state(), read_changes(spark, life.log), versions)
+    assert [one.namesrv for one in latest.namesrvs] == ["ns-a", "ns-b"]
     day = datetime.fromtimestamp(life.clock.wall_millis() / 1000, UTC).date()
     assert drop_old(spark, life.log, day.replace(year=day.year + 1), keep_days=1)
     left = [version for version in versions_of(spark, life.log) if version.end_reason is not None]

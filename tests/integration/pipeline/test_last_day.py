@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.data_files import INGESTED_AT, LOG_DDL
 from route_pipeline.log.history import history
-from route_pipeline.queries import INGEST_TIME, Change, Disagreement, Flap, divergence, last_day
+from route_pipeline.log.protocol.state import LogState
+from route_pipeline.log.protocol.summaries import Summary
+from route_pipeline.queries import Change, Disagreement, Flap, last_day, latest_state
 from route_pipeline.schemas import CHANGE_COLUMNS
 from tests.support.spark_session import spark
 
@@ -58,7 +60,7 @@ def test_the_last_day_ends_with_the_last_ingest_and_a_first_read_is_no_news(spar
     changes = spark.createDataFrame([tuple(one.values()) for one in rows], LOG_DDL).cache()
     versions = history(changes).cache()
 
-    found = last_day(changes, versions, divergence(changes, versions, INGEST_TIME))
+    found = last_day(changes, versions)
 
     assert found.until == NOON
     assert found.counts == [("brokers", 1, 1, 2)]
@@ -68,7 +70,10 @@ def test_the_last_day_ends_with_the_last_ingest_and_a_first_read_is_no_news(spar
         Change(at(-1), "brokers", "x", "came", "", ("ns-a",)),
     ]
     assert found.flaps == [Flap("x", 2, at(-2), ("EXPIRED",), ("ns-a",))]
-    assert found.disagreements == [
+    known = {name: Summary("run", 0, NOON, name, "01", 3, 0, 0, None, None) for name in ("ns-a", "ns-b")}
+    latest = latest_state(LogState(known=known), changes, versions)
+    assert latest.open_disagreements == 2
+    assert latest.disagreements == [
         Disagreement(at(-3), "brokers", "z", ("ns-b",), ("ns-a",)),
         Disagreement(at(0), "brokers", "y", ("ns-a",), ("ns-b",)),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from rich.console import Console
 from groundwork.endpoints import Endpoint
 from route_pipeline import schemas, tables
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.comparison import compare_latest
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, IngestResult, ingest
@@ -28,7 +28,7 @@ from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.commits import HISTORY, QUARANTINE
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.retention import drop_old
-from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, route_at
+from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, latest_state, route_at
 from route_pipeline.tables import print_report
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
@@ -322,18 +322,21 @@ def test_disagreements_have_a_beginning_and_an_end_by_either_clock(
     assert {row["namesrv"] for row in clock_leads(changes).collect()} == {"ns-a", "ns-b"}
 
 
-def test_the_report_names_the_lost_name_server_and_every_difference(spark: SparkSession, life: Life) -> None:
-    comparison = compare_latest(spark, life.store)
+def test_the_report_names_the_lost_name_server_and_the_open_disagreements(
+    spark: SparkSession, life: Life, versions: DataFrame
+) -> None:
+    latest = latest_state(life.store.state(), read_changes(spark, life.store), versions)
 
-    assert [(one.namesrv, one.lost, one.topics, one.brokers) for one in comparison.namesrvs] == [
-        ("ns-a", False, 2, 2),
-        ("ns-b", True, 1, 1),
+    assert [(one.namesrv, one.lost, one.topics, one.queue_rows, one.brokers) for one in latest.namesrvs] == [
+        ("ns-a", False, 2, 3, 2),
+        ("ns-b", True, 1, 1, 1),
     ]
-    found = {differences.table: differences.count for differences in comparison.differences}
-    assert found == {"topic_queues": 2, "broker_groups": 1, "brokers": 1}
+    assert latest.open_disagreements == 4
+    tables_of = Counter(one.table_name for one in latest.disagreements)
+    assert tables_of == {"topic_queues": 2, "broker_groups": 1, "brokers": 1}
     out = io.StringIO()
-    print_report(comparison, Console(file=out, width=200, markup=False, highlight=False))
-    assert "The name servers differ: topic_queues 2, broker_groups 1, brokers 1." in out.getvalue()
+    print_report(latest, Console(file=out, width=200, markup=False, highlight=False))
+    assert "Disagreements: 4" in out.getvalue()
     assert "(lost)" in out.getvalue()
 
 

@@ -8,8 +8,7 @@ from functools import cache
 
 import pytest
 
-from route_pipeline.comparison import Comparison, NamesrvSummary
-from route_pipeline.queries import Change, Disagreement, Flap, LastDay
+from route_pipeline.queries import Change, Disagreement, Flap, LastDay, LatestState, NamesrvSummary
 from route_pipeline.report_data import BROKERS, QUEUES, TOPICS, ReportData, Series
 
 html_report = pytest.importorskip("route_pipeline.html_report", reason="matplotlib is not installed").html_report
@@ -20,11 +19,10 @@ ODD = "<script>$x_1$"
 
 def last_day(*, empty: bool) -> LastDay:
     if empty:
-        return LastDay(NOON, [], [], [], [])
+        return LastDay(NOON, [], [], [])
     change = Change(NOON, "brokers", ODD, "went", "EXPIRED", (ODD, "ns-b"))
     flap = Flap(ODD, 1_234, NOON, ("EXPIRED", "UNREGISTERED"), (ODD,))
-    there = [Disagreement(NOON, "brokers", ODD, (ODD,), ("ns-b",)), Disagreement(NOON, "topics", "T", ("x", "y"), ())]
-    return LastDay(NOON, [("brokers", 1, 2, 3)], [change], [flap], there)
+    return LastDay(NOON, [("brokers", 1, 2, 3)], [change], [flap])
 
 
 @cache
@@ -36,13 +34,11 @@ def page(*, empty: bool = False, namesrvs: int = 1) -> str:
         churn=[] if empty else [(ODD, 3)],
         removals=[] if empty else [("brokers", "EXPIRED", 2)],
         convergence={"wall": [], "ingest": []} if empty else {"wall": [0.0, 5.0], "ingest": [70.0]},
-        open_disagreements=0 if empty else 7,
-        largest_topics=[] if empty else [(ODD, 2, 8000)],
-        without_master=[],
-        not_writable=[],
     )
-    namesrv = NamesrvSummary(ODD, "0001", 1234, NOON, True, 1, 11, 12, 88, 80, 2)
-    text: str = html_report(Comparison("run", (namesrv,) * namesrvs, ()), data)
+    namesrv = NamesrvSummary(ODD, "0001", 1234, NOON, True, 11, 8_000, 2)
+    there = [Disagreement(NOON, "brokers", ODD, (ODD,), ("ns-b",)), Disagreement(NOON, "topics", "T", ("x", "y"), ())]
+    latest = LatestState([namesrv] * namesrvs, 0 if empty else 7, [] if empty else there)
+    text: str = html_report(latest, data)
     return text
 
 
@@ -64,7 +60,7 @@ def test_numbers_are_told_with_separators() -> None:
 
 def test_a_page_without_anything_says_so() -> None:
     empty = page(empty=True, namesrvs=2)
-    assert empty.count("<p>None.</p>") == 6
+    assert empty.count("<p>None.</p>") == 3
     for answer in ("Nothing.", "Nowhere: the 2 name servers agree.", "Nobody: no", "No disagreement has ended."):
         assert answer in empty
 
