@@ -171,21 +171,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     return_order_topic_config_to_broker: bool = Field(
         True, description="Answers to registrations carry the ordered-topic configuration."
     )
-    cluster_test: bool = Field(
-        False, description="Ask the name servers of product_env_namesrv for topics that are unknown here."
-    )
-    product_env_name: str = Field(
-        "center", min_length=1, max_length=127, description="With cluster_test: what that environment is called."
-    )
-    product_env_namesrv: str = Field("", description="With cluster_test: its name servers, HOST:PORT;HOST:PORT.")
-    product_env_tls_ca: Path | None = Field(
-        None, description="With cluster_test: certificates that theirs are checked with, PEM. Without it, no TLS."
-    )
-    product_env_token_file: Path | None = Field(
-        None, description="With cluster_test: file with a bearer token for them. Needs product_env_tls_ca."
-    )
-    product_env_tls_server_name: str | None = Field(
-        None, min_length=1, max_length=253, description="With cluster_test: name that their certificates must have."
+    product_env_namesrv: str = Field(
+        "",
+        description="Name servers to ask, without TLS, for topics that are unknown here, HOST:PORT;HOST:PORT "
+        "(clusterTest).",
+        json_schema_extra=ADVANCED,
     )
     follow: str = Field(
         "",
@@ -299,7 +289,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     @property
     def product_env_endpoints(self) -> tuple[Endpoint, ...]:
         """The name servers to ask for topics that are unknown here; none unless in cluster-test mode."""
-        return parse_endpoints(self.product_env_namesrv) if self.cluster_test else ()
+        return parse_endpoints(self.product_env_namesrv) if self.product_env_namesrv else ()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -333,21 +323,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             address_claim_seconds=self.address_claim_millis / 1000 if self.permits_file else 0.0,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
-
-    @model_validator(mode="after")
-    def _check_product_env(self) -> Self:
-        if self.cluster_test and not self.product_env_namesrv:
-            raise ValueError(
-                "product_env_namesrv is empty: cluster_test needs the name servers to ask, HOST:PORT;HOST:PORT"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_product_env_tls(self) -> Self:
-        for name in ("product_env_token_file", "product_env_tls_server_name"):
-            if getattr(self, name) is not None and self.product_env_tls_ca is None:
-                raise ValueError(f"{name} is set, but product_env_tls_ca is not: it is for calls over TLS")
-        return self
 
     @model_validator(mode="after")
     def _check_following(self) -> Self:

@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.channels import ClientSecurity, open_aio_channel
+from groundwork.channels import open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv import limits
@@ -28,6 +28,9 @@ that name servers which name each other as product environment do not ask in cir
 
 ASK_LAST_SECONDS = 30.0
 """How long a name server that failed is asked after the others: asking one that hangs costs its share of the time."""
+
+PRODUCT_ENV_NAME = "center"
+"""The environment's name in errors and logs: the default of RocketMQ's productEnvName."""
 
 ROUTES_BETWEEN_PAUSES = 100
 """Routes that are encoded before giving way: about a millisecond if they have 36 groups each."""
@@ -53,26 +56,20 @@ class ClusterTest:
 
     def __init__(
         self,
-        name: str,
         endpoints: Sequence[Endpoint],
         monotonic: Callable[[], float],
         timeout_seconds: float = limits.PRODUCT_ENV_TIMEOUT_SECONDS,
         max_lookups: int = limits.MAX_PRODUCT_ENV_LOOKUPS,
-        *,
-        security: ClientSecurity | None = None,
     ) -> None:
-        """Connects to nobody yet.
+        """Connects to nobody yet. Calls go without TLS.
 
         Args:
-            name: What the environment is called, for messages.
             endpoints: Its name servers.
             monotonic: The clock, in seconds.
             timeout_seconds: How long a lookup may take. Each name server that is asked gets its share of what is left.
             max_lookups: Lookups at once; more are refused and not queued.
-            security: What to show to its name servers and to check theirs with; None: no TLS.
         """
-        self._name = name
-        self._namesrvs = [_ProductNamesrv(endpoint, security) for endpoint in endpoints]
+        self._namesrvs = [_ProductNamesrv(endpoint) for endpoint in endpoints]
         self._monotonic = monotonic
         self._timeout_seconds = timeout_seconds
         self._max_lookups = max_lookups
@@ -80,13 +77,10 @@ class ClusterTest:
         self._closed = False
 
     @classmethod
-    def of(
-        cls, settings: NamesrvSettings, monotonic: Callable[[], float], security: ClientSecurity | None
-    ) -> ClusterTest | None:
+    def of(cls, settings: NamesrvSettings, monotonic: Callable[[], float]) -> ClusterTest | None:
         """What the settings say; None if lookups stay here."""
-        if not settings.cluster_test:
-            return None
-        return cls(settings.product_env_name, settings.product_env_endpoints, monotonic, security=security)
+        endpoints = settings.product_env_endpoints
+        return cls(endpoints, monotonic) if endpoints else None
 
     async def route(self, topic: str, zone_name: str | None) -> bytes | None:
         """The encoded TopicRouteData of a topic; None if the environment has no such topic.
@@ -110,7 +104,7 @@ class ClusterTest:
             ShuttingDown: This has been closed.
         """
         if self._lookups >= self._max_lookups:
-            raise Overloaded(f"{self._lookups} lookups wait for the product environment {self._name!r} already")
+            raise Overloaded(f"{self._lookups} lookups wait for the product environment {PRODUCT_ENV_NAME!r} already")
         self._lookups += 1
         try:
             return await self._ask_in_turn(topics, zone_name)
@@ -147,7 +141,7 @@ class ClusterTest:
                 break
             problems.append(f"{namesrv.endpoint}: is not warm")
         if not told:
-            raise ProductEnvUnavailable(self._name, problems)
+            raise ProductEnvUnavailable(PRODUCT_ENV_NAME, problems)
         return told
 
     def _turns(self) -> Iterator[tuple[_ProductNamesrv, float]]:
@@ -164,7 +158,6 @@ class ClusterTest:
         if namesrv.failed_at == -math.inf:  # otherwise the log has it
             _log.warning(
                 "product_env_namesrv_failed",
-                product_env=self._name,
                 namesrv=str(namesrv.endpoint),
                 problem=failure.details,
             )
@@ -172,7 +165,7 @@ class ClusterTest:
 
     def _note_answer(self, namesrv: _ProductNamesrv) -> None:
         if namesrv.failed_at > -math.inf:
-            _log.info("product_env_namesrv_answers_again", product_env=self._name, namesrv=str(namesrv.endpoint))
+            _log.info("product_env_namesrv_answers_again", namesrv=str(namesrv.endpoint))
         namesrv.failed_at = -math.inf
 
 
@@ -188,9 +181,8 @@ class _NoAnswer(Exception):
 class _ProductNamesrv:
     """One name server of the environment. Connects when it is first asked, and keeps the connection."""
 
-    def __init__(self, endpoint: Endpoint, security: ClientSecurity | None) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._security = security
         self.failed_at = -math.inf
         """When it failed, in seconds of the monotonic clock; minus infinity if its last answer was one."""
         self._connection: grpc.aio.Channel | None = None
@@ -207,7 +199,7 @@ class _ProductNamesrv:
             _NoAnswer: It did anything else than answer.
         """
         if self._connection is None:
-            self._connection = open_aio_channel(self.endpoint, _OPTIONS, self._security)
+            self._connection = open_aio_channel(self.endpoint, _OPTIONS, None)
         call = self._connection.unary_unary(_PATH, pb.BatchGetTopicRoutesRequest.SerializeToString, None)
         try:
             answer = await call(request, timeout=max(0.0, seconds), metadata=((CLUSTER_TEST_KEY, "1"),))
@@ -246,7 +238,6 @@ def _limit_exceeded(error: RichError) -> LimitExceeded | None:
         return None
     metadata = error.metadata
     try:
-        name = metadata.get("name") or metadata["what"]  # as name servers of 0.1 say it
-        return LimitExceeded(name, int(metadata["value"]), int(metadata["limit"]))
+        return LimitExceeded(metadata["name"], int(metadata["value"]), int(metadata["limit"]))
     except (KeyError, ValueError):
         return None

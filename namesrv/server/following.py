@@ -49,7 +49,6 @@ from namesrv.server.listener import (
     add_services,
     bind,
     follow_security,
-    product_env_security,
     tls_name,
 )
 from namesrv.server.replica_calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
@@ -159,7 +158,6 @@ class ReplicaServer:
             warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
             credentials = follow_security(settings)
-            product_env_credentials = product_env_security(settings) if settings.cluster_test else None
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         self._grpc = build_server(self._engine.name, settings, self._security.tls)
@@ -169,7 +167,7 @@ class ReplicaServer:
         self._started_at_millis = self._clock.wall_millis()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
-        self._product_env = ClusterTest.of(settings, self._clock.monotonic, product_env_credentials)
+        self._product_env = ClusterTest.of(settings, self._clock.monotonic)
         self._stream = LeaderStream(
             [str(leader) for leader in settings.leaders],
             self._new_intake,

@@ -6,7 +6,6 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import grpc
 import structlog
@@ -206,27 +205,14 @@ class Security:
             self._permits.refreshed()
 
 
-def product_env_security(settings: NamesrvSettings) -> ClientSecurity | None:
-    """Credentials for calls to the product environment's name servers; None without TLS. Raises CertificateError."""
-    return _as_client(
-        settings,
-        settings.product_env_tls_ca,
-        settings.product_env_token_file,
-        settings.product_env_tls_server_name,
-    )
-
-
 def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
-    """Credentials for calls to leaders; None without TLS. Raises CertificateError."""
-    return _as_client(settings, settings.follow_tls_ca, settings.follow_token_file, settings.follow_tls_server_name)
+    """Credentials for calls to leaders; None without TLS. Raises CertificateError.
 
-
-def _as_client(
-    settings: NamesrvSettings, ca: Path | None, token: Path | None, name: str | None
-) -> ClientSecurity | None:
-    """The credentials of this name server as a client: with TLS, it shows the certificate that it listens with."""
+    With TLS, this name server shows the certificate that it listens with.
+    """
+    ca = settings.follow_tls_ca
     pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
-    files = ClientFiles.of(ca, *pair, token, name)
+    files = ClientFiles.of(ca, *pair, settings.follow_token_file, settings.follow_tls_server_name)
     return None if files is None else ClientSecurity(files)
 
 

@@ -13,7 +13,6 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.channels import ClientSecurity
 from groundwork.freed_memory import GrownProcess
 from groundwork.health_service import HealthService
 from groundwork.metrics_http import TELEMETRY_SECONDS
@@ -56,7 +55,6 @@ from namesrv.server.listener import (
     SystemClock,
     add_services,
     bind,
-    product_env_security,
     tls_name,
 )
 from namesrv.settings import NamesrvSettings
@@ -93,7 +91,6 @@ class NamesrvServer:
             self._engine = choose_engine(settings.engine, settings.endpoint)
             warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
-            product_env_credentials = product_env_security(settings) if settings.cluster_test else None
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
         self._grpc = build_server(self._engine.name, settings, self._security.tls)
@@ -114,13 +111,13 @@ class NamesrvServer:
         self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._manager, self._channels)
-        self._product_env = ClusterTest.of(settings, clock.monotonic, product_env_credentials)
+        self._product_env = ClusterTest.of(settings, clock.monotonic)
         self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._front_counter = FrontCounter()
         self._digest_samples = DigestSamples(self._manager, clock.wall_millis)
-        self._observation = self._observed(settings, product_env_credentials)
+        self._observation = self._observed(settings)
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
         self._authorizer = self._security.authorizer(self._manager)
@@ -141,7 +138,7 @@ class NamesrvServer:
             settings.behaviour,
         )
 
-    def _observed(self, settings: NamesrvSettings, client: ClientSecurity | None) -> Observability:
+    def _observed(self, settings: NamesrvSettings) -> Observability:
         sources = Sources(
             self._manager,
             self._durable.warm_up,
@@ -149,7 +146,7 @@ class NamesrvServer:
             self._pins,
             self._watch_streams,
             self._registrations,
-            partial(certificates, self._security.tls, client),
+            partial(certificates, self._security.tls, None),
             self._durable.snapshot_age_seconds,
             self._digest_samples,
             self._front_counter if settings.remoting_listen else None,

@@ -342,7 +342,6 @@ NAME_SERVER_CASES: dict[str, Case] = {
     ),
     "PRODUCT_ENV_UNAVAILABLE": refused(
         ("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")),
-        cluster_test=True,
         product_env_namesrv="127.0.0.1:1",
     ),
     "READ_ONLY_REPLICA": _read_only_replica,

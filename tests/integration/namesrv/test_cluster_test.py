@@ -32,7 +32,7 @@ def plain(engine: str) -> NamesrvProcess:
 
 
 def cluster_test(engine: str, product_env_namesrv: str, port: int = 0) -> NamesrvProcess:
-    flags = ("--cluster-test", "--product-env-namesrv", product_env_namesrv, "--warm-up-millis", "0")
+    flags = ("--product-env-namesrv", product_env_namesrv, "--warm-up-millis", "0")
     return NamesrvProcess(*flags, engine=engine, port=port)
 
 

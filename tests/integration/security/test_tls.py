@@ -189,19 +189,6 @@ def test_the_end_of_the_certificate_is_a_metric(place: Place) -> None:
     assert "namesrv_certificate_not_after_seconds" in text
 
 
-def test_product_env_is_asked_over_tls(place: Place) -> None:
-    flags = place.flags("mTLS", with_permits=False)
-    with NamesrvProcess(*flags) as product, connected(product.endpoint, place.files("mTLS", "broker")) as of_product:
-        assert register(of_product) == "OK"
-        env = ["--cluster-test", "--product-env-namesrv", str(product.endpoint)]
-        tls = ["--product-env-tls-ca", str(place.authority.path)]
-        with (
-            NamesrvProcess(*flags, *env, *tls) as testing,
-            connected(testing.endpoint, place.files("mTLS", "client")) as client,
-        ):
-            assert client.addrs() == {0: "127.0.0.1:10911"}
-
-
 def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:
     with NamesrvProcess(*place.flags("token")) as server:
         contexts = place.permits.parent / "contexts.toml"

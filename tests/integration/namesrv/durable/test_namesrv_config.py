@@ -190,16 +190,16 @@ ATTACKS = {
     # Where the settings are written, and then a line of it.
     "CVE-2023-37582: another file, then its content": [
         {"configStorePath": "{file}"},
-        {"productEnvName": f"center\n{LINE}\n"},
+        {"productEnvNamesrv": f"center\n{LINE}\n"},
         {"orderMessageEnable": f"true\n{LINE}\n"},
         {f"orderMessageEnable\n{LINE}\n": "true"},
     ],
-    "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvName": f"center\n{LINE}\n"}],
+    "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvNamesrv": f"center\n{LINE}\n"}],
     "the name of the first mending": [{"configStorePathName": "{file}"}],
     "lifting the ban, then the attack": [{"configBlackList": ""}, {"configStorePath": "{file}"}],
     "our own paths": [{"dataDir": "{folder}"}, {"auditFileMaxBytes": "1000"}],
     "the listener": [{"listen": "0.0.0.0:9876"}, {"listenPort": "9877"}, {"allowInsecure": "true"}],
-    "another name server": [{"clusterTest": "true", "productEnvNamesrv": "192.0.2.1:9876"}],
+    "another name server": [{"productEnvNamesrv": "192.0.2.1:9876"}],
 }
 
 

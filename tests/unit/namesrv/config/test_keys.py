@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
-from namesrv.core.policy import Behaviour
 from namesrv.runtime_settings import (
     AT_ONCE,
     AT_RESTART,
@@ -22,18 +20,6 @@ from namesrv.runtime_settings import (
     with_texts,
 )
 from namesrv.settings import NamesrvSettings
-
-ROCKETMQ_KEYS = {
-    "clusterTest",
-    "deleteTopicWithBrokerRegistration",
-    "notifyMinBrokerIdChanged",
-    "orderMessageEnable",
-    "productEnvName",
-    "returnOrderTopicConfigToBroker",
-    "scanNotActiveBrokerInterval",
-    "supportActingMaster",
-}
-"""Keys of RocketMQ's NamesrvConfig that have a setting here."""
 
 NEVER = [name for name, key in CONFIG_KEYS.items() if key.effect is Effect.NEVER]
 
@@ -53,10 +39,6 @@ def test_the_lists_name_fields_that_are_there_and_none_twice() -> None:
     assert AT_ONCE | AT_RESTART | ROCKETMQ_NAMES.keys() <= NamesrvSettings.model_fields.keys()
     assert not AT_ONCE & AT_RESTART
     assert not ROCKETMQ_DENIED & CONFIG_KEYS.keys()
-
-
-def test_keys_are_those_of_rocketmq_where_it_has_the_setting() -> None:
-    assert CONFIG_KEYS.keys() >= ROCKETMQ_KEYS
 
 
 def test_rocketmqs_switches_change_at_once_and_only_the_acting_master_waits_for_a_restart() -> None:

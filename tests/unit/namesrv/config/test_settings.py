@@ -50,7 +50,6 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
         (["--data-dir", ""], "namesrv: setting data_dir: is empty\n"),
         (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
         (["--log-level", "loud"], "setting log_level:"),
-        (["--cluster-test"], "product_env_namesrv is empty: cluster_test needs the name servers to ask"),
         (["--product-env-namesrv", "a:1;b"], "setting product_env_namesrv: address 'b' has no port"),
         (
             ["--product-env-namesrv", "a:1;;b:2"],

@@ -95,7 +95,7 @@ class Env:
         self.namesrvs = namesrvs
         self.clock = VirtualClock()
         endpoints = [namesrv.endpoint for namesrv in namesrvs]
-        self.product = ClusterTest("center", endpoints, self.clock.monotonic, timeout_seconds, max_lookups)
+        self.product = ClusterTest(endpoints, self.clock.monotonic, timeout_seconds, max_lookups)
 
     async def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
         return await self.product.route(topic, zone_name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -217,13 +216,9 @@ def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did() -> None:
     run(steps, lambda: Env(Nowhere("a"), FakeNamesrv("b"), FakeNamesrv("c")))
 
 
-@pytest.mark.parametrize("name_key", ["name", "what"])
-def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_is_asked(name_key: str) -> None:
-    """Name servers of version 0.1 say ``what`` is over its limit."""
-    metadata = {name_key if key == "name" else key: value for key, value in TOO_MUCH.metadata.items()}
-
+def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_is_asked() -> None:
     async def steps(env: Env) -> None:
-        env.namesrvs[0].error = replace(TOO_MUCH, metadata=metadata)
+        env.namesrvs[0].error = TOO_MUCH
         with pytest.raises(LimitExceeded) as caught:
             await env.routes("a", "b")
         assert FAILURES.table.rich(caught.value) == TOO_MUCH
