@@ -70,7 +70,7 @@ def test_the_last_day_ends_with_the_last_ingest_and_a_first_read_is_no_news(spar
         Change(at(-1), "brokers", "x", "came", "", ("ns-a",)),
     ]
     assert found.flaps == [Flap("x", 2, at(-2), ("EXPIRED",), ("ns-a",))]
-    known = {name: Summary("run", 0, NOON, name, "01", 3, 0, 0, None, None) for name in ("ns-a", "ns-b")}
+    known = {name: Summary("run", 0, NOON, name, "01", 3, 0, 0, "changes", None) for name in ("ns-a", "ns-b")}
     latest = latest_state(LogState(known=known), changes, versions)
     assert latest.open_disagreements == 2
     assert latest.disagreements == [
