@@ -14,7 +14,7 @@ from groundwork.logs import LogLevel
 from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.shares import ShareRules
 from groundwork.tls_settings import ListenerSecuritySettings
-from namesrv.core.policy import Behaviour
+from namesrv.core.policy import ADDRESS_CLAIM_SECONDS, Behaviour
 from namesrv.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 
 Engine = Literal["auto", "grpcio", "native"]
@@ -130,33 +130,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     channel_grace_millis: int = Field(
         30_000, ge=0, le=600_000, description="How long brokers stay after the end of a channel that was handed over."
     )
-    address_claim_millis: int = Field(
-        86_400_000,
-        ge=0,
-        le=2_592_000_000,
-        description="With permits: how long the address of a broker that left is its group's alone; 0 turns it off.",
-    )
     mass_loss_percent: int = Field(
         50,
         ge=1,
         le=100,
         description="The guard trips when more than this part of the live brokers is lost at once; 100 turns it off.",
-    )
-    mass_loss_min_brokers: int = Field(
-        3, ge=1, le=1_000_000, description="Fewer lost brokers than this never trip the guard."
-    )
-    mass_loss_window_millis: int = Field(
-        30_000, ge=1_000, le=3_600_000, description="Losses within this time count together."
-    )
-    mass_loss_settle_millis: int = Field(
-        60_000,
-        ge=0,
-        le=86_400_000,
-        description="How long a broker must have been registered for the guard to count it. The first brokers count at "
-        "once. Without permits the guard counts them by address for twice this time.",
-    )
-    mass_loss_hold_millis: int = Field(
-        600_000, ge=1_000, le=86_400_000, description="How long the guard keeps lost brokers in the routes."
     )
     support_acting_master: bool = Field(
         False, description="A slave stands in for a lost master of a group that enables it, for reading."
@@ -316,11 +294,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             order_message_enable=self.order_message_enable,
             return_order_topic_config_to_broker=self.return_order_topic_config_to_broker,
             mass_loss_percent=self.mass_loss_percent,
-            mass_loss_min_brokers=self.mass_loss_min_brokers,
-            mass_loss_window_seconds=self.mass_loss_window_millis / 1000,
-            mass_loss_settle_seconds=self.mass_loss_settle_millis / 1000,
-            mass_loss_hold_seconds=self.mass_loss_hold_millis / 1000,
-            address_claim_seconds=self.address_claim_millis / 1000 if self.permits_file else 0.0,
+            address_claim_seconds=ADDRESS_CLAIM_SECONDS if self.permits_file else 0.0,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
 

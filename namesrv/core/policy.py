@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+ADDRESS_CLAIM_SECONDS = 86_400.0
+"""How long an address stays its group's with permits: a broker that is down overnight finds its address free."""
+
 # Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given.
 
 
@@ -28,14 +31,14 @@ class Behaviour:
     mass_loss_percent: int = 50
     """The guard trips when more than this part of the live brokers is lost within the window, in percent."""
     mass_loss_min_brokers: int = 3
-    """The guard does not trip below this many."""
+    """The guard does not trip below this many: two brokers of a small fleet may well stop together."""
     mass_loss_window_seconds: float = 30.0
-    """Losses within this time count together."""
+    """Losses within this time count together: longer than a network takes to show all of its losses."""
     mass_loss_settle_seconds: float = 60.0
     """How long a broker must have been there to count. Twice the window: what is registered to trip the guard, or to
     outnumber what was lost, must be kept up for longer than anything counts as lost."""
     mass_loss_hold_seconds: float = 600.0
-    """How long the guard keeps a lost broker in the routes."""
+    """How long the guard keeps a lost broker in the routes: enough to look at the fleet and to confirm the loss."""
     address_claim_seconds: float = 0.0
     """How long the address of a broker that left is its group's alone; 0 without permits, since nobody proves then
     whose it is. Fixed at the start."""
