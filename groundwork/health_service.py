@@ -25,6 +25,8 @@ _Answer = pb.HealthCheckResponse
 class HealthService:
     """The health of one server. Use it inside the server's event loop."""
 
+    inline_calls = ("Check",)
+
     def __init__(self) -> None:
         self._statuses: dict[str, pb.HealthCheckResponse.ServingStatus] = {"": _Answer.SERVING}
         self._watchers: set[asyncio.Event] = set()
