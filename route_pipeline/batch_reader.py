@@ -106,8 +106,8 @@ class NamesrvReader(DataSourceReader):
         request = self._request
         if request.table == CHANGES:
             state = ask_state(endpoint, request.connecting)
-            after = state.compacted_revision if request.after_revision is None else request.after_revision
-            whole = ChangesPart(endpoint, state.namesrv, Span(state.epoch, after, state.revision))
+            span = Span(state.epoch, state.compacted_revision, state.revision)
+            whole = ChangesPart(endpoint, state.namesrv, span)
             count = request.shards or shards_of_changes(whole.span)
             return state.namesrv, [replace(whole, shard=shard) for shard in shards(count)]
         wanted = snapshot_shards(request, endpoint) if request.table == TOPIC_QUEUES else [WHOLE]

@@ -252,14 +252,6 @@ def report_command(
     print_report(latest, _console())
 
 
-@app.command("history")
-def history_command(log_url: Log, master: Master = None) -> None:
-    """Write every version of every row as the log's table `history` (SCD type 2)."""
-    with _history(log_url, master) as (log, _, versions):
-        count = tables.write_history(log, versions)
-        _say(f"wrote {count:,} versions; route_pipeline.log.files({log.url!r}, 'history') names their files")
-
-
 @app.command("as-of")
 def as_of_command(
     log_url: Log,

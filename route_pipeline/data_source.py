@@ -75,8 +75,6 @@ class NamesrvDataSource(DataSource):
         request = ReadRequest.of_options(self.options, streaming=True)
         if request.table != CHANGES:
             raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
-        if request.after_revision is not None:
-            raise ValueError("option 'afterRevision' is not for streams, which start with a snapshot")
         return NamesrvStreamReader(request)
 
 

@@ -172,7 +172,6 @@ _OPTIONS = (
     "shards",
     "pins",
     "pinSeconds",
-    "afterRevision",
     "onLost",
     "onCompacted",
     "maxRevisionsPerTrigger",
@@ -208,8 +207,6 @@ class ReadRequest:
     """How long snapshots stay readable unless they are read from."""
     pins: Mapping[Endpoint, str]
     """Snapshots that were pinned before, by name server; empty: each plan pins anew."""
-    after_revision: int | None
-    """Table changes: only those after this revision; None: all that are still there."""
     fail_on_lost: bool
     """Whether a name server that does not answer fails the read although others answer."""
     resync_when_compacted: bool
@@ -253,13 +250,10 @@ class ReadRequest:
             shards=shards,
             pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
             pins=_pins(options, endpoints),
-            after_revision=_whole_number(options, "afterRevision", 0, MAX_REVISIONS),
             fail_on_lost=on_lost == FAIL,
             resync_when_compacted=_one_of(options, "onCompacted", (FAIL, RESYNC)) == RESYNC,
             max_revisions=_whole_number(options, "maxRevisionsPerTrigger", 1, MAX_REVISIONS),
         )
-        if request.after_revision is not None and request.table != CHANGES:
-            raise ValueError(f"option 'afterRevision' is for table {CHANGES} only; this is table {request.table}")
         if request.pins and request.table == CHANGES:
             raise ValueError(f"option 'pins' is for tables of a snapshot; table {CHANGES} has none")
         return request

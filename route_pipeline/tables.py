@@ -1,4 +1,4 @@
-"""Answers as tables on a console, and the history as Parquet."""
+"""Answers as tables on a console."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from route_pipeline.log.data_files import folder_of
-from route_pipeline.log.protocol.commits import HISTORY, HISTORY_MADE
-from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.log.protocol.writer import LogWriter
-from route_pipeline.log.spark_files import write_files
 from route_pipeline.queries import Event, LatestState, RouteAt, utc
-
-# Answers as tables: for people on a console, and the history as Parquet.
 
 
 def print_report(latest: LatestState, console: Console) -> None:
@@ -46,22 +39,6 @@ def print_report(latest: LatestState, console: Console) -> None:
             console.print(f"(the oldest {len(latest.disagreements)} of {latest.open_disagreements:,} are shown)")
     else:
         console.print(f"No differences between the {len(latest.namesrvs)} name servers.")
-
-
-def write_history(log: RouteLog, versions: DataFrame) -> int:
-    """Writes the history in place of the one that is there.
-
-    Returns:
-        The number of versions.
-
-    Raises:
-        StoreError: The log cannot be written to.
-    """
-    writer = LogWriter(log)
-    log.store.make_folder(folder_of(HISTORY))
-    files = write_files(versions, log.store, HISTORY, "", HISTORY_MADE)
-    writer.append(HISTORY_MADE, add=files, remove=[file.path for file in writer.state.files_of(HISTORY)])
-    return sum(file.rows for file in files)
 
 
 def print_routes(console: Console, topic: str, at: datetime, routes: Sequence[RouteAt]) -> None:

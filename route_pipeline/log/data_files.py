@@ -36,11 +36,11 @@ class NewFile:
         """Makes nothing yet.
 
         Args:
-            date: Day of the rows, empty for none.
+            date: Day of the rows.
             made_by: Kind of the commit that will add it.
         """
         self._store = store
-        self._path = f"{DATA}/{date or table}/{secrets.token_hex(16)}.parquet"
+        self._path = f"{DATA}/{date}/{secrets.token_hex(16)}.parquet"
         self._of = (table, date, made_by)
         self._open = ExitStack()
         self._writer: pq.ParquetWriter | None = None

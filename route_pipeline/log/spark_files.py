@@ -87,7 +87,7 @@ def write_files(rows: DataFrame, store: Store, table: str, date: str, made_by: s
 
     Args:
         store: Where to; the folder of the day is there.
-        date: Day of the rows, empty for none.
+        date: Day of the rows.
         made_by: Kind of the commit that will add the files.
 
     Returns:

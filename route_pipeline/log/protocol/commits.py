@@ -21,11 +21,11 @@ FORMAT = "namesrv-route-log"
 VERSION = 3
 """Version of the format. A change that an older program would misread raises it."""
 
-CHANGES, QUARANTINE, HISTORY = "changes", "quarantine", "history"
-"""Tables whose files a log has: its rows, those that break the contract, and what ``history`` computed last."""
+CHANGES, QUARANTINE = "changes", "quarantine"
+"""Tables whose files a log has: its rows, and those that break the contract."""
 
-BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING = "batch", "compaction", "retention", "history", "cleaning"
-KINDS = (BATCH, COMPACTION, RETENTION, HISTORY_MADE, CLEANING)
+BATCH, COMPACTION, RETENTION, CLEANING = "batch", "compaction", "retention", "cleaning"
+KINDS = (BATCH, COMPACTION, RETENTION, CLEANING)
 """Why a commit was made."""
 
 _Record = TypeVar("_Record")
@@ -54,7 +54,7 @@ class DataFile:
     table: str
     """Which table its rows are of."""
     date: str
-    """Day on which its rows were written to the log, UTC, such as 2026-11-22; empty for the history."""
+    """Day on which its rows were written to the log, UTC, such as 2026-11-22."""
     rows: int
     size: int
     """Bytes."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline import tables
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, ingest
@@ -84,7 +83,6 @@ def test_a_log_on_an_object_store_answers_all_that_one_on_a_disk_does(spark: Spa
     assert compact(life.log).files_after < 4
     life.check(spark)
     versions = history(read_changes(spark, life.log))
-    assert tables.write_history(life.log, versions) == len(life.expected.ended())
     latest = latest_state(life.log.state(), read_changes(spark, life.log), versions)
     assert [one.namesrv for one in latest.namesrvs] == ["ns-a", "ns-b"]
     day = datetime.fromtimestamp(life.clock.wall_millis() / 1000, UTC).date()

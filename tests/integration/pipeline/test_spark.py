@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from groundwork.endpoints import Endpoint
-from route_pipeline import schemas, tables
+from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
 from route_pipeline.log.ingest import IngestError, IngestResult, ingest
 from route_pipeline.log.log_reader import read_changes
-from route_pipeline.log.protocol.commits import HISTORY, QUARANTINE
+from route_pipeline.log.protocol.commits import QUARANTINE
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.retention import drop_old
 from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, latest_state, route_at
@@ -347,9 +347,6 @@ def test_compaction_changes_nothing_but_files_and_retention_only_what_is_over(sp
         return {tuple(row) for row in rows}
 
     before = told()
-    assert tables.write_history(life.store, history(read_changes(spark, life.store))) == len(before)
-    assert ds.dataset(files(life.store.url, HISTORY)).count_rows() == len(before)
-
     done = compact(life.store)
     assert (len(files(life.store.url)), done.deleted) == (1, 0)
     assert told() == before

@@ -22,7 +22,6 @@ from tests.unit.route_pipeline.log.rows import append
 COMMANDS = {
     "ingest": ["ingest", "--namesrv", "127.0.0.1:1", "--out", "PLACE"],
     "report": ["report", "PLACE"],
-    "history": ["history", "PLACE"],
     "as-of": ["as-of", "PLACE", "2026-01-02", "TopicTest"],
     "who-changed": ["who-changed", "PLACE", "TopicTest"],
     "divergence": ["divergence", "PLACE"],
@@ -117,7 +116,7 @@ def test_a_log_that_is_not_what_was_written_is_named_in_one_line_and_left_alone(
     assert content_of(place) == before
 
 
-READING = ["report", "history", "as-of", "who-changed", "divergence", "compact", "compact and drop", "export"]
+READING = ["report", "as-of", "who-changed", "divergence", "compact", "compact and drop", "export"]
 """Commands that read data files."""
 FILE_HARMS: dict[str, tuple[Callable[[Store, str], object], str]] = {
     "missing": (lambda store, path: store.delete(path), "{} is missing, and the log has rows in it"),

@@ -115,7 +115,6 @@ TLS = {"endpoints": "a:1", "tls": "true"}
         ),
         ({"endpoints": "a:1", "pinSeconds": "1.5"}, "not a whole number"),
         ({"endpoints": "a:1", "topics": " , "}, "option 'topics' is empty"),
-        ({"endpoints": "a:1", "afterRevision": "3"}, "for table changes only"),
         ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
         ({"endpoints": "a:1", "pins": "a:1"}, "not host:port=id"),
         ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry', not one of fail, continue"),
