@@ -41,7 +41,7 @@ class ShareRules:
     caller_percent: int = 50
     """Most that one caller may hold, of all."""
     kept_percent: int = 20
-    """What only operators may take, of all."""
+    """What only operators may take, of all: enough to end a flood, and little enough to be idle otherwise."""
 
     def of_caller(self, most: int) -> int:
         """Most that one caller may hold of so much."""

@@ -16,6 +16,13 @@ MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
 """Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
 more, and 10,000 may wait."""
 
+MAX_PENDING_REQUESTS = 20_000
+"""Most calls that wait to be taken, on grpcio: a storm of reconnects fits, and does not fill memory."""
+
+MAX_CONNECTIONS_PER_SECOND = 2_000
+"""Most new connections a second from one address, on the native engine; ten times as many in a burst. A whole fleet
+behind one address comes back at once, and a flood leaves accepts to others."""
+
 MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration, all parts together: publishing them is one step of the event loop."""
 

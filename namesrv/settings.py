@@ -59,12 +59,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     max_connections: int = Field(
         100_000, ge=1, le=10_000_000, description="Connections open at once; others are closed."
     )
-    max_connections_per_second: int = Field(
-        2_000,
-        ge=1,
-        le=1_000_000,
-        description="New connections a second from one address, native engine only; ten times as many in a burst.",
-    )
     caller_share_percent: int = Field(
         50,
         ge=1,
@@ -72,18 +66,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
         "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way. Of connections, "
         "most of one address; native engine only.",
-    )
-    kept_share_percent: int = Field(
-        20,
-        ge=0,
-        le=90,
-        description="What of each is kept for operators: who may administer, and without permits this machine.",
-    )
-    max_connection_age_millis: int = Field(
-        0,
-        ge=0,
-        le=2_592_000_000,
-        description="Age at which the native engine tells a connection without a channel to go; 0 never does.",
     )
     allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
     permits_file: Path | None = Field(
@@ -104,9 +86,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     max_concurrent_streams: int = Field(
         200, ge=1, le=100_000, description="Calls open at once on one connection; more wait at the client."
-    )
-    max_pending_requests: int = Field(
-        20_000, ge=1, le=1_000_000, description="Calls that wait to be taken, grpcio only: a storm of reconnects fits."
     )
     slow_reader_timeout_millis: int = Field(
         30_000, ge=100, le=3_600_000, description="How long a stream's reader may take nothing before it is cut."
@@ -257,7 +236,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     @property
     def share_rules(self) -> ShareRules:
         """How what callers hold is shared out."""
-        return ShareRules(self.caller_share_percent, self.kept_share_percent)
+        return ShareRules(self.caller_share_percent)
 
     @property
     def leaders(self) -> tuple[Endpoint, ...]:

@@ -10,8 +10,10 @@ from groundwork.program import descriptors_of_listener
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,
+    MAX_CONNECTIONS_PER_SECOND,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
+    MAX_PENDING_REQUESTS,
     MAX_PROBES_UNDER_WAY,
     MAX_REFLECTIONS_UNDER_WAY,
     MAX_REQUEST_BYTES_UNDER_WAY,
@@ -35,7 +37,7 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
         max_message_bytes=MAX_MESSAGE_BYTES,
         max_metadata_bytes=MAX_METADATA_BYTES,
         max_concurrent_streams=settings.max_concurrent_streams,
-        max_pending_requests=settings.max_pending_requests,
+        max_pending_requests=MAX_PENDING_REQUESTS,
         keepalive_time_millis=settings.keepalive_time_millis,
         keepalive_timeout_millis=settings.keepalive_timeout_millis,
     )
@@ -65,9 +67,8 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         max_bytes_in=MAX_REQUEST_BYTES_UNDER_WAY,
         max_waiting=MAX_ANSWER_BYTES_WAITING,
         shares=settings.share_rules,
-        max_connection_rate=settings.max_connections_per_second,
+        max_connection_rate=MAX_CONNECTIONS_PER_SECOND,
         keepalive=settings.keepalive_time_millis / 1000,
         keepalive_timeout=settings.keepalive_timeout_millis / 1000,
-        max_connection_age=settings.max_connection_age_millis / 1000,
     )
     return NativeServer(options, CHANNELS, tls)

@@ -34,10 +34,8 @@ MODULES = (
 SETTINGS = (
     "max_connections",
     "max_concurrent_streams",
-    "max_pending_requests",
     "slow_reader_timeout_millis",
     "caller_share_percent",
-    "kept_share_percent",
 )
 """Settings that are limits on what a caller may do."""
 
