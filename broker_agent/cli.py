@@ -111,12 +111,11 @@ def _controller(settings: AgentSettings) -> BrokerController:
 def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManager:
     built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
     if settings.topics_mode == "own":
-        return TopicConfigManager.own(settings.topics, built_in, on_bad_topic=settings.on_bad_topic, timing=timing)
+        return TopicConfigManager.own(settings.topics, built_in, timing=timing)
     # The version that a broker has before its first change; the file's version will be newer.
     without_file = TopicConfigTable(DataVersion(0, 0), built_in) if settings.topics_missing == "wait" else None
     return TopicConfigManager.follow(
         settings.topics,
-        on_bad_topic=settings.on_bad_topic,
         without_file=without_file,
         built_in=built_in,
         timing=timing,

@@ -116,7 +116,11 @@ class AgentMetrics(Collector):
         for name, text, value in (
             ("broker_up", "1 unless the probe has found the broker dead.", self._probe.is_up),
             ("topics", "Topics that would be registered now.", len(self._topic_configs.table.topics)),
-            ("topics_broken", "1 while a followed topics.json stays broken.", self._topic_configs.problem is not None),
+            (
+                "topics_broken",
+                "1 while topics.json or a topic in it is broken.",
+                self._topic_configs.problem is not None,
+            ),
             ("client_channels", "Open client channels.", len(tables.channels)),
             ("producer_groups", "Producer groups.", len(tables.producers.groups)),
             ("producers", "Clients in producer groups, each once a group.", tables.producers.membership_count),

@@ -12,7 +12,6 @@ from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.channel import ConnectionOptions, ReopeningRules
 from broker_agent.namesrv_list import check_address_server, check_namesrv
 from broker_agent.timing import ScheduleRules
-from broker_agent.topics.files import OnBadTopic
 from groundwork.endpoints import Endpoint
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel
@@ -88,9 +87,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         "refuse",
         description="In mode follow, without a file at the start: refuse to start, or wait for the file and register "
         "the built-in topics until then. A fresh RocketMQ broker writes it with its first change of a topic.",
-    )
-    on_bad_topic: OnBadTopic = Field(
-        "refuse", description="A topic in the file that breaks a rule: refuse the file, or skip the topic."
     )
     register_name_server_period_millis: int = Field(
         30_000, gt=0, description="Time between two registrations, clamped to the next two (registerNameServerPeriod)."

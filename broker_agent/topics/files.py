@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
@@ -93,8 +93,6 @@ def _no_number(text: str) -> NoReturn:
 
 # The topics.json that RocketMQ's TopicConfigManager writes, decoded.
 
-OnBadTopic = Literal["refuse", "skip"]
-"""What to do with a file that has topics that break a rule: refuse it whole, or go on without them."""
 MAX_FILE_BYTES = 1024**3
 """Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
 LOGGED_TOPICS = 20
@@ -124,7 +122,7 @@ class UnreadableTopics(BrokenTopics):
     """The file is there but may not be read: its content may be good."""
 
 
-def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
+def load_topic_config_table(path: Path) -> TopicConfigTable:
     """Reads a topics.json.
 
     JSON fields that are not known are kept: versions of RocketMQ differ in them.
@@ -134,7 +132,7 @@ def load_topic_config_table(path: Path, on_bad_topic: OnBadTopic = "refuse") -> 
         BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
             value and rule.
     """
-    return load_file(path, lambda content: decode_topics(content, on_bad_topic), is_ours=True)
+    return load_file(path, decode_topics, is_ours=True)
 
 
 def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool = False) -> ContentT:
@@ -159,13 +157,13 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool 
         raise BrokenTopics(f"{path}: {error}") from error
 
 
-def decode_topics(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicConfigTable:
-    """Makes the table of the content of a topics.json. Topics that are skipped are named in its unknown parts.
+def decode_topics(content: bytes) -> TopicConfigTable:
+    """Makes the table of the content of a topics.json. Topics that break a rule are among its unknown parts.
 
     Raises:
-        BrokenTopics: It is not a topics.json, or has a topic that breaks a rule and bad topics are refused.
+        BrokenTopics: It is not a topics.json.
     """
-    return decoded(content, lambda text: _table(parsed(text), on_bad_topic))
+    return decoded(content, lambda text: _table(parsed(text)))
 
 
 def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
@@ -195,26 +193,27 @@ def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
     skipped = table.unknown.skipped_topics
     if skipped:
         names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
-        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names)
+        problem = table.unknown.problem
+        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names, problem=problem)
 
 
-def _table(document: object, on_bad_topic: OnBadTopic) -> TopicConfigTable:
+def _table(document: object) -> TopicConfigTable:
     root = object_of("the file", document)
     version = object_of("dataVersion", root.get("dataVersion"))
     values = object_of("topicConfigTable", root.get("topicConfigTable"))
     topics: list[TopicConfig] = []
     skipped: dict[str, Any] = {}
+    problem: str | None = None
     for name, value in values.items():
         try:
             topics.append(_decoded_topic(name, value))
-        except ValueError:
-            if on_bad_topic == "refuse":
-                raise
+        except ValueError as error:
+            problem = problem or str(error)
             skipped[name] = value
     return TopicConfigTable(
         version_of(version),
         tuple(topics),
-        UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None),
+        UnknownParts(_unknown(root, _ROOT_FIELDS), _unknown(version, _VERSION_FIELDS), skipped or None, problem),
     )
 
 
@@ -359,7 +358,9 @@ class TopicQueueMappings:
     mappings: Mapping[str, TopicQueueMapping] = field(default_factory=dict)
     """By topic."""
     skipped: frozenset[str] = frozenset()
-    """Topics whose mapping breaks a rule, where the setting says that such are skipped."""
+    """Topics whose mapping breaks a rule."""
+    problem: str | None = None
+    """What is wrong with the first of them."""
 
     def put_into(self, table: TopicConfigTable) -> TopicConfigTable:
         """The table with these mappings, under a version that is another one after a change of either file.
@@ -383,20 +384,21 @@ def mappings_path(topics: Path) -> Path:
     return topics.with_name(_FILE_NAME)
 
 
-def decode_mappings(content: bytes, on_bad_topic: OnBadTopic = "refuse") -> TopicQueueMappings:
+def decode_mappings(content: bytes) -> TopicQueueMappings:
     """Makes the mappings of the content of a topicQueueMapping.json.
 
     Raises:
-        BrokenTopics: It is none, or has a mapping that breaks a rule and bad topics are refused.
+        BrokenTopics: It is none.
     """
-    return decoded(content, lambda text: _mappings(_lenient(text), on_bad_topic))
+    return decoded(content, lambda text: _mappings(_lenient(text)))
 
 
 def log_skipped_mappings(path: Path, mappings: TopicQueueMappings) -> None:
     """Logs which topics lack their mapping because that breaks a rule."""
     if mappings.skipped:
         names = [name[:MAX_NAME_LENGTH] for name in sorted(mappings.skipped)[:LOGGED_TOPICS]]
-        _log.warning("mappings_skipped", file=str(path), count=len(mappings.skipped), topics=names)
+        count, problem = len(mappings.skipped), mappings.problem
+        _log.warning("mappings_skipped", file=str(path), count=count, topics=names, problem=problem)
 
 
 def _lenient(text: str) -> object:
@@ -411,19 +413,19 @@ def _with_quoted_key(match: re.Match[str]) -> str:
     return match[0] if match["key"] is None else f'{match["before"]}"{match["key"]}"'
 
 
-def _mappings(document: object, on_bad_topic: OnBadTopic) -> TopicQueueMappings:
+def _mappings(document: object) -> TopicQueueMappings:
     root = object_of("the file", document)
     mappings: dict[str, TopicQueueMapping] = {}
     skipped: set[str] = set()
+    problem: str | None = None
     for name, value in object_of("topicQueueMappingInfoMap", root.get("topicQueueMappingInfoMap")).items():
         try:
             mappings[name] = _mapping(name, value)
         except ValueError as error:
-            if on_bad_topic == "refuse":
-                raise ValueError(f"mapping of {name[:MAX_NAME_LENGTH]!r}: {error}") from error
+            problem = problem or f"mapping of {name[:MAX_NAME_LENGTH]!r}: {error}"
             skipped.add(name)
     version = version_of(object_of("dataVersion", root.get("dataVersion")))
-    return TopicQueueMappings(version, mappings, frozenset(skipped))
+    return TopicQueueMappings(version, mappings, frozenset(skipped), problem)
 
 
 def _mapping(name: str, value: object) -> TopicQueueMapping:

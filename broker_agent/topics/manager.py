@@ -12,7 +12,7 @@ import structlog
 
 from broker_agent.errors import CallRefused, LimitExceeded, StartError, SystemTopic, TopicNotFound, TopicsFollowed
 from broker_agent.timing import Timing
-from broker_agent.topics.files import OnBadTopic, log_skipped_topics
+from broker_agent.topics.files import log_skipped_topics
 from broker_agent.topics.storage import FollowedTopics, TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 
@@ -72,7 +72,6 @@ class TopicConfigManager:
         path: Path,
         built_in: Collection[TopicConfig],
         *,
-        on_bad_topic: OnBadTopic = "refuse",
         timing: Timing | None = None,
         file: TopicsFile | None = None,
     ) -> Self:
@@ -81,7 +80,6 @@ class TopicConfigManager:
         Args:
             path: The topics.json.
             built_in: Topics that the broker always has; what the file says of one of them wins.
-            on_bad_topic: What to do with a file that has topics that break a rule. Skipped ones stay in the file.
             timing: Clocks; the real ones by default.
             file: The file, if it is not simply that of the path.
 
@@ -89,7 +87,7 @@ class TopicConfigManager:
             StartError: The file and its copy are broken, or the file cannot be written.
         """
         timing = timing or Timing()
-        file = file or TopicsFile(path, on_bad_topic)
+        file = file or TopicsFile(path)
         loaded = file.load()
         table = loaded or TopicConfigTable(DataVersion(_millis(timing), 0), ())
         log_skipped_topics(path, table)
@@ -109,7 +107,6 @@ class TopicConfigManager:
         cls,
         path: Path,
         *,
-        on_bad_topic: OnBadTopic = "refuse",
         without_file: TopicConfigTable | None = None,
         built_in: Collection[TopicConfig] = (),
         timing: Timing | None = None,
@@ -118,7 +115,6 @@ class TopicConfigManager:
 
         Args:
             path: The topics.json.
-            on_bad_topic: What to do with a file that has topics that break a rule.
             without_file: The table as long as there is no file; None if the agent shall not start without.
             built_in: The broker's own topics.
             timing: Clocks; the real ones by default.
@@ -127,7 +123,7 @@ class TopicConfigManager:
             StartError: The file stays broken or missing, and so is its copy.
         """
         timing = timing or Timing()
-        followed = FollowedTopics(path, on_bad_topic, timing)
+        followed = FollowedTopics(path, timing)
         return cls(followed.first_table(without_file), timing, followed=followed, built_in=built_in)
 
     @property
@@ -142,8 +138,8 @@ class TopicConfigManager:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the file that is followed, while the last good table is in force; None if nothing is."""
-        return self._followed.problem if self._followed else None
+        """What is wrong with a file that is followed, or with the first topic that is left out; None if nothing is."""
+        return (self._followed.problem if self._followed else None) or self._table.unknown.problem
 
     def on_change(self, listener: Listener) -> None:
         """Adds a listener, which hears of every table from now on."""

@@ -16,7 +16,6 @@ from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.files import (
     BrokenTopics,
     ContentT,
-    OnBadTopic,
     TopicQueueMappings,
     UnreadableTopics,
     decode_mappings,
@@ -74,19 +73,16 @@ class TopicsFile:
     def __init__(
         self,
         path: Path,
-        on_bad_topic: OnBadTopic = "refuse",
         write: Callable[[Path, bytes], None] | None = None,
     ) -> None:
         """Touches nothing yet.
 
         Args:
             path: The file; a link is followed, and its target written.
-            on_bad_topic: What to do with topics that break a rule.
             write: Replaces the file as a whole and durably, or raises OSError.
         """
         self.path = path
         self._target = path.resolve()
-        self._on_bad_topic = on_bad_topic
         self._write = write or replace_keeping_copy
         self._signature: Signature | None = None
 
@@ -107,13 +103,13 @@ class TopicsFile:
         if self._signature is None and signature_of(copy) is None:
             return None
         try:
-            return load_topic_config_table(self._target, self._on_bad_topic)
+            return load_topic_config_table(self._target)
         except UnreadableTopics as error:
             raise StartError(str(error)) from error
         except BrokenTopics as error:
             problem = error
         try:
-            table = load_topic_config_table(copy, self._on_bad_topic)
+            table = load_topic_config_table(copy)
         except BrokenTopics as error:
             raise StartError(f"{problem}; {error}") from error
         self._restore(copy)
@@ -171,16 +167,14 @@ class FollowedTopics:
     The last good content stays in force while a file is broken.
     """
 
-    def __init__(self, path: Path, on_bad_topic: OnBadTopic, timing: Timing, wait: Wait = threading.Event.wait) -> None:
+    def __init__(self, path: Path, timing: Timing, wait: Wait = threading.Event.wait) -> None:
         """Touches nothing yet.
 
         Args:
             path: The topics.json, or a link to it.
-            on_bad_topic: What to do with a file that has topics that break a rule.
             wait: How to wait; tests put virtual time here.
         """
         self._path = path
-        self._on_bad_topic = on_bad_topic
         self._timing = timing
         self._wait = wait
         self._generations = (1, 1)
@@ -191,8 +185,12 @@ class FollowedTopics:
 
     @property
     def problem(self) -> str | None:
-        """The problem that a file has had for some seconds; None if there is none."""
-        return self._topics.problem or self._mappings.problem
+        """The problem that a file has had for some seconds, or of a mapping that is left out; None if there is none."""
+        if (of_topics := self._topics.problem) is not None:
+            return of_topics.removeprefix(f"{self._path}: ")
+        if (of_mappings := self._mappings.problem) is not None:
+            return of_mappings.removeprefix(f"{self._path.parent}/")
+        return self._mappings.value.problem
 
     def first_table(self, without_file: TopicConfigTable | None = None) -> TopicConfigTable:
         """Reads the table for the start; the copy stands in, with a warning, for a file that stays broken.
@@ -203,17 +201,11 @@ class FollowedTopics:
         Raises:
             StartError: There is no good file and no good copy.
         """
-        self._topics = self._followed(
-            self._path, lambda content: decode_topics(content, self._on_bad_topic), without_file
-        )
+        self._topics = self._followed(self._path, decode_topics, without_file)
         table = self._topics.value
         if table is without_file:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(table.topics))
-        self._mappings = self._followed(
-            mappings_path(self._path),
-            lambda content: decode_mappings(content, self._on_bad_topic),
-            TopicQueueMappings(),
-        )
+        self._mappings = self._followed(mappings_path(self._path), decode_mappings, TopicQueueMappings())
         return self._taken(table, self._mappings.value)
 
     def start(self, on_table: Callable[[TopicConfigTable], None]) -> None:
@@ -232,9 +224,9 @@ class FollowedTopics:
         Returns:
             The table with its mappings, if a file was read again.
         """
-        problem = self.problem
+        problem = self._topics.problem or self._mappings.problem
         (of_topics, table), (of_mappings, mapped) = self._topics.look(), self._mappings.look()
-        if problem is not None and self.problem is None:
+        if problem is not None and not (self._topics.problem or self._mappings.problem):
             _log.info("topics_file_good_again", file=str(self._path))
         before, self._generations = self._generations, (of_topics, of_mappings)
         return None if self._generations == before else self._taken(table, mapped)

@@ -100,7 +100,9 @@ class UnknownParts:
     data_version: Mapping[str, Any] | None = None
     """Unknown fields of the version."""
     skipped_topics: Mapping[str, Any] | None = None
-    """Topics that break a rule, by name, where the setting says that such are skipped."""
+    """Topics that break a rule, by name."""
+    problem: str | None = None
+    """What is wrong with the first of them."""
 
 
 @dataclass(frozen=True, slots=True)

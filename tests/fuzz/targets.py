@@ -84,17 +84,15 @@ def _permits(data: bytes, folder: Path, suffix: str = ".toml") -> None:
 
 
 def _topics(data: bytes, _: Path) -> None:
-    for on_bad_topic in ("refuse", "skip"):
-        table = decode_topics(data, on_bad_topic)
-        again = decode_topics(encode_topics(table), on_bad_topic)
-        assert (set(again.topics), again.data_version) == (set(table.topics), table.data_version)
+    table = decode_topics(data)
+    again = decode_topics(encode_topics(table))
+    assert (set(again.topics), again.data_version) == (set(table.topics), table.data_version)
 
 
 def _mappings(data: bytes, _: Path) -> None:
-    for on_bad_topic in ("refuse", "skip"):
-        for topic, mapping in decode_mappings(data, on_bad_topic).mappings.items():
-            check_topic(topic)
-            assert all(0 <= queue < mapping.total_queues for queue, _own in mapping.queue_ids)
+    for topic, mapping in decode_mappings(data).mappings.items():
+        check_topic(topic)
+        assert all(0 <= queue < mapping.total_queues for queue, _own in mapping.queue_ids)
 
 
 def _snapshot_file(data: bytes, folder: Path) -> None:

@@ -12,6 +12,7 @@ from broker_agent.topics.files import BrokenTopics, decode_topics, load_topic_co
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, changed_topics
 from tests.support.programs.processes import TOPICS
 
+GOOD = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
 TOPIC = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
 VERSION = {"counter": 3, "timestamp": 1651398321850}
 
@@ -64,10 +65,30 @@ def test_a_table_without_topics_is_a_table(tmp_path: Path) -> None:
 def test_a_field_that_breaks_its_rule_is_named_with_topic_value_and_rule(
     tmp_path: Path, change: dict[str, Any], expected: str
 ) -> None:
-    file = written(tmp_path, {"T": TOPIC | change})
-    with pytest.raises(BrokenTopics) as raised:
-        load_topic_config_table(file)
-    assert str(raised.value) == f"{file}: {expected}"
+    table = load_topic_config_table(written(tmp_path, {"T": TOPIC | change}))
+    assert (table.topics, table.unknown.problem) == ((), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "expected"),
+    [
+        ("T", {"readQueueNums": 1, "perm": 6}, "topic 'T': writeQueueNums is missing"),
+        ("T", 3, "topic 'T': its value is 3, must be a JSON object"),
+        ("", TOPIC, "topic '': topicName is empty"),
+        ("a b", TOPIC, "topic 'a b': topicName 'a b' has characters other than"),
+        ("T\n", TOPIC, r"topicName 'T\n' has characters other than"),
+        ("T" * 128, TOPIC, "has 128 characters, at most 127"),
+    ],
+)
+def test_a_bad_topic_is_left_out_kept_as_it_came_and_named(
+    tmp_path: Path, name: str, topic: object, expected: str
+) -> None:
+    table = load_topic_config_table(written(tmp_path, {"Good": GOOD, name: topic}))
+    assert [topic.topic_name for topic in table.topics] == ["Good"]
+    assert table.unknown.skipped_topics == {name: topic}
+    assert table.unknown.problem is not None
+    assert expected in table.unknown.problem
+    assert "\n" not in table.unknown.problem
 
 
 def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
@@ -79,16 +100,11 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topics", "version", "expected"),
     [
-        ({"T": {"readQueueNums": 1, "perm": 6}}, VERSION, "topic 'T': writeQueueNums is missing"),
-        ({"T": 3}, VERSION, "topic 'T': its value is 3, must be a JSON object"),
-        ({"": TOPIC}, VERSION, "topic '': topicName is empty"),
-        ({"a b": TOPIC}, VERSION, "topic 'a b': topicName 'a b' has characters other than"),
-        ({"T\n": TOPIC}, VERSION, r"topicName 'T\n' has characters other than"),
-        ({"T" * 128: TOPIC}, VERSION, "has 128 characters, at most 127"),
         ([], VERSION, "topicConfigTable is [], must be a JSON object"),
         (None, VERSION, "topicConfigTable is missing, must be a JSON object"),
         ({}, None, "dataVersion is missing, must be a JSON object"),
         ({}, {"counter": 1}, "dataVersion: timestamp is missing, must be an integer"),
+        ({"a b": 3}, {"timestamp": 1}, "dataVersion: counter is missing"),
         ({}, {"counter": -1, "timestamp": 1}, "dataVersion: counter is -1, must be an integer"),
         ({}, VERSION | {"stateVersion": 2**62 + 1}, "dataVersion: stateVersion is 4611686018427387905, must be"),
         ({}, {"counter": 2**63 - 1, "timestamp": 1}, "dataVersion: counter is 9223372036854775807, must be"),
@@ -132,29 +148,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_topic_config_table(tmp_path)
 
 
-def test_bad_topics_can_be_skipped_and_are_kept_as_they_came(tmp_path: Path) -> None:
-    bad = {"a b": TOPIC, "U": TOPIC | {"topicName": "U", "perm": 8}, "V": 3}
-    file = written(tmp_path, {"T": TOPIC} | bad)
-    table = load_topic_config_table(file, "skip")
-    assert [topic.topic_name for topic in table.topics] == ["T"]
-    assert table.unknown.skipped_topics == bad
-    with pytest.raises(BrokenTopics, match="topic 'a b': topicName 'a b' has characters other than"):
-        load_topic_config_table(file, "refuse")
-
-
 def test_skipped_topics_are_named_in_one_line_of_the_log_and_not_all_of_a_million(tmp_path: Path) -> None:
-    table = load_topic_config_table(written(tmp_path, {f"bad topic {number}": {} for number in range(1_000)}), "skip")
+    table = load_topic_config_table(written(tmp_path, {f"bad topic {number}": {} for number in range(1_000)}))
     with capture_logs() as logs:
         log_skipped_topics(tmp_path, table)
         log_skipped_topics(tmp_path, load_topic_config_table(TOPICS))
     assert [(line["event"], line["count"], line["topics"][0], len(line["topics"])) for line in logs] == [
         ("topics_skipped", 1_000, "bad topic 0", 20)
     ]
-
-
-def test_a_broken_version_is_refused_even_where_bad_topics_are_skipped(tmp_path: Path) -> None:
-    with pytest.raises(BrokenTopics, match="dataVersion: counter is missing"):
-        load_topic_config_table(written(tmp_path, {}, {"timestamp": 1}), "skip")
 
 
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

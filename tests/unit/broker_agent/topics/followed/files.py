@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from broker_agent.topics.files import OnBadTopic, encode_topics
+from broker_agent.topics.files import encode_topics
 from broker_agent.topics.storage import FollowedTopics
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from tests.support.timing import agent_timing
@@ -29,8 +29,8 @@ class Passing(VirtualClock):
         return event.is_set()
 
 
-def follower(path: Path, time: Passing, on_bad_topic: OnBadTopic = "refuse") -> FollowedTopics:
-    return FollowedTopics(path, on_bad_topic, agent_timing(time), time.wait)
+def follower(path: Path, time: Passing) -> FollowedTopics:
+    return FollowedTopics(path, agent_timing(time), time.wait)
 
 
 def seen(followed: FollowedTopics) -> TopicConfigTable | None:

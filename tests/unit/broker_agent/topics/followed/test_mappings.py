@@ -57,7 +57,7 @@ def test_mappings_that_are_gone_or_broken_stay_as_they_were_and_are_a_fault_afte
     assert faults() == []
     time.advance(BROKEN_SECONDS)
     assert followed.look() is None
-    assert faults() == [f"{mappings}: No such file or directory"]
+    assert faults() == ["topicQueueMapping.json: No such file or directory"]
     mappings.write_bytes(with_static(3))
     assert mapped(seen(followed)) == (3, 4)
     assert faults() == []
@@ -74,10 +74,10 @@ def test_broken_mappings_end_the_start_with_the_name_of_the_file_unless_there_is
     assert mapped(follower(path, time).first_table()) == (1, 2)
 
 
-def test_a_mapping_that_breaks_a_rule_is_skipped_if_the_setting_says_so_and_its_topic_stays(
-    path: Path, time: Passing
-) -> None:
+def test_a_mapping_that_breaks_a_rule_is_left_out_and_named_and_its_topic_stays(path: Path, time: Passing) -> None:
     mappings_path(path).write_bytes(mappings_json({"topic-1": {"totalQueues": -1}}))
     with capture_logs() as logs:
-        assert mapped(follower(path, time, "skip").first_table()) == (0, 2)
+        followed = follower(path, time)
+        assert mapped(followed.first_table()) == (0, 2)
+    assert followed.problem == "mapping of 'topic-1': totalQueues is -1, must be an integer from 0 to 2147483647"
     assert events(logs) == [("mappings_skipped", "warning")]

@@ -20,7 +20,7 @@ class Watching:
 
     def __init__(self, path: Path) -> None:
         self.tables: queue.Queue[TopicConfigTable] = queue.Queue()
-        self._followed = FollowedTopics(path, "refuse", agent_timing(Passing()))
+        self._followed = FollowedTopics(path, agent_timing(Passing()))
         self._followed.first_table()
         self._followed.start(self.tables.put)
 
