@@ -182,13 +182,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _check_engine(cls, value: object) -> object:
-        if value == "envoy":
-            raise ValueError("envoy is no more; use native, or auto, which takes native where it is installed")
-        return value
-
     @field_validator("data_dir", mode="before")
     @classmethod
     def _check_data_dir(cls, value: object) -> object:

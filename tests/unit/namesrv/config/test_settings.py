@@ -45,7 +45,6 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
         (["--listen", "0.0.0.0:9876"], "namesrv: listen 0.0.0.0:9876 is beyond loopback and without TLS"),
         (["--listen", "0.0.0.0:9876"], "needs --allow-insecure"),
         (["--engine", "warp"], "setting engine: Input should be 'auto', 'grpcio' or 'native' (got 'warp')"),
-        (["--engine", "envoy"], "setting engine: envoy is no more; use native, or auto"),
         (["--name", ""], "setting name:"),
         (["--data-dir", ""], "namesrv: setting data_dir: is empty\n"),
         (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),
