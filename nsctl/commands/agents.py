@@ -14,7 +14,7 @@ from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.backup import File, read_file, write_new
 from nsctl.commands.change import DryRun
-from nsctl.commands.show import PERMISSIONS
+from nsctl.health import PERMISSIONS
 from nsctl.output import Row, iso
 from nsctl.session import FOUND, Session
 

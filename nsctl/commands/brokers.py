@@ -13,7 +13,8 @@ from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.change import all_intents, intent_row
 from nsctl.commands.history import audit_row, clock_of
-from nsctl.commands.show import PERMISSIONS, live_brokers
+from nsctl.commands.show import live_brokers
+from nsctl.health import PERMISSIONS, registered_by
 from nsctl.output import Format, Row, Silent, iso
 from nsctl.session import REFUSED, Session
 
@@ -107,15 +108,8 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
         if error.unreachable:
             raise
         return _Page([_row(live) for live in lives], topics, [], [], error.reason)
-    shown: list[Row] = [{**_row(live), "agent": _registered_by(live, page)} for live in lives]
+    shown: list[Row] = [{**_row(live), "agent": registered_by(page.entries, live.broker_addr)} for live in lives]
     return _Page(shown, topics, intents, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
-
-
-def _registered_by(live: route_data_pb2.BrokerLiveInfo, page: admin_service_pb2.ListAuditEntriesResponse) -> str | None:
-    """Who registered a broker when it last changed something; None if the journal does not reach back so far."""
-    mark = f"({live.broker_addr}, id "
-    callers = (one.caller for one in page.entries if one.cause == "RegisterBroker" and mark in one.summary)
-    return next(callers, None)
 
 
 def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,15 +15,17 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import STREAM_LIMITS, ListIntake, NamesrvClient
+from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
 from groundwork.topic_names import TopicKind as Kind
 from groundwork.topic_names import kind_of
 from nsctl.commands.change import all_intents
-from nsctl.commands.compare import BATCH
+from nsctl.commands.compare import Held, digests, disagreements
 from nsctl.commands.findings import Code, Finding, Severity
-from nsctl.commands.history import INVOLUNTARY, Clock, clock_of, entries, reason_of
-from nsctl.commands.show import TopicKind, broker_groups, live_brokers, topic_names
+from nsctl.commands.history import Clock, clock_of, entries, reason_of
+from nsctl.commands.show import all_routes, broker_groups, live_brokers
+from nsctl.compare import in_force
+from nsctl.health import INVOLUNTARY, LATE_SHARE
 from nsctl.output import Format, iso
 from nsctl.session import FOUND, WARNED, Session
 from nsctl.tls_probe import TlsProblem, served_until, tls_problem
@@ -104,16 +106,13 @@ def check_clock(where: str, clock: Clock) -> Iterator[Finding]:
         yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of intents go by them")
 
 
-def check_intents(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
+def check_intents(where: str, intents: Sequence[admin_service_pb2.Intent], now_millis: float) -> Iterator[Finding]:
     """Intents of operators that are in force: who, when and why."""
-    shown = 0
-    for intent in all_intents(server):
-        shown += 1
-        if shown <= SHOWN_INTENTS:
-            yield _intent(str(server.endpoint), intent, now_millis)
-    if shown > SHOWN_INTENTS:
-        what = f"{shown - SHOWN_INTENTS:,} more intents are in force"
-        yield Finding(Code.INTENT_IN_FORCE, str(server.endpoint), what, "`nsctl intents` lists all")
+    for intent in intents[:SHOWN_INTENTS]:
+        yield _intent(where, intent, now_millis)
+    if len(intents) > SHOWN_INTENTS:
+        what = f"{len(intents) - SHOWN_INTENTS:,} more intents are in force"
+        yield Finding(Code.INTENT_IN_FORCE, where, what, "`nsctl intents` lists all")
 
 
 def _intent(where: str, intent: admin_service_pb2.Intent, now_millis: float) -> Finding:
@@ -140,8 +139,6 @@ def _subject(intent: admin_service_pb2.Intent) -> tuple[str, str]:
 
 # What the tables of one name server tell: brokers, their groups, topics, and brokers that left against their will.
 
-LATE_SHARE = 0.5
-"""A broker that has used up this share of its timeout is told: its agent has missed registrations."""
 SHOWN_TOPICS = 5
 """Topics named in one line."""
 SHOWN_LOSSES = 10
@@ -193,14 +190,7 @@ def check_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo
 
 def check_topics(server: NamesrvClient) -> Iterator[Finding]:
     """Topics that nobody can write, though they are there for somebody."""
-    names = list(topic_names(server, None, TopicKind.ALL))
-    unwritable: list[str] = []
-    intake = ListIntake(server.endpoint, "BatchGetTopicRoutes", STREAM_LIMITS)
-    for start in range(0, len(names), BATCH):
-        answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))
-        assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
-        intake.take(answer)
-        unwritable += [named.topic for named in answer.routes if lacks_writable_queue(named.route)]
+    unwritable = [named.topic for named in all_routes(server) if lacks_writable_queue(named.route)]
     if unwritable:
         owners = {name for group in broker_groups(server) for name in (group.cluster_name, group.broker_name)}
         unwritable.sort(key=lambda topic: kind_of(topic, owners) is not Kind.NORMAL)  # an application's come first
@@ -271,29 +261,30 @@ class Checked(NamedTuple):
 
     status: pb.GetNamesrvStatusResponse
     findings: list[Finding]
+    held: Held
 
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
     files = None if session.security is None else session.security.files
     findings: list[Finding] = []
-    statuses: list[pb.GetNamesrvStatusResponse] = []
+    checked: list[Checked] = []
     for answer in session.servers.each(_check):
         if answer.value is None:
             assert answer.error is not None
             findings.append(check_silence(answer.endpoint, answer.error, files, session.timeout_seconds))
         else:
             findings += answer.value.findings
-            statuses.append(answer.value.status)
+            checked.append(answer.value)
     if files is not None:
         for server in session.servers.all:
             findings += check_certificate(server, files)
-    findings += together(statuses)
+    findings += together(checked)
     rows = [finding.row() for finding in sorted(findings, key=lambda finding: finding.order)]
     if rows or session.form is not Format.TABLE:
         session.show(rows, ("severity", "code", "about", "what", "do"))
     if not rows:
-        session.note(f"nothing found at {len(statuses)} name servers")
+        session.note(f"nothing found at {len(checked)} name servers")
     session.found(exit_code(findings))
 
 
@@ -313,28 +304,30 @@ def _check(server: NamesrvClient) -> Checked:
     found += check_liveness(where, lives, clock.theirs)
     found += check_names(server, lives)
     found += check_topics(server)
+    held = Held(digests(server), None)
     try:
         found += check_losses(server, clock.theirs * 1000)
-        found += check_intents(server, clock.theirs * 1000)
+        intents = list(all_intents(server))
+        found += check_intents(where, intents, clock.theirs * 1000)
+        held = held._replace(intents=in_force(intents))
     except CallError as error:
         if error.error.code is not grpc.StatusCode.PERMISSION_DENIED:
             raise
         what = "does not let you read its journal and the intents in force"
         found.append(Finding(Code.NOT_ALLOWED, where, what, "show a certificate or token that may administer"))
-    return Checked(status, found)
+    return Checked(status, found, held)
 
 
-def together(statuses: list[pb.GetNamesrvStatusResponse]) -> Iterator[Finding]:
+def together(checked: Sequence[Checked]) -> Iterator[Finding]:
     """What is wrong with the name servers together."""
-    versions = sorted({status.version for status in statuses})
+    versions = sorted({one.status.version for one in checked})
     if len(versions) > 1:
         what = f"name servers of versions {', '.join(versions)}"
         yield Finding(Code.VERSIONS_DIFFER, "all", what, "finish the upgrade")
-    names = [status.header.namesrv_name for status in statuses]
+    names = [one.status.header.namesrv_name for one in checked]
     for name in sorted({name for name in names if names.count(name) > 1}):
         what = f"two name servers call themselves {name}"
         yield Finding(Code.SAME_NAME_TWICE, "all", what, "give each a --name of its own")
-    counts = {(status.live_broker_count, status.topic_count) for status in statuses}
-    if len(counts) > 1:
-        what = "name servers do not hold the same brokers and topics"
+    if any(disagreements([one.held for one in checked])):
+        what = "name servers do not hold the same brokers, topics and intents"
         yield Finding(Code.NAME_SERVERS_DISAGREE, "all", what, "`nsctl diff` says which")

@@ -18,16 +18,6 @@ from nsctl.session import Session
 
 # What the journal's entries say of brokers that left.
 
-INVOLUNTARY = frozenset(
-    {
-        route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED,
-        route_data_pb2.REMOVAL_REASON_EXPIRED,
-        route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
-        route_data_pb2.REMOVAL_REASON_LOSS_CONFIRMED,
-    }
-)
-"""Reasons of removals that neither the broker nor an operator asked for at that moment."""
-
 
 def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
     """Why brokers left, as alerts and metrics name it; empty if none did. A newer name server may have others."""

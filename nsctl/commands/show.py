@@ -12,15 +12,16 @@ import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
+from groundwork.namesrv_client import MAX_BROKERS, STREAM_LIMITS, ListIntake, NamesrvClient, check_count
+from nsctl.health import PERMISSIONS
 from nsctl.output import Format, Row, iso
 from nsctl.session import Session
 
 PAGE = 10_000
 """Topic names asked for at once: the most that a name server gives."""
 
-PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
-"""As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
+BATCH = 500
+"""Routes asked for at once."""
 
 
 class TopicKind(StrEnum):
@@ -151,6 +152,17 @@ def topic_names(server: NamesrvClient, cluster: str | None, kind: TopicKind) -> 
         pages = server.pages(call, request(page_size=PAGE))
     for page in pages:
         yield from page.topics  # type: ignore[attr-defined]
+
+
+def all_routes(server: NamesrvClient) -> Iterator[pb.NamedTopicRoute]:
+    """The routes of all topics of a name server, as readers get them."""
+    names = list(topic_names(server, None, TopicKind.ALL))
+    intake = ListIntake(server.endpoint, "BatchGetTopicRoutes", STREAM_LIMITS)
+    for start in range(0, len(names), BATCH):
+        answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=names[start : start + BATCH]))
+        assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
+        intake.take(answer)
+        yield from answer.routes
 
 
 def route(

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import grpc
 import structlog
@@ -19,25 +19,9 @@ from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.namesrv_client import MAX_BROKERS, Calls, check_count, pages
+from nsctl.compare import BrokerKey, Reported, reported
 
 # The console's observation of one name server.
-
-
-class BrokerKey(NamedTuple):
-    """One broker, wherever it is registered."""
-
-    cluster: str
-    broker: str
-    id: int
-    addr: str
-
-
-class Reported(NamedTuple):
-    """What a name server holds of a broker, in short: two that hold the same have the same."""
-
-    version: int
-    """Counter of the broker's DataVersion."""
-    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +229,7 @@ class Observer:
             return dict(self.seen.tables.reported)
         found: dict[BrokerKey, Reported] = {}
         async for page in pages(self.server, "GetRouteDigest", pb.GetRouteDigestRequest(page_size=2_000)):
-            for row in cast("pb.GetRouteDigestResponse", page).brokers:
-                key = BrokerKey(row.cluster_name, row.broker_name, row.broker_id, row.broker_addr)
-                found[key] = Reported(row.data_version.counter, row.digest)
+            found |= reported(cast("pb.GetRouteDigestResponse", page).brokers)
             check_count(self.server.endpoint, "digests", len(found), MAX_BROKERS)
         self._digests_of = point
         return found

@@ -14,13 +14,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.topic_names import TopicKind, kind_of
-from nsctl.console.observer import BrokerKey, Fleet, Observation, Observer
+from nsctl.compare import BrokerKey
+from nsctl.console.observer import Fleet, Observation, Observer
 from nsctl.console.views.journal import journal, problem_json
+from nsctl.health import LATE_SHARE
 
 # The brokers of a fleet as rows of the page: how each is, and which of them somebody wants to see, in which order.
-
-LATE_SHARE = 0.5
-"""A broker that has used up this share of its timeout is shown as late: its agent has missed registrations."""
 
 BROKERS_PAGE = 50
 """Brokers in a page of the list."""

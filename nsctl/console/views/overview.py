@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from namesrv_api.v1 import admin_service_pb2
 
-from nsctl.console.observer import BrokerKey, Observation, Tables
+from nsctl.compare import Difference, differences, in_force
+from nsctl.console.observer import Observation
 from nsctl.console.views.brokers import answering
 from nsctl.console.views.journal import caller_words, entry_json, merged
 
@@ -18,84 +19,27 @@ SETTLED_MILLIS = 5_000
 read at the same moment."""
 
 
-class Difference(NamedTuple):
-    """Something that is not the same everywhere."""
-
-    kind: str
-    """``broker`` or ``intent``."""
-    subject: tuple[str, ...]
-    """Which one, in words that are shown one after the other."""
-    said: tuple[str | None, ...]
-    """What each name server says, in the order they were named; None of one that is not compared."""
-
-
-def differences(seen: Sequence[Observation]) -> list[Difference]:
-    """What differs between the name servers that answer; nothing if fewer than two do."""
+def found_differences(seen: Sequence[Observation]) -> list[Difference]:
+    """What differs between the name servers that answer: brokers, then intents."""
     tables = [view.tables if view.reachable else None for view in seen]
-    if sum(table is not None for table in tables) < 2:
-        return []
-    brokers = sorted({key for table in tables if table for key in table.lives})
-    intents = sorted({subject for table in tables if table for subject in map(_subject, table.intents)})
-    found = [
-        Difference("broker", _broker_words(key), tuple(_broker_said(table, key) for table in tables)) for key in brokers
-    ]
-    found += [
-        Difference("intent", subject, tuple(_intent_said(table, subject) for table in tables)) for subject in intents
-    ]
-    return [difference for difference in found if len(set(difference.said) - {None}) > 1]
+    brokers = differences([None if one is None else one.reported for one in tables])
+    intents = [None if one is None else in_force(one.intents) for one in tables]
+    return brokers + differences(intents, "not in force")
 
 
 class SettledDifferences:
     """The differences that have been there for some time. Knows when it saw each for the first time."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._since: dict[tuple[object, ...], int] = {}
 
     def of(self, seen: Sequence[Observation], now_millis: int) -> list[tuple[Difference, int]]:
         """What differs, each with when that was seen first, milliseconds since the Unix epoch."""
-        found = differences(seen)
-        self._since = {
-            # No later than now: a clock that was set back would hide the difference until it has caught up.
-            key: min(self._since.get(key, now_millis), now_millis)
-            for key in ((difference.kind, difference.subject) for difference in found)
-        }
-        with_time = [(difference, self._since[difference.kind, difference.subject]) for difference in found]
-        return [(difference, since) for difference, since in with_time if now_millis - since >= SETTLED_MILLIS]
-
-
-INTENT_WORDS: Mapping[int, str] = {
-    admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM: "drain",
-    admin_service_pb2.Intent.KIND_ADD_WRITE_PERM: "write permission given",
-    admin_service_pb2.Intent.KIND_TOPIC_HOLD: "topic hold",
-}
-"""Kinds of intent in words for people."""
-
-
-def _broker_words(key: BrokerKey) -> tuple[str, ...]:
-    return (key.broker, f"id {key.id}", key.addr, f"of {key.cluster}")
-
-
-def _broker_said(table: Tables | None, key: BrokerKey) -> str | None:
-    if table is None:
-        return None
-    live = table.lives.get(key)
-    if live is None:
-        return "not there"
-    reported = table.reported.get(key)
-    content = f"version {reported.version}, content {reported.digest.hex()[:8]}" if reported else "there"
-    return f"{content}, unconfirmed" if live.unconfirmed else content
-
-
-def _subject(intent: admin_service_pb2.Intent) -> tuple[str, ...]:
-    what = intent.topic or intent.broker_name
-    where = f"of {intent.cluster_name}" if intent.HasField("cluster_name") else "of every cluster"
-    return (INTENT_WORDS.get(intent.kind, "intent"), what, where)
-
-
-def _intent_said(table: Tables | None, subject: tuple[str, ...]) -> str | None:
-    if table is None:
-        return None
-    return "in force" if any(_subject(intent) == subject for intent in table.intents) else "not in force"
+        found = found_differences(seen)
+        # No later than now: a clock that was set back would hide the difference until it has caught up.
+        self._since = {one.subject: min(self._since.get(one.subject, now_millis), now_millis) for one in found}
+        with_time = [(one, self._since[one.subject]) for one in found]
+        return [(one, since) for one, since in with_time if now_millis - since >= SETTLED_MILLIS]
 
 
 # What the page shows of the fleet everywhere, made from what was observed; its brokers are in ``brokers``.
@@ -235,4 +179,4 @@ def _intent(intent: admin_service_pb2.Intent, cluster: str | None) -> Json:
 
 
 def _difference(difference: Difference, since: int) -> Json:
-    return {"kind": difference.kind, "subject": difference.subject, "said": difference.said, "since": since}
+    return {**difference.subject._asdict(), "said": difference.said, "since": since}

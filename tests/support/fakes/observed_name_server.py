@@ -11,7 +11,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
-from nsctl.console.observer import BrokerKey, Observation, Reported, Tables
+from nsctl.compare import BrokerKey, Reported
+from nsctl.console.observer import Observation, Tables
 from tests.support.virtual_clock import VirtualClock
 
 START_MILLIS = VirtualClock(0.0).wall_millis()

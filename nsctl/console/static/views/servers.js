@@ -58,11 +58,12 @@ function differences(overview) {
   const topics = h("p", { class: "after" }, h("a", { href: "#/topics?differing=1" }, "Topics that are not at every name server"));
   if (!found.length) return frame(note("good", `The ${comparable} name servers that answer hold the same brokers.`), topics);
   const rows = found.map((difference) => ({
-    key: difference.subject.join(" "),
+    key: JSON.stringify([difference.intent, difference.cluster, difference.broker, difference.id, difference.addr, difference.topic]),
     cells: [
-      [difference.kind === "broker"
-        ? h("a", { href: brokerHref(difference.subject.at(-1).replace(/^of /, ""), difference.subject[0]) }, difference.subject[0])
-        : h("strong", null, difference.subject[0]), " ", difference.subject.slice(1).join(" ")],
+      difference.intent
+        ? [h("strong", null, difference.intent), ` ${difference.topic || difference.broker} of ${difference.cluster || "every cluster"}`]
+        : [h("a", { href: brokerHref(difference.cluster, difference.broker) }, difference.broker),
+          ` id ${difference.id} ${difference.addr} of ${difference.cluster}`],
       agoTime(difference.since),
       ...difference.said.map((said) => said ?? "not compared"),
     ],

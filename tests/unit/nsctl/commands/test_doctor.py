@@ -6,11 +6,12 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.commands.compare import compared
+from nsctl.commands.compare import Held
 from nsctl.commands.doctor import (
     FORGOTTEN_MILLIS,
     LAG_MILLIS,
     SHOWN_LOSSES,
+    Checked,
     check_clock,
     check_entries,
     check_liveness,
@@ -21,6 +22,7 @@ from nsctl.commands.doctor import (
 )
 from nsctl.commands.findings import KINDS, Code, Finding, Severity
 from nsctl.commands.history import Clock
+from nsctl.compare import BrokerKey, Reported
 from nsctl.output import seconds
 from tests.unit.deploy.files import ROOT, headings
 
@@ -136,9 +138,10 @@ def test_losses_are_told_one_by_one_up_to_a_number_and_those_that_are_back_apart
 
 
 def test_name_servers_are_compared_with_one_another() -> None:
-    other = status(version="2", live_broker_count=2)
-    assert [finding.code for finding in together([HEALTHY, HEALTHY])] == [Code.SAME_NAME_TWICE]
-    assert {finding.code for finding in together([HEALTHY, other])} >= {Code.NAME_SERVERS_DISAGREE}
+    one = Checked(HEALTHY, [], Held({}, {}))
+    other = Checked(status(version="2"), [], Held({BrokerKey("c", "b", 0, "a:1"): Reported(1, b"")}, None))
+    assert [finding.code for finding in together([one, one])] == [Code.SAME_NAME_TWICE]
+    assert {finding.code for finding in together([one, other])} >= {Code.VERSIONS_DIFFER, Code.NAME_SERVERS_DISAGREE}
 
 
 @pytest.mark.parametrize(
@@ -166,13 +169,3 @@ def test_each_kind_of_finding_has_a_severity_a_command_and_a_paragraph_of_the_ru
 
 def test_only_an_intent_without_an_end_can_be_forgotten() -> None:
     assert seconds("1d") * 1_000 == FORGOTTEN_MILLIS
-
-
-def test_topics_that_differ_by_a_group_that_differs_anyway_are_counted_and_others_are_rows() -> None:
-    a, b = ("c", "a"), ("c", "b")
-    routes = {"x": {"T": {a: "1", b: "1"}, "U": {b: "1"}}, "y": {"T": {a: "1"}}}
-    rows, explained = compared(routes, {b})
-    assert (rows, dict(explained)) == ([], {b: 2})
-    routes["y"]["T"] = {a: "2"}
-    rows, explained = compared(routes, {b})
-    assert (rows, dict(explained)) == ([{"topic": "T", "x": "1; 1", "y": "2"}], {b: 1})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nsctl.console.observer import BrokerKey, Observation
+from nsctl.compare import BrokerKey
+from nsctl.console.observer import Observation
 from nsctl.console.views.brokers import MOST_LEFT, NAMED, SHOWN_MILLIS, Json, Movements, broker_rows
 from tests.support.fakes.observed_name_server import START_MILLIS, live, seen
 

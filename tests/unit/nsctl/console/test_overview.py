@@ -7,9 +7,17 @@ from dataclasses import replace
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
-from nsctl.console.observer import BrokerKey, Observation
+from nsctl.compare import BrokerKey
+from nsctl.console.observer import Observation
 from nsctl.console.views.brokers import broker_rows
-from nsctl.console.views.overview import GROUPS_NAMED, SETTLED_MILLIS, Json, SettledDifferences, differences, overview
+from nsctl.console.views.overview import (
+    GROUPS_NAMED,
+    SETTLED_MILLIS,
+    Json,
+    SettledDifferences,
+    found_differences,
+    overview,
+)
 from tests.support.fakes.observed_name_server import START_MILLIS, live, seen
 
 OTHER = BrokerKey("east", "broker-b", 0, "10.0.0.2:10911")
@@ -96,23 +104,12 @@ def test_intents_are_told_once_with_the_name_servers_that_have_them() -> None:
     assert (intent["kind"], intent["broker"], intent["servers"]) == ("WIPE_WRITE_PERM", "broker-a", [0, 1])
 
 
-def test_name_servers_differ_in_brokers_in_what_they_report_and_in_intents() -> None:
-    assert differences((seen(live()), seen(live()))) == []
-    (missing,) = differences((seen(live(), live(OTHER)), seen(live())))
-    assert (missing.subject[0], missing.said[1]) == ("broker-b", "not there")
-    (content,) = differences((seen(live()), seen(live(), digest=b"else")))
-    assert content.said == ("version 1, content 73616d65", "version 1, content 656c7365")
-    (doubt,) = differences((seen(live()), seen(live(unconfirmed=True))))
-    assert doubt.said[1] == f"{doubt.said[0]}, unconfirmed"
-    (intent,) = differences((seen(live(), intents=(DRAIN,)), seen(live())))
-    assert (intent.kind, intent.said) == ("intent", ("in force", "not in force"))
-
-
-def test_one_that_does_not_answer_is_not_compared() -> None:
+def test_name_servers_that_answer_differ_in_brokers_and_in_intents() -> None:
     gone = seen(problem="UNAVAILABLE: gone")
-    assert differences((seen(live()), gone)) == []
-    (difference,) = differences((seen(live()), gone, seen()))
-    assert difference.said[1:] == (None, "not there")
+    assert found_differences((seen(live()), seen(live()), gone)) == []
+    (missing, intent) = found_differences((seen(live(), live(OTHER), intents=(DRAIN,)), gone, seen(live())))
+    assert (missing.subject, missing.said[1:]) == (OTHER, (None, "not there"))
+    assert (intent.subject.intent, intent.said) == ("drain", ("in force", None, "not in force"))
 
 
 def test_a_difference_is_told_as_soon_after_the_clock_was_set_back() -> None:

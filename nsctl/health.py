@@ -1,0 +1,41 @@
+"""What the messages of the contract say of health, in words that commands and console share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+
+PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
+"""As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
+
+LATE_SHARE = 0.5
+"""A broker that has used up this share of its timeout is late: its agent has missed registrations."""
+
+INVOLUNTARY = frozenset(
+    {
+        route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED,
+        route_data_pb2.REMOVAL_REASON_EXPIRED,
+        route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
+        route_data_pb2.REMOVAL_REASON_LOSS_CONFIRMED,
+    }
+)
+"""Reasons of removals that neither the broker nor an operator asked for at that moment."""
+
+INTENT_WORDS: Mapping[int, str] = {
+    admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM: "drain",
+    admin_service_pb2.Intent.KIND_ADD_WRITE_PERM: "write permission given",
+    admin_service_pb2.Intent.KIND_TOPIC_HOLD: "topic hold",
+}
+"""Kinds of intent in words for people."""
+
+
+def registered_by(entries: Iterable[admin_service_pb2.AuditEntry], addr: str) -> str | None:
+    """Who registered a broker when it last changed something; None if the entries do not reach back so far.
+
+    Args:
+        entries: Of the journal, newest first.
+    """
+    mark = f"({addr}, id "
+    callers = (one.caller for one in entries if one.cause == "RegisterBroker" and mark in one.summary)
+    return next(callers, None)
