@@ -169,11 +169,6 @@ class IngestResult:
         """Rows put aside."""
         return sum(summary.quarantined for summary in self.summaries)
 
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """What is missing, each with the name server."""
-        return tuple(f"{summary.namesrv}: {summary.gap}" for summary in self.summaries if summary.gap)
-
 
 class Ingester:
     """Appends to a log what has changed, as often as it is asked to."""

@@ -174,7 +174,8 @@ def test_compacted_changes_are_a_gap_with_a_name_and_deletions_are_inferred_from
 
     result = ingest(spark, [fake.endpoint], store, QUICK | {"onCompacted": "resync"})
 
-    assert result.gaps == ("ns-a: single changes after revision 7 of epoch 0001 up to 10, which the snapshot sums up",)
+    (summary,) = result.summaries
+    assert summary.gap == "single changes after revision 7 of epoch 0001 up to 10, which the snapshot sums up"
     versions = history(read_changes(spark, store)).where("table_name = 'topic_queues'").collect()
     assert sorted((row["topic"], row["valid_to_revision"], row["end_reason"]) for row in versions) == [
         ("Other", 10, "NOT_IN_SNAPSHOT"),
@@ -258,9 +259,9 @@ def test_each_batch_says_what_it_brought_and_what_is_missing(life: Life) -> None
         ("ns-b", "snapshot"),
         ("ns-b", "lost"),
     ]
-    gaps = [gap for result in life.results for gap in result.gaps]
-    assert len(gaps) == 1
-    assert gaps[0].startswith("ns-b: what happened after revision 2 of epoch ")
+    ((namesrv, gap),) = [(one.namesrv, one.gap) for result in life.results for one in result.summaries if one.gap]
+    assert namesrv == "ns-b"
+    assert gap.startswith("what happened after revision 2 of epoch ")
     told = [summary for commit in life.store.commits_after(0, 100) for summary in commit.summaries]
     assert told == [summary for result in life.results for summary in result.summaries]
     assert not any(result.quarantined for result in life.results)
