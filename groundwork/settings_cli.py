@@ -211,8 +211,8 @@ def _problem(item: Any, settings: type[ProgramSettings]) -> str:
 def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     """A flag for a field. Flags have no defaults of their own, or they would win over the environment."""
     flag = "--" + key.replace("_", "-")
-    default = "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
-    help_text = f"{field.description}{default}"
+    default = "" if field.is_required() else _shown(field.default)
+    help_text = f"{field.description} [default: {default}]" if default else str(field.description)
     panel = _ADVANCED_PANEL if field.json_schema_extra == ADVANCED else None
     annotation: Any
     if field.annotation is bool:
@@ -230,4 +230,5 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A default as text; empty if it is nothing, off or an empty list."""
+    return "" if value in (None, "", []) or value is False else str(value).lower() if value is True else str(value)

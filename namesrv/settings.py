@@ -28,159 +28,163 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``namesrv serve``. Names in RocketMQ's configuration are kept where there is one."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_")
-    other_variables: ClassVar[str] = (
-        "ADDR|CONSOLE_.*|TLS_CA|TLS_SERVER_NAME"  # nsctl's, the console's and the health check's
-    )
+    other_variables: ClassVar[str] = "ADDR|CONSOLE_.*|TLS_CA|TLS_SERVER_NAME"
+    """Variables of nsctl, the console and the health check."""
 
-    listen: str = Field(
-        "127.0.0.1:9876", description="Where to listen, HOST:PORT. Port 0 takes any free one, which the log names."
-    )
+    listen: str = Field("127.0.0.1:9876", description="Address to listen on, HOST:PORT. Port 0 takes any free port.")
     name: str | None = Field(
-        None, min_length=1, max_length=127, description="Name in answers and snapshots. Default: where it listens."
+        None, min_length=1, max_length=127, description="Name in answers and snapshots. Default: the value of listen."
     )
-    data_dir: Path | None = Field(
-        None, description="Folder for everything durable. Without one, nothing is written to disk."
-    )
+    data_dir: Path | None = Field(None, description="Folder for everything durable. Without it, nothing is on disk.")
     engine: Engine = Field(
-        "auto",
-        description="What carries the calls: native (fast, may face the world; needs namesrv-engine), grpcio (for a "
-        "trusted network), or auto: native if it is installed, else grpcio, but only on loopback.",
+        "auto", description="native (any network), grpcio (trusted networks), or auto: native if it is installed."
     )
     engine_threads: int = Field(
-        1, ge=1, le=64, description="Threads of the native engine: each reads, writes, and answers what is kept."
+        1, ge=1, le=64, description="Threads of the native engine: each answers cached lookups on a core."
     )
-    cache_bytes: int = Field(
-        64 << 20,
-        ge=0,
-        le=1 << 40,
-        description="Memory of the native engine for answers that it gives again by itself; 0 keeps none.",
-        json_schema_extra=ADVANCED,
-    )
-    max_connections: int = Field(
-        100_000, ge=1, le=10_000_000, description="Connections open at once; others are closed."
-    )
+    max_connections: int = Field(100_000, ge=1, le=10_000_000, description="Most open connections; more are closed.")
     caller_share_percent: int = Field(
-        50,
-        ge=1,
-        le=100,
-        description="Most that one caller (its identity, or its address where there are no permits) may hold of each "
-        "thing that is bounded: watches, snapshot streams, pins, channels, registrations under way. Of connections, "
-        "most of one address; native engine only.",
+        50, ge=1, le=100, description="Percent of each limit that one caller may hold; 100 behind a load balancer."
     )
-    allow_insecure: bool = Field(False, description="Allow a listener beyond loopback without TLS.")
+    allow_insecure: bool = Field(
+        False, description="Listen beyond loopback without TLS, for RocketMQ's clients without certificates."
+    )
     permits_file: Path | None = Field(
-        None,
-        description="Who may look up, register which brokers, and administer, TOML or JSON. Without one, everybody.",
-    )
-    scan_not_active_broker_interval_millis: int = Field(
-        10_000, ge=0, le=3_600_000, description="Pause between two scans for silent brokers; 0 never scans."
+        None, description="TOML or JSON file of callers and permissions. Without it, callers may do all."
     )
     broker_channel_expired_time_millis: int = Field(
-        120_000, ge=1_000, le=86_400_000, description="Silence after which a broker, or an idle channel, is removed."
-    )
-    keepalive_time_millis: int = Field(
-        5_000, ge=100, le=3_600_000, description="Pause after which a silent connection is pinged."
-    )
-    keepalive_timeout_millis: int = Field(
-        5_000, ge=100, le=3_600_000, description="How long a ping may stay unanswered before the connection is dead."
-    )
-    max_concurrent_streams: int = Field(
-        200, ge=1, le=100_000, description="Calls open at once on one connection; more wait at the client."
-    )
-    slow_reader_timeout_millis: int = Field(
-        30_000, ge=100, le=3_600_000, description="How long a stream's reader may take nothing before it is cut."
-    )
-    shutdown_grace_millis: int = Field(
-        5_000, ge=0, le=300_000, description="How long calls under way may take at shutdown."
-    )
-    warm_up_millis: int = Field(
-        45_000,
-        ge=0,
-        le=3_600_000,
-        description="After a start without a snapshot file: how long unknown topics are UNAVAILABLE and not NOT_FOUND; "
-        "up to twice as long while brokers are connected that have not registered yet.",
-    )
-    snapshot_interval_millis: int = Field(
-        30_000,
-        ge=0,
-        le=3_600_000,
-        description="Pause between two snapshot files, if routes changed; 0 writes one at shutdown only.",
-    )
-    channel_grace_millis: int = Field(
-        30_000, ge=0, le=600_000, description="How long brokers stay after the end of a channel that was handed over."
+        120_000, ge=1_000, le=86_400_000, description="Silence after which a broker is removed: four periods of 30 s."
     )
     mass_loss_percent: int = Field(
         50,
         ge=1,
         le=100,
-        description="The guard trips when more than this part of the live brokers is lost at once; 100 turns it off.",
+        description="Percent of an owner's brokers that must be lost to trip the guard; 100: off.",
     )
+    follow: str = Field("", description="Name servers to be a read-only copy of, HOST:PORT;HOST:PORT.")
+    remoting_listen: str = Field("", description="Address for RocketMQ's protocol, HOST:PORT. Empty: off.")
+    remoting_allow: str = Field(
+        "lookups,registrations", description="Allowed there: lookups, registrations, operators, settings."
+    )
+    metrics_listen: str = Field("", description="Address of /metrics, /healthz and /readyz, HOST:PORT. Empty: off.")
+    log_format: LogFormat = Field("text", description="text for a terminal, json for one object a line.")
+    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+
+    # Advanced settings. RocketMQ's switches have the names of its NamesrvConfig.
+
     support_acting_master: bool = Field(
-        False, description="A slave stands in for a lost master of a group that enables it, for reading."
+        False, description="Slaves stand in for lost masters, for reading.", json_schema_extra=ADVANCED
     )
     delete_topic_with_broker_registration: bool = Field(
-        False, description="A full registration removes the group's topics that are not in it."
+        False,
+        description="A full registration removes the group's topics that it does not name.",
+        json_schema_extra=ADVANCED,
     )
     notify_min_broker_id_changed: bool = Field(
-        False, description="Tell channels when the lowest broker id of their group changes."
+        False, description="Notify channels of the lowest broker id of their group.", json_schema_extra=ADVANCED
     )
-    order_message_enable: bool = Field(False, description="Routes carry the ordered-topic configuration.")
+    order_message_enable: bool = Field(
+        False, description="Routes have the ordered-topic configuration.", json_schema_extra=ADVANCED
+    )
     return_order_topic_config_to_broker: bool = Field(
-        True, description="Answers to registrations carry the ordered-topic configuration."
+        True, description="Answers to registrations have it.", json_schema_extra=ADVANCED
+    )
+    scan_not_active_broker_interval_millis: int = Field(
+        10_000,
+        ge=0,
+        le=3_600_000,
+        description="Time between scans for silent brokers, as in RocketMQ 4; 0: no scans.",
+        json_schema_extra=ADVANCED,
     )
     product_env_namesrv: str = Field(
         "",
-        description="Name servers to ask, without TLS, for topics that are unknown here, HOST:PORT;HOST:PORT "
-        "(clusterTest).",
+        description="Name servers to ask, without TLS, for unknown topics, HOST:PORT;HOST:PORT (clusterTest).",
         json_schema_extra=ADVANCED,
     )
-    follow: str = Field(
-        "",
-        description="Be a read-only copy of this name server, HOST:PORT, or of one of several, HOST:PORT;HOST:PORT.",
+    warm_up_millis: int = Field(
+        45_000,
+        ge=0,
+        le=3_600_000,
+        description="Time after a cold start in which unknown topics are UNAVAILABLE: more than a period of 30 s.",
+        json_schema_extra=ADVANCED,
     )
-    follow_stale_millis: int = Field(
-        600_000,
-        ge=1_000,
-        le=86_400_000,
-        description="With follow: age of the copy, while no leader answers, from which on lookups are NOT_SERVING.",
-    )
-    follow_tls_ca: Path | None = Field(
-        None, description="With follow: certificates that leaders' are checked with, PEM. Without it, no TLS."
-    )
-    follow_token_file: Path | None = Field(
-        None, description="With follow: file with a bearer token for leaders. Needs follow_tls_ca."
-    )
-    follow_tls_server_name: str | None = Field(
-        None, min_length=1, max_length=253, description="With follow: name that leaders' certificates must have."
+    snapshot_interval_millis: int = Field(
+        30_000,
+        ge=0,
+        le=3_600_000,
+        description="Time between snapshot files, if routes changed: a period of registrations. 0: at shutdown only.",
+        json_schema_extra=ADVANCED,
     )
     audit_file_max_bytes: int = Field(
         0,
         ge=0,
         le=10_000_000_000,
-        description="Also write the journal to audit.jsonl in the data directory, up to this size; 0 does not.",
+        description="Size of a file of the journal. 0: no files.",
+        json_schema_extra=ADVANCED,
     )
-    audit_file_count: int = Field(5, ge=1, le=1_000, description="Audit files that are kept, the current one included.")
-    remoting_listen: str = Field(
-        "", description="Where to speak RocketMQ's own protocol, HOST:PORT, beside gRPC; empty means nowhere."
+    channel_grace_millis: int = Field(
+        30_000,
+        ge=0,
+        le=600_000,
+        description="Time for the next agent after a handover: an agent restarts in a few seconds.",
+        json_schema_extra=ADVANCED,
+    )
+    shutdown_grace_millis: int = Field(
+        5_000,
+        ge=0,
+        le=300_000,
+        description="Time for open calls at shutdown: container engines kill after 10 s.",
+        json_schema_extra=ADVANCED,
+    )
+    follow_stale_millis: int = Field(
+        600_000,
+        ge=1_000,
+        le=86_400_000,
+        description="Age without a leader at which a copy stops serving: a leader restarts in less.",
+        json_schema_extra=ADVANCED,
+    )
+    follow_tls_ca: Path | None = Field(
+        None, description="Certificates to check leaders with, PEM. Without it, no TLS.", json_schema_extra=ADVANCED
+    )
+    follow_token_file: Path | None = Field(
+        None, description="File with a bearer token for leaders. Needs follow_tls_ca.", json_schema_extra=ADVANCED
     )
     remoting_tls: RemotingTlsMode | None = Field(
         None,
-        description="TLS there, with the certificate of tls_cert: disabled, permissive (with or without) or enforcing. "
-        "Default: enforcing if there is a certificate.",
+        description="TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert.",
+        json_schema_extra=ADVANCED,
     )
-    remoting_allow: str = Field(
-        "lookups,registrations",
-        description="What callers there may do, of lookups, registrations, operators (topics, KV, permissions) and "
-        "settings. Nobody proves who he is there without a client certificate.",
+    cache_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        le=1 << 40,
+        description="Memory of the native engine for cached answers. 0: no cache.",
+        json_schema_extra=ADVANCED,
     )
-    remoting_allow_insecure: bool = Field(
-        False, description="Allow remoting_listen beyond loopback without client certificates."
+    keepalive_time_millis: int = Field(
+        5_000,
+        ge=100,
+        le=3_600_000,
+        description="Silence after which a connection is pinged: a dead peer is noticed within 10 s.",
+        json_schema_extra=ADVANCED,
     )
-    metrics_listen: str = Field(
-        "", description="Where /metrics, /healthz and /readyz answer over HTTP, HOST:PORT; empty means nowhere."
+    keepalive_timeout_millis: int = Field(
+        5_000, ge=100, le=3_600_000, description="Time for the answer to a ping.", json_schema_extra=ADVANCED
     )
-    log_format: LogFormat = Field("text", description="text for a terminal, json for machines: one object a line.")
-    log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
+    max_concurrent_streams: int = Field(
+        200,
+        ge=1,
+        le=100_000,
+        description="Open calls of a connection: each takes 12 kB. More wait at the client.",
+        json_schema_extra=ADVANCED,
+    )
+    slow_reader_timeout_millis: int = Field(
+        30_000,
+        ge=100,
+        le=3_600_000,
+        description="Time after which a stream ends if its reader takes nothing: messages pile up until then.",
+        json_schema_extra=ADVANCED,
+    )
 
     @field_validator("data_dir", mode="before")
     @classmethod
@@ -276,9 +280,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             raise ValueError("follow is set, and so is data_dir: a read-only copy keeps nothing on disk")
         if self.follow and self.endpoint in self.leaders:
             raise ValueError(f"follow names {self.endpoint}, where this name server listens itself")
-        for name in ("follow_token_file", "follow_tls_server_name"):
-            if getattr(self, name) is not None and self.follow_tls_ca is None:
-                raise ValueError(f"{name} is set, but follow_tls_ca is not: it is for calls over TLS")
+        if self.follow_token_file is not None and self.follow_tls_ca is None:
+            raise ValueError("follow_token_file is set, but follow_tls_ca is not: it is for calls over TLS")
         return self
 
     @model_validator(mode="after")
@@ -295,10 +298,10 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         if self.remoting_tls in {"permissive", "enforcing"} and not self.listens_with_tls:
             raise ValueError(f"remoting_tls is {self.remoting_tls}, but tls_cert is not set: there is nothing to show")
         proves = self.remoting_tls_mode == "enforcing" and self.tls_client_ca is not None
-        if not (endpoint.is_loopback or proves or self.remoting_allow_insecure):
+        if not (endpoint.is_loopback or proves or self.allow_insecure):
             raise ValueError(
                 f"remoting_listen {self.remoting_listen} is beyond loopback, where everybody could register brokers: "
-                "that needs tls_client_ca with remoting_tls enforcing, or --remoting-allow-insecure"
+                "that needs tls_client_ca with remoting_tls enforcing, or --allow-insecure"
             )
         return self
 

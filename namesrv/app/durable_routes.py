@@ -172,6 +172,9 @@ class SnapshotWrites:
 
 # The contents of the data directory beside the routes in memory: loaded, kept and closed.
 
+AUDIT_FILES = 3
+"""Audit files that are kept, the current one included: the last changes are always in two of them or more."""
+
 LAST_WRITE_SECONDS = 5.0
 """How long the disk may take for the write under way of each file at shutdown."""
 
@@ -198,7 +201,7 @@ class DurableRoutes:
         folder = data_dir.path if data_dir else None
         self._audit_file: AuditFile | None = None
         if folder and settings.audit_file_max_bytes:
-            file = RotatingFile(folder / AUDIT_FILE, settings.audit_file_max_bytes, settings.audit_file_count)
+            file = RotatingFile(folder / AUDIT_FILE, settings.audit_file_max_bytes, AUDIT_FILES)
             self._audit_file = AuditFile(file, manager.identity.epoch)
             manager.change_log.listen(self._audit_file.on_change)  # from the first change on
         self.kv_config = KvConfigStore(manager, KvConfigFile(folder) if folder else None)

@@ -212,7 +212,7 @@ def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
     """
     ca = settings.follow_tls_ca
     pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
-    files = ClientFiles.of(ca, *pair, settings.follow_token_file, settings.follow_tls_server_name)
+    files = ClientFiles.of(ca, *pair, settings.follow_token_file)
     return None if files is None else ClientSecurity(files)
 
 

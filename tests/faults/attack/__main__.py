@@ -181,8 +181,7 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
     listeners = ("--metrics-listen", f"{host}:0", "--remoting-listen", f"{host}:0")
     with ExitStack() as stack:
-        allowed = ("--remoting-allow-insecure",) if addresses.are_here() else ()
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), *listeners, *allowed))
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), *listeners))
         client = stack.enter_context(server.connect())
         register_topics(client)
         started = server.wait_for("namesrv_started")

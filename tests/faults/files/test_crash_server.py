@@ -17,7 +17,7 @@ RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
 """Points at which a server is crashed, by chance; with a hundred or more, each. One takes two to five seconds."""
 MOST_CALLS = 60
 OTHERS = ("epoch", "routes.snapshot", "audit.jsonl")
-ARGUMENTS = ("--snapshot-interval-millis", "50", "--audit-file-max-bytes", "600", "--audit-file-count", "3")
+ARGUMENTS = ("--snapshot-interval-millis", "50", "--audit-file-max-bytes", "600")
 
 
 def server_points() -> list[str]:

@@ -158,7 +158,7 @@ class Fleet:
         program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
         remoting = Endpoint(place.address, self._remoting[name].port if before else 0)
         flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *place.flags, *NAMESRV]
-        fronts = ["--remoting-listen", str(remoting), "--remoting-allow-insecure"]
+        fronts = ["--remoting-listen", str(remoting)]
         process = self._start(name, [*program, *flags, *fronts, *self._namesrv_flags])
         started = process.wait_for("namesrv_started")
         self._endpoints[name] = Endpoint.parse(str(started["listen"]))

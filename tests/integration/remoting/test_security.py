@@ -164,12 +164,12 @@ def test_the_connection_of_a_broker_ends_with_its_right_to_register(place: Place
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("--remoting-listen", "0.0.0.0:0"), "--remoting-allow-insecure"),
+        (("--remoting-listen", "0.0.0.0:0"), "--allow-insecure"),
         (("--remoting-listen", "127.0.0.1"), "has no port"),
         (("--remoting-listen", "127.0.0.1:0", "--remoting-allow", "everything"), "'everything'"),
         (("--remoting-listen", "127.0.0.1:0", "--remoting-allow", ","), "is empty"),
         (("--remoting-listen", "127.0.0.1:0", "--remoting-tls", "enforcing"), "tls_cert is not set"),
-        (("--remoting-listen", "192.0.2.1:9876", "--remoting-allow-insecure"), "cannot listen on 192.0.2.1:9876"),
+        (("--remoting-listen", "192.0.2.1:9876", "--allow-insecure"), "cannot listen on 192.0.2.1:9876"),
     ],
 )
 def test_a_front_that_may_or_can_not_be_ends_the_start(flags: tuple[str, ...], problem: str) -> None:
@@ -181,5 +181,5 @@ def test_beyond_loopback_server_certificates_alone_prove_nothing(place: Place) -
     assert "tls_client_ca" in refused_start(*everywhere, *place.flags("TLS", with_permits=False))
     with NamesrvProcess(*everywhere, *place.flags("mTLS", with_permits=False)) as process:
         assert address_of(process).startswith("0.0.0.0:")
-    with NamesrvProcess(*everywhere, "--remoting-allow-insecure") as process:
+    with NamesrvProcess(*everywhere, "--allow-insecure") as process:
         assert address_of(process).startswith("0.0.0.0:")

@@ -12,6 +12,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2
 
+from namesrv.app.durable_routes import AUDIT_FILES
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
@@ -19,13 +20,12 @@ TIMEOUT = 20.0
 CALL = "/namesrv_api.v1.AdminService/ListAuditEntries"
 FILE = "audit.jsonl"
 FILE_BYTES = 2_000
-FILES = 3
 
 
 @pytest.fixture
 def audited(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
     """A name server that keeps three small audit files."""
-    settings = ("--audit-file-max-bytes", str(FILE_BYTES), "--audit-file-count", str(FILES))
+    settings = ("--audit-file-max-bytes", str(FILE_BYTES))
     with NamesrvProcess("--data-dir", str(tmp_path), *settings, engine=engine) as process:
         yield process
 
@@ -67,7 +67,7 @@ def entries(client: Client, **filters: Any) -> list[pb.AuditEntry]:
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     """All lines of the files, oldest first."""
-    files = [folder / FILE, *(folder / f"{FILE}.{number}" for number in range(1, FILES + 2))]
+    files = [folder / FILE, *(folder / f"{FILE}.{number}" for number in range(1, AUDIT_FILES + 1))]
     return [json.loads(line) for file in reversed(files) if file.exists() for line in file.read_text().splitlines()]
 
 
