@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -218,14 +217,9 @@ def follow_command(
             _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
             ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch)
-            reload_requested = threading.Event()
-            signal.signal(signal.SIGHUP, lambda _number, _frame: reload_requested.set())
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each batch reads certificates and tokens anyway
 
             def ingest_once() -> None:
-                if reload_requested.is_set():
-                    reload_requested.clear()
-                    ingester.reload()
-                    _say("certificates and tokens were read again")
                 ingester.once()
                 if mirror is not None:
                     mirror.catch_up()

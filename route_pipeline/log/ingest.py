@@ -195,7 +195,7 @@ class Ingester:
             new_run: Whether to forget how far was read, and so to begin with a snapshot.
 
         Raises:
-            IngestError: An option is wrong, or Spark's driver is behind Spark Connect.
+            IngestError: Spark's driver is behind Spark Connect.
             StoreError: The log cannot be written to.
         """
         if is_remote():
@@ -207,7 +207,6 @@ class Ingester:
         self._on_batch = on_batch
         self._now = now
         self._options = _options(endpoints, options)
-        self.reload()
         self._writer = LogWriter(log)
         found = self._writer.state
         if new_run or found.position is None:
@@ -215,32 +214,28 @@ class Ingester:
         else:
             self._run, self._batch, self._position = found.run, found.batch + 1, dict(found.position)
 
-    def reload(self) -> None:
-        """Reads the certificates and the token again, for the batches from now on.
-
-        Raises:
-            IngestError: A file or an option is wrong; the files that were read before stay in use.
-        """
-        try:
-            self._request = ReadRequest.of_options(self._options, streaming=True)
-        except ValueError as error:
-            raise IngestError(str(error)) from error
-
     def once(self) -> IngestResult:
         """Appends all that there is now. After an error, another call goes on where it was.
 
+        Each call reads the files of certificates and the token.
+
         Raises:
-            IngestError: Name servers could not be read, or a batch could not be written; those before it stay.
+            IngestError: An option or one of its files is wrong, name servers could not be read, or a batch could not be
+                written; those before it stay.
             StoreError: The log cannot be written to.
         """
-        reader = NamesrvStreamReader(self._request)
+        try:
+            request = ReadRequest.of_options(self._options, streaming=True)
+        except ValueError as error:
+            raise IngestError(str(error)) from error
+        reader = NamesrvStreamReader(request)
         limit = reader.getDefaultReadLimit()
         written: list[Summary] = []
         try:
             self._catch_up()
             reader.prepareForTriggerAvailableNow()
             while (end := reader.latestOffset(self._position, limit)) != self._position:
-                summaries = self._append(reader, end)
+                summaries = self._append(request, reader, end)
                 self._on_batch(summaries)
                 written += summaries
         except (NamesrvError, OffsetError, StoreRefusedError, StoreUnavailableError) as error:
@@ -256,10 +251,10 @@ class Ingester:
         if found.position is not None and found.run == self._run and found.batch >= self._batch:
             self._batch, self._position = found.batch + 1, dict(found.position)
 
-    def _append(self, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
+    def _append(self, request: ReadRequest, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
         at = self._now()
         self._writer.log.store.make_folder(folder_of(f"{at.astimezone(UTC):%Y-%m-%d}"))
-        staged = self._stage(Stager(self._request, self._writer.log.store, at), reader, end)
+        staged = self._stage(Stager(request, self._writer.log.store, at), reader, end)
         summaries = self._summaries(staged, at)
         self._writer.append_batch(Batch(self._run, self._batch, end, tuple(summaries)), staged.files)
         self._position = end
