@@ -13,7 +13,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import follow_messages, replica_message, route_changes
-from namesrv.core.changes import Cause, ChangeLog, ConfigPut
+from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import FRONT
 from namesrv.core.errors import RevisionCompacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
@@ -140,7 +140,7 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     def start(self, behaviour: Behaviour, max_changes: int) -> None:
         super().start(behaviour)
         if max_changes < 1_000:
-            self.fleet.manager.change_log = ChangeLog(max_changes=max_changes)
+            self.fleet.manager.change_log._max_changes = max_changes
         self.link = Link(self.fleet.manager)
         self.checked_after = 0
 
