@@ -19,7 +19,6 @@ from broker_agent.clients.client_service import OperatorQueries
 from broker_agent.clients.clients import ClientManagers
 from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.server import ClientServer
-from broker_agent.concurrency import OuterExecutor
 from broker_agent.listener import SERVICE as AGENT_SERVICE
 from broker_agent.listener import AgentServer
 from broker_agent.name_server import Interceptors, NamesrvTarget
@@ -80,8 +79,8 @@ class BrokerController:
         self._timing = timing = timing or Timing()
         self._interceptors = interceptors
         self._register_seconds = settings.register_broker_timeout_millis / 1000
-        self._unregister_seconds = settings.unregister_broker_timeout_millis / 1000
-        self._schedule = schedule or RegistrationSchedule(settings.schedule_rules, timing)
+        self._unregister_seconds = self._register_seconds / 2  # RocketMQ: 3 of 6 s
+        self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()
         self._clients = ClientManagers(
             timing,
@@ -91,9 +90,7 @@ class BrokerController:
         self._results = RegistrationResults(
             lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
         )
-        self._outer_api = BrokerOuterAPI(
-            (), timing, executor=OuterExecutor(settings.outer_threads, settings.outer_queue)
-        )
+        self._outer_api = BrokerOuterAPI((), timing)
         self._listen()
         self._targets = NamesrvTargets(
             self._outer_api,

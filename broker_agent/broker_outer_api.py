@@ -15,6 +15,7 @@ from namesrv_api.v1 import route_data_pb2
 from broker_agent.concurrency import CopyOnWriteList, CountDownLatch, OuterExecutor
 from broker_agent.errors import CallRefused, NameServerError
 from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult, RegistrationSync, TargetLane
+from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
@@ -23,8 +24,11 @@ from groundwork.endpoints import Endpoint
 
 CLOSE_SECONDS = 2.0
 """Time for the tasks in the pool to end once their connections have been closed."""
-THREADS, QUEUE = 10, 32
-"""Bounds of the pool (RocketMQ: brokerOuterExecutor's most threads and its queue)."""
+MAX_THREADS = MAX_NAME_SERVERS
+"""Name servers that are called at once. Each has one thread at most, so none waits for another (RocketMQ:
+brokerOuterExecutor has ten). Threads are made when they are needed."""
+MAX_QUEUED_CALLS = 32
+"""Calls that wait for a thread of a name server that has left (RocketMQ: brokerOuterExecutor's queue)."""
 
 Answer = TypeVar("Answer")
 Results = tuple[RegisterBrokerResult, ...]
@@ -60,7 +64,7 @@ class BrokerOuterAPI:
         self._stopping = threading.Event()
         self._retries = retries or CallRetries(timing, self._stopping)
         self._registering = RegistrationSync(timing, self._retries)
-        self._pool = executor or OuterExecutor(THREADS, QUEUE)
+        self._pool = executor or OuterExecutor(MAX_THREADS, MAX_QUEUED_CALLS)
         self._lock = threading.Lock()  # guards the three below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, TargetLane] = {}
         self._leaving: dict[NamesrvTarget, TargetLane] = {}
@@ -88,8 +92,6 @@ class BrokerOuterAPI:
         """Takes a name server into every call from now on."""
         with self._lock:
             self._lanes = {**self._lanes, target: TargetLane(self._pool)}
-            if len(self._lanes) > self._pool.threads:
-                _log.warning("more_name_servers_than_threads", targets=len(self._lanes), threads=self._pool.threads)
 
     def remove(self, target: NamesrvTarget, broker: route_data_pb2.BrokerIdentity, *, timeout_seconds: float) -> None:
         """Leaves a name server out from now on, unregisters from it in the background, and closes it.

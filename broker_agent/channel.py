@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
@@ -20,14 +20,10 @@ from groundwork.endpoints import Endpoint
 # The pause before a channel that ended is opened again.
 
 
-@dataclass(frozen=True, slots=True)
-class ReopeningRules:
-    """Bounds of the wait before a channel is opened again. Times are in seconds."""
-
-    first: float = 0.2
-    """Longest wait after a channel that worked has ended: mostly a passing fault, and the broker is not routed."""
-    longest: float = 5.0
-    """Longest wait at all. The agents of a name server that was away come back spread over this time."""
+FIRST_WAIT_SECONDS = 0.2
+"""Longest wait after a channel that worked has ended: mostly a passing fault, and the broker is not routed."""
+LONGEST_WAIT_SECONDS = 5.0
+"""Longest wait at all. The agents of a name server that was away come back spread over this time."""
 
 
 class Reopening:
@@ -37,10 +33,10 @@ class Reopening:
     network. Then the wait is anything up to the longest, so that a thousand agents do not come back in the same second.
     """
 
-    def __init__(self, rules: ReopeningRules, timing: Timing) -> None:
-        self._rules = rules
+    def __init__(self, longest_seconds: float, timing: Timing) -> None:
+        self._longest_seconds = longest_seconds
         self._rng = timing.rng
-        self._backoff = Backoff(rules.first, rules.longest, rng=timing.rng)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, longest_seconds, rng=timing.rng)
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -56,8 +52,8 @@ class Reopening:
         self._failures += 1
         if self._failures == 1 and not shutting_down:
             return self._backoff.after(1)
-        step = self._rules.longest if shutting_down else self._backoff.step_after(self._failures)
-        return self._rng.uniform(min(self._rules.first, step) / 2, step)
+        step = self._longest_seconds if shutting_down else self._backoff.step_after(self._failures)
+        return self._rng.uniform(min(FIRST_WAIT_SECONDS, step) / 2, step)
 
 
 # The channel to one name server: a stream that is held open and read in a thread of its own.
@@ -255,16 +251,16 @@ pings took up to a gigabyte in the next second.
 class ConnectionOptions:
     """How a connection to a name server is made and watched. Times are in milliseconds."""
 
-    connect_timeout_millis: int
-    """Time to connect and, for a registration, to wait for the channel."""
-    keepalive_time_millis: int
+    connect_timeout_millis: int = 3_000
+    """Time to connect and, for a registration, to wait for the channel (RocketMQ: connectTimeoutMillis)."""
+    keepalive_time_millis: int = 5_000
     """Silence after which the name server is pinged."""
-    keepalive_timeout_millis: int
-    """Time for the answer to a ping."""
+    keepalive_timeout_millis: int = 5_000
+    """Time for the answer to a ping: longer than a pause of a busy name server."""
     compressed_register: bool = False
     """Whether registrations travel compressed, with gRPC's gzip."""
-    reopening: ReopeningRules = field(default_factory=ReopeningRules)
-    """When a channel that ended is opened again."""
+    longest_wait_seconds: float = LONGEST_WAIT_SECONDS
+    """Longest wait before a channel that ended is opened again."""
 
     def as_grpc(self) -> list[tuple[str, int]]:
         """These as options of gRPC."""

@@ -89,7 +89,6 @@ class OuterExecutor:
             threads: Most pieces of work at once. Below the number of name servers, some wait for others.
             queue: Most pieces of work that wait for a thread.
         """
-        self.threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="broker-agent-outer")
         self._free = threading.Semaphore(threads + queue)
 

@@ -402,7 +402,7 @@ class NamesrvTarget:
             self._stub,
             holder,
             self,
-            reopening=Reopening(options.reopening, timing),
+            reopening=Reopening(options.longest_wait_seconds, timing),
             timing=timing,
             changed=self._changed,
         )

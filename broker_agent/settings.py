@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import FAILURES, ProbeKind
-from broker_agent.channel import ConnectionOptions, ReopeningRules
+from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
 from broker_agent.namesrv_list import check_address_server, check_namesrv
-from broker_agent.timing import ScheduleRules
 from groundwork.endpoints import Endpoint
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel
@@ -89,25 +88,10 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         "the built-in topics until then. A fresh RocketMQ broker writes it with its first change of a topic.",
     )
     register_name_server_period_millis: int = Field(
-        30_000, gt=0, description="Time between two registrations, clamped to the next two (registerNameServerPeriod)."
-    )
-    register_period_shortest_millis: int = Field(
-        10_000, ge=1_000, description="Shortest time between two registrations (10000 in RocketMQ)."
-    )
-    register_period_longest_millis: int = Field(
-        60_000, ge=1_000, le=600_000, description="Longest time between two registrations (60000 in RocketMQ)."
-    )
-    register_jitter_percent: int = Field(
-        10, ge=0, le=50, description="How much earlier or later a registration may come (0 in RocketMQ)."
-    )
-    register_first_delay_millis: int = Field(
-        10_000, ge=0, description="Time from the start to the first periodic registration (10000 in RocketMQ)."
+        30_000, ge=1_000, le=60_000, description="Time between two registrations, 10 % more or less, in milliseconds."
     )
     register_broker_timeout_millis: int = Field(
         6_000, ge=100, description="Time for one round of registrations (registerBrokerTimeoutMills)."
-    )
-    unregister_broker_timeout_millis: int = Field(
-        3_000, ge=100, description="Time to unregister from all name servers (3000 for each in RocketMQ)."
     )
     force_register: bool = Field(
         False,
@@ -117,25 +101,7 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     compressed_register: bool = Field(
         False, description="Compress registrations with gRPC's gzip (compressedRegister)."
     )
-    connect_timeout_millis: int = Field(
-        3_000, ge=100, description="Time to connect to a name server and open a channel (connectTimeoutMillis)."
-    )
     keepalive_time_millis: int = Field(5_000, ge=1_000, description="Silence after which a name server is pinged.")
-    keepalive_timeout_millis: int = Field(
-        5_000, ge=100, description="Time for the answer to a ping, before the connection counts as lost."
-    )
-    reopen_longest_millis: int = Field(
-        5_000,
-        ge=200,
-        description="Longest wait before a lost channel is opened again. The agents of a name server that was away "
-        "come back spread over this time.",
-    )
-    outer_threads: int = Field(
-        10, ge=1, le=64, description="Name servers that are called at once (brokerOuterExecutor's most threads)."
-    )
-    outer_queue: int = Field(
-        32, ge=0, le=1_000, description="Calls that wait for a thread; more are dropped (brokerOuterExecutor's queue)."
-    )
     ha_master_address: _Address | None = Field(
         None,
         description="For a slave: where it replicates from, whatever the name servers say (haMasterAddress).",
@@ -188,29 +154,15 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
 
-    @field_validator("register_period_longest_millis")
-    @classmethod
-    def _check_period(cls, longest: int, info: ValidationInfo) -> int:
-        shortest = info.data.get("register_period_shortest_millis", longest)
-        if longest < shortest:
-            raise ValueError(f"is {longest}, below register_period_shortest_millis, which is {shortest}")
-        return longest
-
     @property
     def is_slave(self) -> bool:
         """Whether the broker is a slave."""
         return self.broker_id != 0
 
     @property
-    def schedule_rules(self) -> ScheduleRules:
-        """How often the broker registers."""
-        return ScheduleRules(
-            period_millis=self.register_name_server_period_millis,
-            shortest_millis=self.register_period_shortest_millis,
-            longest_millis=self.register_period_longest_millis,
-            jitter=self.register_jitter_percent / 100,
-            first_delay_millis=self.register_first_delay_millis,
-        )
+    def period_seconds(self) -> float:
+        """Time between two registrations."""
+        return self.register_name_server_period_millis / 1000
 
     @model_validator(mode="after")
     def _check_master_token(self) -> Self:
@@ -222,11 +174,9 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     def connection_options(self) -> ConnectionOptions:
         """How connections to name servers are made and watched."""
         return ConnectionOptions(
-            connect_timeout_millis=self.connect_timeout_millis,
             keepalive_time_millis=self.keepalive_time_millis,
-            keepalive_timeout_millis=self.keepalive_timeout_millis,
             compressed_register=self.compressed_register,
-            reopening=ReopeningRules(longest=self.reopen_longest_millis / 1000),
+            longest_wait_seconds=min(LONGEST_WAIT_SECONDS, self.period_seconds),
         )
 
     @property

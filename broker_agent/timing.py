@@ -28,25 +28,10 @@ class Timing:
 # The schedule of periodic registrations.
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRules:
-    """How often the broker registers."""
-
-    period_millis: int = 30_000
-    """Time between two registrations (RocketMQ: registerNameServerPeriod)."""
-    shortest_millis: int = 10_000
-    """The period is never shorter (RocketMQ: BrokerController.start clamps it)."""
-    longest_millis: int = 60_000
-    """The period is never longer, likewise."""
-    jitter: float = 0.1
-    """Share of the period that a registration may come earlier or later, so that a fleet started at once spreads."""
-    first_delay_millis: int = 10_000
-    """Time from the registration at start to the first periodic one (RocketMQ: BrokerController.start)."""
-
-    @property
-    def period_seconds(self) -> float:
-        """The period in force."""
-        return max(self.shortest_millis, min(self.longest_millis, self.period_millis)) / 1000
+FIRST_DELAY_SECONDS = 10.0
+"""Time from the registration at start to the first periodic one, if no period is shorter (RocketMQ: the same)."""
+JITTER = 0.1
+"""Share of the period that a registration may come earlier or later, so that a fleet started at once spreads."""
 
 
 class RegistrationSchedule:
@@ -55,21 +40,20 @@ class RegistrationSchedule:
     A round that waits for a dead name server therefore does not put off the next one.
     """
 
-    def __init__(self, rules: ScheduleRules, timing: Timing) -> None:
-        self._rules = rules
+    def __init__(self, period_seconds: float, timing: Timing) -> None:
+        self._period = period_seconds
         self._timing = timing
         self._due: float | None = None
 
     def next_delay(self) -> float:
         """Seconds from now to the next registration; 0 if it is overdue."""
         now = self._timing.clock()
-        period, jitter = self._rules.period_seconds, self._rules.jitter
         if self._due is None:
-            self._due = now + self._rules.first_delay_millis / 1000
+            self._due = now + min(FIRST_DELAY_SECONDS, self._period)
         else:
             # Counted from now if a whole period was missed (a suspended machine): rounds are not made up for.
-            start = self._due if now < self._due + period else now
-            self._due = start + period * self._timing.rng.uniform(1 - jitter, 1 + jitter)
+            start = self._due if now < self._due + self._period else now
+            self._due = start + self._period * self._timing.rng.uniform(1 - JITTER, 1 + JITTER)
         return max(0.0, self._due - now)
 
 

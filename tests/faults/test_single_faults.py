@@ -16,12 +16,9 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 ADDR = "127.0.0.1:10911"
-OFTEN = (
-    *("--register-name-server-period-millis", "1000", "--register-period-shortest-millis", "1000"),
-    *("--register-broker-timeout-millis", "1000", "--reopen-longest-millis", "500"),
-    *("--register-first-delay-millis", "500"),
-)
+OFTEN = ("--register-name-server-period-millis", "1000", "--register-broker-timeout-millis", "1000")
 NO_PINGS = ("--keepalive-time-millis", "60000", "--keepalive-timeout-millis", "60000")
+AGENT_PINGS, NO_AGENT_PINGS = ("--keepalive-time-millis", "1000"), ("--keepalive-time-millis", "60000")
 EXPIRY_SECONDS = 8.0
 BY_SILENCE = (
     *NO_PINGS,
@@ -74,7 +71,7 @@ def pairs() -> Iterator[Pairs]:
 
 
 def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(pairs: Pairs) -> None:
-    pair = pairs.start(BY_SILENCE, NO_PINGS)
+    pair = pairs.start(BY_SILENCE, NO_AGENT_PINGS)
     pair.proxy.cut(pair.link)
     # How long the fault lasts: a period and a busy machine fit into the rest.
     threading.Event().wait(EXPIRY_SECONDS - 3.0)
@@ -86,7 +83,7 @@ def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(pairs: Pairs) -> 
 
 
 def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal_and_the_broker_is_back(pairs: Pairs) -> None:
-    pair = pairs.start(BY_SILENCE, NO_PINGS)
+    pair = pairs.start(BY_SILENCE, NO_AGENT_PINGS)
     pair.proxy.cut(pair.link)
     eventually(pair.reasons)
     assert pair.client.addrs() == {}
@@ -98,7 +95,7 @@ def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal_and_the_broker
 
 @pytest.mark.parametrize("up", [True, False])
 def test_a_cut_one_way_is_noticed_by_pings_and_the_broker_is_back_when_it_heals(pairs: Pairs, *, up: bool) -> None:
-    pair = pairs.start(PINGS, PINGS)
+    pair = pairs.start(PINGS, AGENT_PINGS)
     pair.proxy.cut(pair.link, up=up, down=not up)
     eventually(lambda: pair.client.addrs() == {})
     pair.proxy.heal(pair.link)
@@ -108,7 +105,7 @@ def test_a_cut_one_way_is_noticed_by_pings_and_the_broker_is_back_when_it_heals(
 
 
 def test_a_stopped_agent_leaves_once_and_comes_back_once(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, PINGS)
+    pair = pairs.start(PINGS, AGENT_PINGS)
     pair.agent.signal(signal.SIGSTOP)
     eventually(pair.reasons)
     pair.agent.signal(signal.SIGCONT)
@@ -118,7 +115,7 @@ def test_a_stopped_agent_leaves_once_and_comes_back_once(pairs: Pairs) -> None:
 
 
 def test_a_reset_connection_is_opened_anew_at_once(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, PINGS)
+    pair = pairs.start(PINGS, AGENT_PINGS)
     pair.proxy.reset(pair.link)
     eventually(lambda: pair.registered() == 2)
     eventually(pair.has_broker)
@@ -128,7 +125,7 @@ def test_a_reset_connection_is_opened_anew_at_once(pairs: Pairs) -> None:
 def test_the_late_end_of_a_connection_that_only_the_agent_lost_does_not_undo_its_new_registration(
     pairs: Pairs,
 ) -> None:
-    pair = pairs.start((*PINGS, "--log-level", "debug"), PINGS)
+    pair = pairs.start((*PINGS, "--log-level", "debug"), AGENT_PINGS)
     pair.proxy.half_open(pair.link, server_knows=False)
     eventually(lambda: len(pair.server.events("channel_opened")) == 2)
     eventually(lambda: pair.server.events("channel_ended"))
@@ -137,7 +134,7 @@ def test_the_late_end_of_a_connection_that_only_the_agent_lost_does_not_undo_its
 
 
 def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, PINGS)
+    pair = pairs.start(PINGS, AGENT_PINGS)
     pair.server.signal(signal.SIGSTOP)
     threading.Event().wait(9.0)  # how long the fault lasts: longer than the agent waits for a ping's answer
     pair.server.signal(signal.SIGCONT)

@@ -60,9 +60,8 @@ def test_nobody_leaves_when_the_wall_clock_steps_by_an_hour(tmp_path: Path, offs
     flags = ["--warm-up-millis", "0", *PINGS, *EXPIRY]
     with Process([*program, *flags], clock.environment) as server:
         listen = str(server.wait_for("namesrv_started")["listen"])
-        often = ("--register-name-server-period-millis", "1000", "--register-period-shortest-millis", "1000")
-        first = ("--register-first-delay-millis", "500")
-        with Agent(listen, *often, *first, *PINGS, broker_addr=ADDR), connect(listen) as client:
+        often = ("--register-name-server-period-millis", "1000", "--keepalive-time-millis", "1000")
+        with Agent(listen, *often, broker_addr=ADDR), connect(listen) as client:
             eventually(lambda: client.addrs() == {0: ADDR})
             before = _latest_wall_millis(client)
             clock.set(offset)

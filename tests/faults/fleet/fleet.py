@@ -47,14 +47,7 @@ NAMESRV = (
 NO_GUARD = ("--mass-loss-percent", "100")
 """Faults that take several brokers at once would make the guard keep them for minutes, and hide when they really go."""
 AGENT = (
-    *PINGS,
-    *(
-        "--register-name-server-period-millis",
-        str(int(PERIOD_SECONDS * 1000)),
-        "--register-period-shortest-millis",
-        "1000",
-    ),
-    *("--register-first-delay-millis", "1000", "--reopen-longest-millis", "1000", "--connect-timeout-millis", "1000"),
+    *("--keepalive-time-millis", "1000", "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000))),
     *("--register-broker-timeout-millis", "2000", "--probe", "none"),
 )
 CONNECTION = (

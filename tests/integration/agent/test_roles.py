@@ -11,10 +11,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from tests.support.programs.agents import TIMEOUT, Agent, joined, name_servers
 from tests.support.programs.processes import eventually
 
-EVERY_SECOND = (
-    *("--register-name-server-period-millis", "1000", "--register-period-shortest-millis", "1000"),
-    *("--register-first-delay-millis", "1000"),
-)
+EVERY_SECOND = ("--register-name-server-period-millis", "1000")
 """For an agent: periodic registrations that a test need not wait for."""
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
 

@@ -109,9 +109,7 @@ def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
 def test_a_name_server_that_was_stopped_itself_removes_nobody_when_it_goes_on(engine: str) -> None:
     with (
         NamesrvProcess(engine=engine) as namesrv,
-        BrokerAgentProcess(
-            str(namesrv.endpoint), "--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "2000"
-        ) as agent,
+        BrokerAgentProcess(str(namesrv.endpoint), "--keepalive-time-millis", "1000") as agent,
         namesrv.connect() as client,
     ):
         eventually(client.addrs)

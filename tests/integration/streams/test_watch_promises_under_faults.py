@@ -49,7 +49,7 @@ AGENTS = {0: "127.0.0.1:10911", 1: "127.0.0.1:10912"}
 PINGS = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "5000")
 # The guard would keep lost brokers in the routes for minutes.
 SERVER = (*PINGS, "--mass-loss-percent", "100")
-AGENT = (*PINGS, "--reopen-longest-millis", "200")
+AGENT = ("--keepalive-time-millis", "1000", "--register-name-server-period-millis", "1000")
 MANY = 10
 """Fewer revisions that were both looked up and bookmarked would say little of reliability."""
 LOST_CONNECTION = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}

@@ -41,7 +41,6 @@ def settings() -> Callable[..., AgentSettings]:
             "topics": TOPICS,
             "listen": "127.0.0.1:0",
             "probe": "none",
-            "connect_timeout_millis": 5_000,
         }
         return AgentSettings.load(None, values | changes)
 

@@ -9,7 +9,7 @@ from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe, connects_to
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import RegistrationSchedule, ScheduleRules, Timing
+from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.support.programs.processes import eventually
@@ -22,7 +22,7 @@ class RoundsOnDemand(RegistrationSchedule):
     """Lets the test say when a periodic round is due; the rounds follow at once."""
 
     def __init__(self) -> None:
-        super().__init__(ScheduleRules(), Timing())
+        super().__init__(30.0, Timing())
         self._rounds = threading.Semaphore(0)
         self._asked_for = self._begun = self._over = 0
 

@@ -28,7 +28,7 @@ from tests.unit.broker_agent.controllers import (
     wait_until_idle,
 )
 
-IMPATIENT = {"connect_timeout_millis": 500}
+IMPATIENT = {"register_broker_timeout_millis": 1_000}
 """For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 

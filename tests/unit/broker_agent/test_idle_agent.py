@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_agent.settings import AgentSettings
-from broker_agent.timing import RegistrationSchedule, ScheduleRules
+from broker_agent.timing import RegistrationSchedule
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
@@ -23,7 +23,7 @@ class TenHours(RegistrationSchedule):
 
     def __init__(self) -> None:
         self.time = VirtualClock()
-        super().__init__(ScheduleRules(), agent_timing(self.time))
+        super().__init__(30.0, agent_timing(self.time))
         self._end = self.time.seconds + TEN_HOURS
         self.over = threading.Event()
 

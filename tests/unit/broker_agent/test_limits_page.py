@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+from broker_agent import broker_outer_api, namesrv_list, registration
 from broker_agent import listener as fast_limits
-from broker_agent import namesrv_list, registration
 from broker_agent.clients import limits
-from broker_agent.settings import AgentSettings
 from broker_agent.topics import files, manager, slave_synchronize, table, topic_service
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "limits.md"
@@ -20,12 +19,10 @@ MODULES = (
     files,
     topic_service,
     registration,
+    broker_outer_api,
     namesrv_list,
     slave_synchronize,
 )
-SETTINGS = ("outer_threads", "outer_queue")
-"""Settings that are limits."""
-
 _ROW = re.compile(r"^\| `(?P<name>\w+)`[^|]*\| (?P<value>[^|]*) \|", re.MULTILINE)
 
 
@@ -66,5 +63,4 @@ def test_the_page_has_every_limit_of_the_fast_listener_and_no_other() -> None:
 
 def test_the_page_has_the_other_limits_of_the_agent() -> None:
     in_force = {name: value for module in MODULES for name, value in vars(module).items() if name in own_limits(module)}
-    in_force |= {name: AgentSettings.model_fields[name].default for name in SETTINGS}
     assert rows("Topics, name servers and operators") == shown(in_force)

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from broker_agent.channel import Reopening, ReopeningRules
+from broker_agent.channel import LONGEST_WAIT_SECONDS, Reopening
 from broker_agent.timing import Timing
 
 
 def reopening(seed: int = 1) -> Reopening:
-    return Reopening(ReopeningRules(), Timing(rng=random.Random(seed)))
+    return Reopening(LONGEST_WAIT_SECONDS, Timing(rng=random.Random(seed)))
 
 
 def came_back(seed: int, away_seconds: float, *, said_so: bool) -> float:
