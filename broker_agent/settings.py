@@ -14,7 +14,7 @@ from broker_agent.namesrv_list import check_address_server, check_namesrv
 from groundwork.endpoints import Endpoint
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel
-from groundwork.settings_cli import ProgramSettings
+from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.topic_names import MAX_PERM, check_name
 
@@ -54,102 +54,94 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
 
-    broker_name: _Name = Field(description="Name shared by a master and its slaves (brokerName).")
+    broker_name: _Name = Field(description="Name that a master and its slaves share (brokerName).")
     cluster: _Name = Field("DefaultCluster", description="Cluster of the broker (brokerClusterName).")
-    broker_id: int = Field(ge=0, le=2**63 - 1, description="0 is the master, above 0 a slave (brokerId).")
-    broker_addr: _Address = Field(description="Where clients reach the broker, host:port.")
-    ha_server_addr: _Address | None = Field(None, description="Where slaves replicate from, host:port.")
+    broker_id: int = Field(ge=0, le=2**63 - 1, description="0 for a master, above 0 for a slave (brokerId).")
+    broker_addr: _Address = Field(description="Broker's address for clients, host:port.")
+    ha_server_addr: _Address | None = Field(None, description="Broker's address for its slaves, host:port.")
     broker_permission: int = Field(
-        6, ge=0, le=MAX_PERM, description="What the broker allows: read 4, write 2 (brokerPermission)."
+        6, ge=0, le=MAX_PERM, description="Broker's permission: read 4, write 2.", json_schema_extra=ADVANCED
     )
-    zone_name: _Name | None = Field(None, description="Zone of the broker (zoneName).")
+    zone_name: _Name | None = Field(None, description="Zone of the broker (zoneName).", json_schema_extra=ADVANCED)
     enable_acting_master: bool = Field(
-        False, description="Whether a slave may stand in for a lost master (enableSlaveActingMaster)."
+        False,
+        description="A slave may stand in for a lost master (enableSlaveActingMaster).",
+        json_schema_extra=ADVANCED,
     )
     namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(_name_servers)] = Field(
-        [],
-        description="Name servers, host:port, separated by ';', ',' or white space; may be repeated. Or file:PATH of a "
-        "file with such a list, which is watched. Each address behind a name is a name server (namesrvAddr).",
+        [], description="Name servers: 'host:port;host:port', or file:PATH of a watched file with such a list."
     )
     namesrv_address_server: Annotated[str, AfterValidator(check_address_server)] | None = Field(
         None,
-        description="URL that answers with the list of name servers, asked first after 10 s, then every 120 s "
-        "(fetchNamesrvAddrByAddressServer).",
+        description="URL that answers with the list of name servers, asked every 120 s.",
+        json_schema_extra=ADVANCED,
     )
     topics: Path = Field(description="The broker's topics.json.")
-    topics_mode: TopicsMode = Field(
-        "follow",
-        description="follow: the file is the broker's, the agent watches it and never writes; own: the file is the "
-        "agent's, and its calls are the way to change topics.",
-    )
+    topics_mode: TopicsMode = Field("follow", description="follow: the broker writes the file; own: the agent does.")
     topics_missing: TopicsMissing = Field(
-        "refuse",
-        description="In mode follow, without a file at the start: refuse to start, or wait for the file and register "
-        "the built-in topics until then. A fresh RocketMQ broker writes it with its first change of a topic.",
+        "refuse", description="If the file to follow is missing: refuse to start, or wait for it."
     )
     register_name_server_period_millis: int = Field(
-        30_000, ge=1_000, le=60_000, description="Time between two registrations, 10 % more or less, in milliseconds."
+        30_000, ge=1_000, le=60_000, description="Milliseconds between two registrations.", json_schema_extra=ADVANCED
     )
     register_broker_timeout_millis: int = Field(
-        6_000, ge=100, description="Time for one round of registrations (registerBrokerTimeoutMills)."
+        6_000, ge=100, description="Milliseconds for one round of registrations.", json_schema_extra=ADVANCED
     )
     force_register: bool = Field(
         False,
-        description="Send the whole table each period, without asking first whether it changed (forceRegister, true "
-        "in RocketMQ). The registration at start always is.",
+        description="Registrations have the whole table even if it is unchanged (forceRegister).",
+        json_schema_extra=ADVANCED,
     )
     compressed_register: bool = Field(
-        False, description="Compress registrations with gRPC's gzip (compressedRegister)."
+        False, description="Registrations are compressed with gzip.", json_schema_extra=ADVANCED
     )
-    keepalive_time_millis: int = Field(5_000, ge=1_000, description="Silence after which a name server is pinged.")
+    keepalive_time_millis: int = Field(
+        5_000,
+        ge=1_000,
+        description="Milliseconds of silence after which a name server is pinged.",
+        json_schema_extra=ADVANCED,
+    )
     ha_master_address: _Address | None = Field(
         None,
-        description="For a slave: where it replicates from, whatever the name servers say (haMasterAddress).",
+        description="Address that a slave replicates from, instead of the master that name servers name.",
+        json_schema_extra=ADVANCED,
     )
     master_agent: _Address | None = Field(
         None,
-        description="For a slave: where the master's agent answers (fast listener). By default on the master's host, "
-        "at the port of this agent's own fast listener.",
+        description="Master's agent for a slave, host:port; by default this agent's fast port on the master's host.",
+        json_schema_extra=ADVANCED,
     )
-    probe: ProbeKind = Field(
-        "tcp",
-        description="How the agent watches its broker: tcp connects to it each second, none takes it for alive. A dead "
-        "broker is unregistered.",
-    )
+    probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
     probe_addr: _Address | None = Field(
-        None, description="Where the probe connects, host:port; broker_addr by default."
+        None, description="Address to probe, host:port; broker_addr by default.", json_schema_extra=ADVANCED
     )
     probe_failures: int = Field(
-        FAILURES, ge=1, le=100, description="Failed probes in a row after which the broker counts as dead."
+        FAILURES,
+        ge=1,
+        le=100,
+        description="Failed probes in a row, one a second, after which a broker counts as dead.",
+        json_schema_extra=ADVANCED,
     )
-    on_stop: OnStop = Field(
-        "unregister",
-        description="At the end: unregister the broker, or keep it for the agent that comes next, as in an upgrade; "
-        "name servers wait for that one for their channelGraceMillis.",
-    )
+    on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
     notify_consumer_ids_changed_enable: bool = Field(
-        True,
-        description="Tell consumers when the members of their group change (notifyConsumerIdsChangedEnable).",
+        True, description="Consumers are notified of changes of their group.", json_schema_extra=ADVANCED
     )
     master_token_file: Path | None = Field(
         None,
-        description="File with a bearer token for a slave's calls to its master's agent. Needs tls_ca and tls_cert.",
+        description="File with a bearer token for the master's agent. Needs tls_ca and tls_cert.",
+        json_schema_extra=ADVANCED,
     )
-    permits_file: Path | None = Field(
-        None,
-        description="TOML or JSON file of who may do what here, the same as the name servers'; read again when it "
-        "changes. Without it everybody may, but with tls_client_ca commands come from this machine or the own group.",
-    )
+    permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
     listen: Annotated[str, AfterValidator(_listen_address)] = Field(
-        DEFAULT_LISTEN, description="Where the agent answers clients, host:port; also health checks and the status."
+        DEFAULT_LISTEN, description="Listener for clients, host:port."
     )
     fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None,
-        description="Where the agent answers operators and other agents, undisturbed by clients, host:port. By default "
-        "the port of --listen minus 2 (fastRemotingServer).",
+        description="Listener for operators and agents, host:port; the port of --listen minus 2 by default.",
+        json_schema_extra=ADVANCED,
     )
     metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
-        None, description="Where /metrics, /healthz and /readyz answer over HTTP, host:port; by default nowhere."
+        None, description="HTTP listener of /metrics, /healthz and /readyz, host:port; none by default."
     )
     log_format: LogFormat = Field("text", description="text for a terminal, json for a machine.")
     log_level: LogLevel = Field("info", description="Lowest level that is logged: debug, info, warning or error.")
