@@ -5,38 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from pathlib import Path
 
 import namesrv_engine
 import structlog
 
-from groundwork import disk
 from groundwork.endpoints import Endpoint
 from groundwork.hot_reload import CHECK_SECONDS
 from groundwork.listener_tls import ListenerTls
 
-# Sockets that a server listens on: TCP at every address of a host, or a Unix socket.
+# Sockets that a server listens on: TCP at every address of a host.
 
 BACKLOG = 4_096
 """Connections that may wait to be accepted; the system may allow fewer."""
 
-_UNIX = "unix:"
-
 
 def listen(target: str) -> tuple[list[socket.socket], int]:
-    """Listens at ``HOST:PORT`` or ``unix:PATH``.
-
-    Args:
-        target: Where; port 0 takes any free one.
+    """Listens at ``HOST:PORT``; port 0 takes any free one.
 
     Returns:
-        The sockets, and the port; 1 for a Unix socket, as grpcio has it.
+        The sockets, and the port.
 
     Raises:
         OSError: The address is in use, or not of this machine.
     """
-    if target.startswith(_UNIX):
-        return [_unix(target.removeprefix(_UNIX))], 1
     with contextlib.ExitStack() as opened:
         sockets: list[socket.socket] = []
         host, port = Endpoint.parse(target, allow_port_zero=True)
@@ -56,18 +47,6 @@ def listen(target: str) -> tuple[list[socket.socket], int]:
 def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys(found))  # type: ignore[arg-type]  # of TCP, none has another address
-
-
-def _unix(path: str) -> socket.socket:
-    disk.remove(Path(path))
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        one.bind(path)
-        one.listen(BACKLOG)
-    except OSError:
-        one.close()
-        raise
-    return one
 
 
 # The entrance of a server: the sockets that it listens on until the engine has them, and the certificates it shows.
