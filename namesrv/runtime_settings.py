@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from namesrv.core.errors import ConfigKeyDenied, InvalidField
 from namesrv.settings import NamesrvSettings
@@ -31,19 +30,17 @@ class Effect(Enum):
     AT_ONCE = 2
 
 
-AT_ONCE = frozenset(
+RUNTIME_FIELDS = MappingProxyType(
     {
-        "scan_not_active_broker_interval_millis",
-        "delete_topic_with_broker_registration",
-        "notify_min_broker_id_changed",
-        "order_message_enable",
-        "return_order_topic_config_to_broker",
+        "delete_topic_with_broker_registration": Effect.AT_ONCE,
+        "notify_min_broker_id_changed": Effect.AT_ONCE,
+        "order_message_enable": Effect.AT_ONCE,
+        "return_order_topic_config_to_broker": Effect.AT_ONCE,
+        "scan_not_active_broker_interval_millis": Effect.AT_ONCE,
+        "support_acting_master": Effect.AT_RESTART,
     }
 )
-"""Fields whose change takes effect at once. As in AT_RESTART, they are settings that RocketMQ changes over the wire."""
-
-AT_RESTART = frozenset({"support_acting_master"})
-"""Fields whose change is stored, and takes effect with the next start."""
+"""The fields that change over the wire. RocketMQ changes them there, too."""
 
 ROCKETMQ_NAMES = MappingProxyType(
     {
@@ -84,39 +81,16 @@ class ConfigKey(NamedTuple):
         return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
-def _config_key(field: str) -> ConfigKey:
-    effect = Effect.AT_ONCE if field in AT_ONCE else Effect.AT_RESTART if field in AT_RESTART else Effect.NEVER
-    return ConfigKey(ROCKETMQ_NAMES.get(field) or to_camel(field), field, effect)
-
-
 CONFIG_KEYS = MappingProxyType(
-    {key.name: key for key in sorted(_config_key(field) for field in NamesrvSettings.model_fields)}
+    {
+        key.name: key
+        for key in sorted(
+            ConfigKey(ROCKETMQ_NAMES.get(field) or to_camel(field), field, RUNTIME_FIELDS.get(field, Effect.NEVER))
+            for field in NamesrvSettings.model_fields
+        )
+    }
 )
 """Every setting by its key, sorted."""
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-_UPDATABLE = {_folded(name): name for name, key in CONFIG_KEYS.items() if key.effect is not Effect.NEVER}
-"""Keys without case and underscores, to find the one that a misspelt key means. A field's name is such a spelling, too.
-"""
-
-
-class _GivenSettings(NamesrvSettings):
-    """The same rules, but nothing is read from the environment or a file."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSettings:
@@ -133,14 +107,7 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
     for name in names:  # checked first, so that no other mistake hides an attack
         _check_allowed(name)
     keys = [_known(name) for name in names]
-    for key in keys:
-        _check_text(key.name, texts[key.name])
-    try:
-        return _GivenSettings(**{**settings.model_dump(), **{key.field: texts[key.name] for key in keys}})
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = next(key.name for key in keys if problem["loc"] == (key.field,))
-        raise _invalid(name, f"{problem['msg']} (got {problem['input']!r})") from None
+    return settings.model_copy(update={key.field: _value(key, texts[key.name]) for key in keys})
 
 
 def key_of(error: InvalidField) -> str:
@@ -158,17 +125,25 @@ def _known(name: str) -> ConfigKey:
     if len(name) > MAX_KEY_CHARACTERS:
         raise _invalid(name, f"the key has {len(name)} characters, at most {MAX_KEY_CHARACTERS}")
     if name not in CONFIG_KEYS:
-        meant = get_close_matches(_folded(name), _UPDATABLE, n=1)
-        hint = f"did you mean {_UPDATABLE[meant[0]]}? " if meant else ""
+        changeable = [key.name for key in CONFIG_KEYS.values() if key.effect is not Effect.NEVER]
+        meant = get_close_matches(name, changeable, n=1)
+        hint = f"did you mean {meant[0]}? " if meant else ""
         raise _invalid(name, f"there is no such setting; {hint}GetNamesrvConfig lists all")
     return CONFIG_KEYS[name]
 
 
-def _check_text(name: str, text: str) -> None:
+def _value(key: ConfigKey, text: str) -> object:
     if len(text) > MAX_VALUE_CHARACTERS:
-        raise _invalid(name, f"has {len(text)} characters, at most {MAX_VALUE_CHARACTERS}")
+        raise _invalid(key.name, f"has {len(text)} characters, at most {MAX_VALUE_CHARACTERS}")
     if not text.isprintable():
-        raise _invalid(name, f"is {text!r}; only printable characters are allowed")
+        raise _invalid(key.name, f"is {text!r}; only printable characters are allowed")
+    field = NamesrvSettings.model_fields[key.field]
+    rule: Any = Annotated[field.annotation, field]
+    try:
+        return cast("object", TypeAdapter(rule).validate_python(text))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        raise _invalid(key.name, f"{problem['msg']} (got {text!r})") from None
 
 
 def _invalid(name: str, problem: str) -> InvalidField:
