@@ -6,7 +6,6 @@ Only lookups of routes ask there; in RocketMQ 5 every other call ends up in the 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import grpc
@@ -25,9 +24,6 @@ from namesrv.settings import NamesrvSettings
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
 """Request metadata of a lookup on behalf of another name server. Whoever sees it answers from its own tables alone, so
 that name servers which name each other as product environment do not ask in circles."""
-
-ASK_LAST_SECONDS = 30.0
-"""How long a name server that failed is asked after the others: asking one that hangs costs its share of the time."""
 
 PRODUCT_ENV_NAME = "center"
 """The environment's name in errors and logs: the default of RocketMQ's productEnvName."""
@@ -52,7 +48,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ClusterTest:
-    """The name servers of another environment, asked one after the other in the order in which they are configured."""
+    """The name servers of another environment, asked one after the other.
+
+    They are asked in the order in which they are configured; one that fails goes to the end, because asking one that
+    hangs costs its share of the time.
+    """
 
     def __init__(
         self,
@@ -145,28 +145,24 @@ class ClusterTest:
         return told
 
     def _turns(self) -> Iterator[tuple[_ProductNamesrv, float]]:
-        """Whom to ask next, and for how many seconds. Those that failed of late come last."""
-        now = self._monotonic()
-        deadline = now + self._timeout_seconds
-        order = sorted(self._namesrvs, key=lambda namesrv: namesrv.failure_in_force(now))
-        for place, namesrv in enumerate(order):
+        """Whom to ask next, and for how many seconds."""
+        deadline = self._monotonic() + self._timeout_seconds
+        for asked, namesrv in enumerate(tuple(self._namesrvs)):
             if self._closed:
                 raise ShuttingDown
-            yield namesrv, (deadline - self._monotonic()) / (len(order) - place)
+            yield namesrv, (deadline - self._monotonic()) / (len(self._namesrvs) - asked)
 
     def _note_failure(self, namesrv: _ProductNamesrv, failure: _NoAnswer) -> None:
-        if namesrv.failed_at == -math.inf:  # otherwise the log has it
-            _log.warning(
-                "product_env_namesrv_failed",
-                namesrv=str(namesrv.endpoint),
-                problem=failure.details,
-            )
-        namesrv.failed_at = self._monotonic()
+        if not namesrv.fails:  # otherwise the log has it
+            _log.warning("product_env_namesrv_failed", namesrv=str(namesrv.endpoint), problem=failure.details)
+        namesrv.fails = True
+        self._namesrvs.remove(namesrv)
+        self._namesrvs.append(namesrv)
 
     def _note_answer(self, namesrv: _ProductNamesrv) -> None:
-        if namesrv.failed_at > -math.inf:
+        if namesrv.fails:
             _log.info("product_env_namesrv_answers_again", namesrv=str(namesrv.endpoint))
-        namesrv.failed_at = -math.inf
+        namesrv.fails = False
 
 
 class _NoAnswer(Exception):
@@ -183,13 +179,9 @@ class _ProductNamesrv:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.failed_at = -math.inf
-        """When it failed, in seconds of the monotonic clock; minus infinity if its last answer was one."""
+        self.fails = False
+        """Whether its last call failed."""
         self._connection: grpc.aio.Channel | None = None
-
-    def failure_in_force(self, now: float) -> float:
-        """When it failed if that was of late, otherwise minus infinity."""
-        return self.failed_at if now - self.failed_at < ASK_LAST_SECONDS else -math.inf
 
     async def ask(self, request: pb.BatchGetTopicRoutesRequest, seconds: float) -> pb.BatchGetTopicRoutesResponse:
         """Asks and waits so long at most.
