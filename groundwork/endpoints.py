@@ -15,6 +15,11 @@ _PORT = re.compile(r"0|[1-9][0-9]{0,4}")
 """Without zeros in front: otherwise one address has many spellings."""
 _SEPARATOR = re.compile(r"\s*[;,]\s*|\s+")
 
+LOOPBACK = "loopback"
+"""The owner of all addresses of this machine's own."""
+_IPV6_SITE = 64
+"""Bits of an IPv6 address that name a site, which has all addresses below it."""
+
 
 class Endpoint(NamedTuple):
     """A host (name, IPv4 or IPv6 address without brackets) and a port."""
@@ -99,3 +104,30 @@ def _is_host(host: str, *, bracketed: bool) -> bool:
             return False
         return True
     return _HOST_NAME.fullmatch(host) is not None
+
+
+# The owner of an address, which bounds by address count for.
+
+
+def owner_of(address: str) -> str:
+    """Returns the owner of an address: the address, its /64 or loopback."""
+    ip = _ip_of(address)
+    return LOOPBACK if ip is not None and ip.is_loopback else site_of(address)
+
+
+def site_of(address: str) -> str:
+    """Returns an address, or the /64 of an IPv6 address."""
+    ip = _ip_of(address)
+    if ip is None:
+        return address
+    return str(ip if ip.version == 4 else ipaddress.ip_network((ip, _IPV6_SITE), strict=False))
+
+
+def _ip_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address, IPv4 if it is mapped into IPv6; None for anything else."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip

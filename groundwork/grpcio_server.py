@@ -13,9 +13,14 @@ def check_bindable(listen: Endpoint) -> None:
     Raises:
         OSError: The port is in use, or the address is not this machine's; the text says which.
     """
+    bound_socket(listen).close()
+
+
+def bound_socket(listen: Endpoint) -> socket.socket:
+    """A socket that listens. Raises OSError as ``check_bindable`` does."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        socket.create_server(listen, family=family).close()
+        return socket.create_server(listen, family=family)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         raise OSError(f"cannot listen on {listen}: {reason}") from error

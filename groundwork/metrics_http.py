@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
+import asyncio
+import re
 import time
-from collections.abc import Callable, Iterable
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, BinaryIO
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
 
 from groundwork.endpoints import Endpoint
-from groundwork.grpcio_server import check_bindable
-from groundwork.places import PlaceRules, Places
+from groundwork.grpcio_server import bound_socket
+from groundwork.http_connections import HttpConnections
+from groundwork.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from groundwork.tracing import Telemetry
@@ -24,21 +22,21 @@ if TYPE_CHECKING:
 
 # The HTTP listener for operators: metrics, and whether the program is alive and ready.
 
-ASKING = PlaceRules(most=64, most_by_address=16, request_seconds=5.0, patience_seconds=1.0)
-"""Connections whose request has not come yet, or is one for health, which is answered at once."""
-SCRAPES = PlaceRules(most=8, most_by_address=4, request_seconds=5.0, patience_seconds=1.0)
-"""Connections that have asked for the metrics; more are turned away with 503."""
+MAX_CONNECTIONS, MAX_CONNECTIONS_BY_ADDRESS = 128, 64
+"""Connections in all, and of one address: a scraper or a probe has one. Descriptors for these are kept apart."""
+
+REQUEST_SECONDS = 5.0
+"""Time for a request, and again for its answer."""
 
 MAX_REQUEST_BYTES = 16 * 1024
-"""Largest request: Python's own limits are 100 headers of 64 KiB each, which every connection could hold."""
+"""Largest request with its headers: browsers send 2 KiB."""
 
-METRICS = "/metrics"
+WAITING_CONNECTIONS = 16
+"""Connections that the kernel keeps until they are taken, and that one turn of the event loop takes: a quarter of an
+address's, so that a caller that asks at once is heard before a flood from its address ends its connection."""
 
-WAITING_CONNECTIONS = 128
-"""Connections that the kernel keeps until they are taken: beyond that a newcomer tries again a second later."""
-
-FULL_PAUSE_SECONDS = 0.1
-"""Pause after a connection that could not be taken: without file descriptors another try would fail at once."""
+_ENCODE, _CONTENT_TYPE = choose_encoder("")
+_REQUEST = re.compile(rb"[A-Z]+ ([^ ?]+)[^ ]* HTTP/1\.[01]\r\n")
 
 Check = Callable[[], str | None]
 """None if all is well, otherwise what is wrong."""
@@ -53,139 +51,32 @@ def metrics_registry() -> CollectorRegistry:
     return registry
 
 
-class _ShortRequest:
-    """The lines of a request, up to ``MAX_REQUEST_BYTES`` of them."""
+class _MetricsPage:
+    """The page of metrics. Rendering holds the interpreter, so endless scrapes cause it half of the time at most."""
 
-    def __init__(self, lines: BinaryIO) -> None:
-        self._lines = lines
-        self._left = MAX_REQUEST_BYTES
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._rendering = asyncio.Lock()
+        self._begun_at = self._free_at = float("-inf")
+        self._text = b""
 
-    def readline(self, most: int) -> bytes:
-        """Returns the next line. Raises HTTPException if the request is too long."""
-        line = self._lines.readline(min(most, self._left + 1))
-        self._left -= len(line)
-        if self._left < 0:
-            raise HTTPException(f"the request has more than {MAX_REQUEST_BYTES} bytes")
-        return line
-
-    def close(self) -> None:
-        self._lines.close()
-
-
-class _Handler(WSGIRequestHandler):
-    server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile: Any = _ShortRequest(self.rfile)
-
-    def parse_request(self) -> bool:
-        """The request is there when its headers are: none that is answered here has a body."""
-        if not super().parse_request():
-            return False
-        if self.path.partition("?")[0] == METRICS and not self.server.begin_scrape(self.connection):
-            self.send_response_only(503)
-            self.send_header("Retry-After", "1")
-            self.end_headers()
-            return False
-        return True
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing, because scrapes come all the time."""
-
-
-class _Server(ThreadingWSGIServer):
-    """A thread for each connection that has a place. Whose time is over, or who is in the way, is cut."""
-
-    daemon_threads = True
-    request_queue_size = WAITING_CONNECTIONS
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._lock = threading.Lock()
-        self._asking: Places[socket.socket] = Places(ASKING, time.monotonic)
-        self._scrapes: Places[socket.socket] = Places(SCRAPES, time.monotonic)
-        super().__init__(*args, **kwargs)
-
-    def begin_scrape(self, request: socket.socket) -> bool:
-        """A connection has asked for the metrics, and no longer is in the way of others. Whether it gets them."""
-        with self._lock:
-            self._asking.leave(request)
-            admitted, victim = self._scrapes.admit(request, request.getpeername()[0])
-            self._scrapes.asked(request)
-        if victim is not None:
-            _cut(victim)
-        return admitted
-
-    def get_request(self) -> Any:
-        try:
-            return super().get_request()
-        except OSError:
-            time.sleep(FULL_PAUSE_SECONDS)
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            admitted, victim = self._asking.admit(request, client_address[0])
-        if victim is not None:
-            _cut(victim)
-        if not admitted:
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._asking.leave(request)
-                self._scrapes.leave(request)
-
-    def service_actions(self) -> None:
-        """Called twice a second and after each connection."""
-        super().service_actions()
-        with self._lock:
-            late = [*self._asking.late(), *self._scrapes.late()]
-        for request in late:
-            _cut(request)
-
-    def handle_error(self, *_: object) -> None:
-        """A caller that went away is no error of ours."""
-
-
-def _cut(request: socket.socket) -> None:
-    """Its thread wakes up, whether it reads or writes, and closes it."""
-    with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
-
-
-class _OneAtATime:
-    """Renders the metrics, which holds the interpreter: one at a time, after a pause as long as the last took.
-
-    So scrapes without an end take half of its time at the most.
-    """
-
-    def __init__(self, metrics: Callable[[dict[str, Any], Any], Iterable[bytes]]) -> None:
-        self._metrics = metrics
-        self._turn = threading.Lock()
-        self._free_at = 0.0
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if not self._turn.acquire(timeout=SCRAPES.request_seconds):
-            start_response("503 Service Unavailable", [("Retry-After", "5")])
-            return [b"others are asking for the metrics\n"]
-        try:
-            time.sleep(max(0.0, self._free_at - time.monotonic()))
-            begun = time.monotonic()
-            answer = self._metrics(environ, start_response)
-            self._free_at = 2 * time.monotonic() - begun
-            return answer
-        finally:
-            self._turn.release()
+    async def current(self) -> bytes:
+        """The metrics, read after this call; calls that wait at the same time share a page."""
+        asked_at = time.monotonic()
+        async with self._rendering:
+            if self._begun_at < asked_at:
+                await asyncio.sleep(self._free_at - time.monotonic())
+                self._begun_at = time.monotonic()
+                self._text = await asyncio.to_thread(_ENCODE, self._registry)
+                self._free_at = 2 * time.monotonic() - self._begun_at
+            return self._text
 
 
 class MetricsServer:
-    """Answers ``/metrics``, ``/healthz`` (alive) and ``/readyz`` (ready) from a thread of its own."""
+    """Answers ``/metrics``, ``/healthz`` (alive) and ``/readyz`` (ready) from a thread of its own.
+
+    One request for each connection, so nobody holds one for long.
+    """
 
     def __init__(self, listen: Endpoint, registry: CollectorRegistry, alive: Check, ready: Check) -> None:
         """Takes the port; answers once started.
@@ -193,35 +84,77 @@ class MetricsServer:
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
-        check_bindable(listen)
-        metrics = _OneAtATime(make_wsgi_app(registry))
-        checks = {"/healthz": alive, "/readyz": ready}
-
-        def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            path = environ["PATH_INFO"]
-            if path == METRICS:
-                return metrics(environ, start_response)
-            check = checks.get(path)
-            problem = "there is only /metrics, /healthz and /readyz" if check is None else check()
-            status = "404 Not Found" if check is None else "503 Service Unavailable" if problem else "200 OK"
-            start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-            return [f"{problem or 'ok'}\n".encode()]
-
-        self._server = make_server(listen.host, listen.port, application, _Server, handler_class=_Handler)
-        self.endpoint = Endpoint(listen.host, self._server.server_port)
+        self._socket = bound_socket(listen)
+        self.endpoint = Endpoint(listen.host, self._socket.getsockname()[1])
         """Where it listens."""
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._page = _MetricsPage(registry)
+        self._checks = {b"/healthz": alive, b"/readyz": ready}
+        self._connections = HttpConnections(
+            most=MAX_CONNECTIONS, most_by_address=MAX_CONNECTIONS_BY_ADDRESS, seconds=REQUEST_SECONDS
+        )
+        self._runner = LoopThread("metrics")
 
     def start(self) -> None:
         """Starts to answer."""
-        self._thread.start()
+        self._runner.start()
+        self._runner.begin(self._serve())
 
     def stop(self) -> None:
         """Gives the port back. Requests under way are not waited for."""
-        if self._thread.ident is not None:
-            self._server.shutdown()
-            self._thread.join(SCRAPES.request_seconds)
-        self._server.server_close()
+        if self._runner.has_started:
+            self._runner.stop(self._end())
+        else:
+            self._runner.close()
+        self._socket.close()
+
+    async def _serve(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_log_unless_out_of_descriptors)
+        self._server = await asyncio.start_server(
+            self._handle, sock=self._socket, limit=MAX_REQUEST_BYTES, backlog=WAITING_CONNECTIONS
+        )
+
+    async def _end(self) -> None:
+        self._server.close()
+        self._connections.cut_all()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.renew(writer.transport)
+        try:
+            status, kind, body = await self._answer(reader, writer.transport)
+            head = f"HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, EOFError):  # the peer has left, or its time was over
+            pass
+        finally:
+            self._connections.remove(writer.transport)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, connection: asyncio.BaseTransport) -> tuple[str, str, bytes]:
+        """Status, type and text. Raises EOFError: the request does not come whole."""
+        text = "text/plain; charset=utf-8"
+        try:
+            request = _REQUEST.match(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            return "431 Request Header Fields Too Large", text, b"the request is too long\n"
+        if request is None:
+            return "400 Bad Request", text, b"the request is no HTTP\n"
+        self._connections.renew(connection)
+        path = request[1]
+        if path == b"/metrics":
+            return "200 OK", _CONTENT_TYPE, await self._page.current()
+        if path not in self._checks:
+            return "404 Not Found", text, b"there is only /metrics, /healthz and /readyz\n"
+        problem = self._checks[path]()
+        return "503 Service Unavailable" if problem else "200 OK", text, f"{problem or 'ok'}\n".encode()
+
+
+def _log_unless_out_of_descriptors(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs an error, unless a connection could not be taken: then asyncio tries again after a second."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
 
 
 # Ways for metrics and traces to leave a program: metrics over HTTP, traces to a collector, both, or none.

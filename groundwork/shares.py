@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
+from groundwork.endpoints import LOOPBACK, owner_of, site_of
 from groundwork.errors import CallRefused, LimitExceeded
-from groundwork.places import LOOPBACK, owner_of, site_of
 
 EVERYBODY = "all"
 """Whose share is used up where it is not the caller's own."""

@@ -31,7 +31,7 @@ from groundwork.settings_cli import ADVANCED, ProgramSettings, add_command, exit
 from groundwork.shutdown import STEP_SECONDS, Background, run_step
 from nsctl.console.log_in import LogIn, Network, TrustedProxy, reloaded_users
 from nsctl.console.observer import Fleet
-from nsctl.console.protection import WAITING_CONNECTIONS, Connections, http_logger
+from nsctl.console.protection import WAITING_CONNECTIONS, PageProtocol, page_connections
 from nsctl.console.web import application
 from nsctl.contexts import ContextError, client_files, name_servers
 from nsctl.session import CALLED, options
@@ -259,7 +259,7 @@ async def _serve(
     stop = stop_event()
     servers = [AioNamesrvClient(endpoint, CALL_SECONDS, security, settings=CONNECTION) for endpoint in endpoints]
     fleet = Fleet(servers)
-    connections = Connections()
+    connections = page_connections()
     app, events = application(
         fleet,
         permit_actions=settings.permit_actions,
@@ -267,18 +267,23 @@ async def _serve(
         log_in=page.log_in,
         connections=connections,
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=http_logger())
+    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS)
     listener: asyncio.Server | None = None
     try:
         await runner.setup()
-        assert runner.server is not None, "it has been set up"
+        server = runner.server
+        assert server is not None, "it has been set up"
         listen, context = settings.listen_endpoint, None if page.tls is None else page.tls.context
         listener = await asyncio.get_running_loop().create_server(
-            connections.guarding(runner.server), listen.host, listen.port, ssl=context, backlog=WAITING_CONNECTIONS
+            lambda: PageProtocol(server, connections),
+            listen.host,
+            listen.port,
+            ssl=context,
+            backlog=WAITING_CONNECTIONS,
         )
         _log_start(settings, endpoints, Endpoint(*listener.sockets[0].getsockname()[:2]))
         background = Background()
-        for work in (connections.watch(), fleet.run(), *((page.tls.watch(),) if page.tls else ())):
+        for work in (fleet.run(), *((page.tls.watch(),) if page.tls else ())):
             background.begin(work)
         await background.run_until(stop)
     finally:

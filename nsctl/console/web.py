@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 from aiohttp import web
 from pydantic import ValidationError
 
+from groundwork.http_connections import HttpConnections
 from nsctl.console.log_in import BY_COOKIE, PATH, PERSON, LogIn, Person, Role
 from nsctl.console.observer import Fleet, Observation
-from nsctl.console.protection import Connections, Events, check_requests, problem
+from nsctl.console.protection import Events, check_requests, keep_deadlines, problem
 from nsctl.console.views.actions import Action, act
 from nsctl.console.views.brokers import HISTORY, BrokerPages, GroupKey, Movements, Wanted, broker_rows, clusters, page
 from nsctl.console.views.journal import journal
@@ -218,11 +219,11 @@ def application(
     *,
     permit_actions: bool,
     host_names: list[str],
+    connections: HttpConnections,
     log_in: LogIn | None = None,
-    connections: Connections | None = None,
 ) -> tuple[web.Application, Events]:
     """The web application, and its event streams, to be closed before it is. Without a log-in it is for everybody."""
-    page, events = Page(fleet, permit_actions=permit_actions), Events()
+    page, events = Page(fleet, permit_actions=permit_actions), Events(connections)
 
     def refusal(request: web.Request) -> web.Response | None:
         return None if log_in is None or request.path == PATH else log_in.refusal(request)
@@ -230,7 +231,7 @@ def application(
     async def stream(request: web.Request) -> web.StreamResponse:
         return await events.handle(request, fleet, lambda: log_in is None or log_in.lets_in(request))
 
-    middlewares = [(connections or Connections()).middleware(), check_requests(host_names, refusal)]
+    middlewares = [keep_deadlines(connections), check_requests(host_names, refusal)]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     if log_in is not None:
         app.router.add_post(PATH, log_in.handle)

@@ -45,7 +45,7 @@ _FRAMES = "2,000 frames a second, 64 a turn, 5 s of flood"
 _UNREAD = "128 MiB of answers that wait"
 _NO_HTTP_2 = "what is no HTTP/2 ends the connection"
 _FIELDS = "32 KiB of fields"
-_PLACES = "places by address, a deadline for the request"
+_PLACES = "connections by address, a deadline for the request"
 BOUNDS = {
     **dict.fromkeys(("random-bytes", "other-protocol", "random-frames"), _NO_HTTP_2),
     **dict.fromkeys(("pings", "settings", "tiny-windows", "window-flips", "updates", "tiny-data"), _FRAMES),

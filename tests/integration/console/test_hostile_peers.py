@@ -10,14 +10,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from nsctl.console.protection import RULES
+from nsctl.console.protection import MAX_CONNECTIONS_BY_ADDRESS, REQUEST_SECONDS
 from tests.support.hostile.http_peers import ATTACKS, under
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import eventually
 
 LOOKS = 40
 VIEWER_SECONDS = 20.0
-"""Less than ``RULES.request_seconds``: who has an answer has it before the attack's connections are cut for their
+"""Less than ``REQUEST_SECONDS``: who has an answer has it before the attack's connections are cut for their
 time."""
 
 
@@ -41,8 +41,8 @@ def test_a_viewer_beside_an_attack_has_the_page_and_its_data(console: ConsolePro
     assert len(console.events("bad_http")) <= before + 1
 
 
-def test_more_connections_than_places_of_an_address_are_cut_and_who_asks_has_an_answer(console: ConsoleProcess) -> None:
-    silent = [socket.create_connection(console.endpoint, timeout=5) for _ in range(RULES.most_by_address + 40)]
+def test_more_connections_than_an_address_may_have_are_cut_and_who_asks_has_an_answer(console: ConsoleProcess) -> None:
+    silent = [socket.create_connection(console.endpoint, timeout=5) for _ in range(MAX_CONNECTIONS_BY_ADDRESS + 40)]
     try:
         with urlopen(f"http://{console.endpoint}/", timeout=VIEWER_SECONDS) as answer:
             assert answer.status == 200
@@ -72,10 +72,10 @@ def test_a_request_that_trickles_is_cut_in_time(console: ConsoleProcess) -> None
     with socket.create_connection(console.endpoint, timeout=5) as peer:
         begun = time.monotonic()
         peer.send(b"GET /")
-        while time.monotonic() < begun + RULES.request_seconds + 10:
+        while time.monotonic() < begun + REQUEST_SECONDS + 10:
             try:
                 peer.send(b"a")
             except OSError:
                 break
             threading.Event().wait(0.2)
-        assert RULES.request_seconds - 1 < time.monotonic() - begun < RULES.request_seconds + 8
+        assert REQUEST_SECONDS - 1 < time.monotonic() - begun < REQUEST_SECONDS + 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.endpoints import LOOPBACK, Endpoint, owner_of, parse_endpoints
 
 
 @pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", "a:1 b:2", "a:1; b:2", "a:1 ,b:2", " a:1\n\tb:2 ", "a:1  b:2"])
@@ -69,3 +69,23 @@ def test_loopback_is_known_by_address_and_by_name() -> None:
     beyond = [Endpoint.parse(text).is_loopback for text in ("0.0.0.0:1", "10.0.0.1:1", "[::]:1", "example.com:1")]
     assert loopback == [True] * 4
     assert beyond == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("address", "owner"),
+    [
+        ("127.0.0.1", LOOPBACK),
+        ("127.9.9.9", LOOPBACK),
+        ("::1", LOOPBACK),
+        ("::ffff:127.0.0.1", LOOPBACK),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_an_address_counts_for_itself_its_site_or_loopback(address: str, owner: str) -> None:
+    assert owner_of(address) == owner

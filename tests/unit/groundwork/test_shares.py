@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from groundwork.endpoints import LOOPBACK
 from groundwork.errors import LimitExceeded
-from groundwork.places import LOOPBACK
 from groundwork.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, address_at, sharer_at
 
 GREEDY, HONEST, OPERATOR = Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True)
