@@ -1,4 +1,4 @@
-"""The Delta table beside the log, with the Delta Lake that this Spark works with. `make test-spark` brings both."""
+"""The Delta table next to the log, with the Delta Lake that this Spark works with. `make test-spark` brings both."""
 
 from __future__ import annotations
 
