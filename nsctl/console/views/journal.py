@@ -27,6 +27,10 @@ _BROKER = re.compile(
 _TOPICS = re.compile(rf"topics? (?:put|lost)[^();:]*\((?P<names>{_NAME}(?:, (?!and [0-9,]+ more){_NAME})*)")
 _LISTED = re.compile(rf"(?<![^ ]){_NAME}(?=,|\Z)")
 
+_QUOTED = re.compile(r"(?P<quote>['\"])(?:(?!(?P=quote))[^\\]|\\.?)*(?:(?P=quote)|\Z)")
+"""Free text of a summary, as Python's ``repr`` quotes it: keys and values of the KV configuration, settings.
+A summary that was cut may end within it."""
+
 _ADDRESS = re.compile(r"\Aipv[46]:(.+):[0-9]+\Z")
 """A caller without a name. Its port is another one for each name server, and tells people nothing."""
 
@@ -37,7 +41,11 @@ def caller_words(caller: str) -> str:
 
 
 def mentions(summary: str) -> list[Json]:
-    """The brokers and topics that a summary names, each with where its name begins, for links."""
+    """The brokers and topics that a summary names, each with where its name begins, for links.
+
+    Quoted text names none: a client may have written the words of a link into it.
+    """
+    summary = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), summary)
     found: list[Json] = [
         {"at": match.start("broker"), "broker": match["broker"], "cluster": match["cluster"], "addr": match["addr"]}
         for match in _BROKER.finditer(summary)

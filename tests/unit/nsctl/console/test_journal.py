@@ -57,7 +57,8 @@ def test_a_page_ends_before_the_millisecond_that_may_lack_entries() -> None:
         ("b-1 of east: wipe of its write permission decided", [("b-1", "east")]),
         ("b-1 ([::1]:10911, id 0) of east registered: 2 of the group unconfirmed now", [("b-1", "east")]),
         ("hold of topic orders in all clusters decided", []),
-        ("KV configuration: 'b of c' 'k' put: 'v'... (2 characters)", []),
+        ("KV configuration: 'b of c: x' \"it's b of c\" put: 'b of c; '... (2 characters)", []),
+        ("KV configuration: 'a' 'it is cut at \\'b of c; x...", []),
         ("", []),
     ],
 )
