@@ -214,21 +214,16 @@ def _parameter(key: str, field: FieldInfo) -> inspect.Parameter:
     default = "" if field.is_required() else _shown(field.default)
     help_text = f"{field.description} [default: {default}]" if default else str(field.description)
     panel = _ADVANCED_PANEL if field.json_schema_extra == ADVANCED else None
-    annotation: Any
+    kind: Any = str | None  # also of numbers: pydantic converts them, and says in one line what is wrong with them
     if field.annotation is bool:
-        annotation = Annotated[
-            bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text, rich_help_panel=panel)
-        ]
-    elif field.annotation is int:
-        # Taken as text: pydantic converts it, and says in one line what is wrong with it.
-        annotation = Annotated[str | None, typer.Option(flag, help=help_text, rich_help_panel=panel, metavar="INTEGER")]
+        flag, kind = f"{flag}/--no-{flag[2:]}", bool | None
     elif field.annotation == list[str]:
-        annotation = Annotated[list[str] | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
-    else:
-        annotation = Annotated[str | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
+        kind = list[str] | None
+    metavar = "INTEGER" if field.annotation is int else None
+    annotation: Any = Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar)]
     return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _shown(value: object) -> str:
     """A default as text; empty if it is nothing, off or an empty list."""
-    return "" if value in (None, "", []) or value is False else str(value).lower() if value is True else str(value)
+    return "" if str(value) in ("None", "False", "[]") else "true" if value is True else str(value)

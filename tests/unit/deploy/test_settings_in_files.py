@@ -12,8 +12,9 @@ import pytest
 import typer
 
 from broker_agent.settings import AgentSettings
-from groundwork.settings_cli import ProgramSettings
+from groundwork.settings_cli import ADVANCED, ProgramSettings
 from namesrv.settings import NamesrvSettings
+from nsctl.console.app import ConsoleSettings
 from route_pipeline import commands as route_pipeline_commands
 from tests.unit.deploy.files import (
     DEPLOY,
@@ -64,6 +65,13 @@ def compose_services() -> Iterator[tuple[str, dict[str, Any]]]:
 def containers() -> Iterator[dict[str, Any]]:
     for template in pod_templates(kubernetes_objects(*FOLDERS)):
         yield from template["spec"]["containers"]
+
+
+def test_the_programs_have_at_most_90_settings_and_each_shows_at_most_24_first() -> None:
+    programs: list[type[ProgramSettings]] = [*PROGRAMS.values(), ConsoleSettings]
+    fields = [settings.model_fields.values() for settings in programs]
+    assert sum(map(len, fields)) <= 90
+    assert all(sum(field.json_schema_extra != ADVANCED for field in each) <= 24 for each in fields)
 
 
 def test_the_socket_unit_listens_where_the_name_server_beside_it_does() -> None:
