@@ -44,15 +44,15 @@ class Fleet:
         self._ready = threading.Semaphore(0)
         self._accepted_at: list[float] = []
         healthy, *bad = endpoints
-        self.targets = [NamesrvTarget(healthy, "bench", OPTIONS, self, timing)]
-        self.targets += [NamesrvTarget(endpoint, "bench", OPTIONS, _Nobody(), timing) for endpoint in bad]
+        self.targets = [NamesrvTarget(healthy, "bench", OPTIONS, self._opened, timing, on_accepted=self._accepted)]
+        self.targets += [NamesrvTarget(endpoint, "bench", OPTIONS, lambda _target: None, timing) for endpoint in bad]
         self._api = BrokerOuterAPI(self.targets, timing)
 
-    def registration_wanted(self, target: NamesrvTarget) -> None:  # noqa: ARG002
+    def _opened(self, target: NamesrvTarget) -> None:  # noqa: ARG002
         """The healthy one has a channel."""
         self._ready.release()
 
-    def registration_accepted(self) -> None:
+    def _accepted(self) -> None:
         """The healthy one has answered."""
         self._accepted_at.append(time.perf_counter())
 
@@ -79,16 +79,6 @@ class Fleet:
         for target in self.targets:
             target.close()
         self._api.close()
-
-
-class _Nobody:
-    """Is told what happens at the bad ones, and does nothing."""
-
-    def registration_wanted(self, target: NamesrvTarget) -> None:
-        pass
-
-    def registration_accepted(self) -> None:
-        pass
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -19,24 +19,18 @@ from groundwork.version import __version__
 _MAX_INT64 = 2**63 - 1
 
 
-class AgentCalls(Protocol):
-    """The part of the agent that does the work of the calls."""
-
-    def status(self) -> pb.GetAgentStatusResponse:
-        """What would be registered now, and how the name servers are."""
-
-    def change_broker_role(self, broker_id: int, state_version: int | None) -> tuple[int, int, int]:
-        """Returns the state version, name servers that accepted, and name servers. Raises ValueError."""
-
-    def update_broker_permission(self, permission: int) -> tuple[int, int]:
-        """Returns name servers that accepted, and name servers."""
-
-
 class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServicer):
     """Checks requests, has them done, answers."""
 
-    def __init__(self, agent: AgentCalls) -> None:
-        self._agent = agent
+    def __init__(
+        self,
+        status: Callable[[], pb.GetAgentStatusResponse],
+        change_broker_role: Callable[[int, int | None], tuple[int, int, int]],
+        update_broker_permission: Callable[[int], tuple[int, int]],
+    ) -> None:
+        self._status = status
+        self._change_broker_role = change_broker_role
+        self._update_broker_permission = update_broker_permission
 
     def GetAgentStatus(  # noqa: N802 - calls have the names of the wire contract, and are documented there
         self,
@@ -44,7 +38,7 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.GetAgentStatusResponse:
         """How the agent and its name servers are."""
-        return self._agent.status()
+        return self._status()
 
     def ChangeBrokerRole(  # noqa: N802
         self,
@@ -58,7 +52,7 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
             raise InvalidField("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
         wanted = request.state_version if request.HasField("state_version") else None
         try:
-            state_version, accepted, targets = self._agent.change_broker_role(request.broker_id, wanted)
+            state_version, accepted, targets = self._change_broker_role(request.broker_id, wanted)
         except ValueError as error:
             raise InvalidField("state_version", str(error)) from error
         return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted=accepted, targets=targets)
@@ -73,7 +67,7 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
             raise InvalidField("perm", f"is missing; write the permission bits, 0 to {MAX_PERM}")
         if not 0 <= request.perm <= MAX_PERM:
             raise InvalidField("perm", f"is {request.perm}, must be 0 to {MAX_PERM}")
-        accepted, targets = self._agent.update_broker_permission(request.perm)
+        accepted, targets = self._update_broker_permission(request.perm)
         return pb.UpdateBrokerPermissionResponse(accepted=accepted, targets=targets)
 
 

@@ -225,7 +225,7 @@ class BrokerController:
         self._results.take(results, check_order_config=check_order_config)
         return results
 
-    def registration_wanted(self, target: NamesrvTarget) -> None:
+    def _register_with(self, target: NamesrvTarget) -> None:
         """Registers with that name server as soon as it can be. Called by the target."""
         self._outer_api.register_broker(
             target,
@@ -233,10 +233,6 @@ class BrokerController:
             timeout_seconds=self._register_seconds,
             on_results=partial(self._results.take, check_order_config=True),
         )
-
-    def registration_accepted(self) -> None:
-        """Reports SERVING from the first acceptance on. Called by the targets."""
-        self._server.set_serving()
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
         """What would be registered now, and how the name servers are."""
@@ -282,11 +278,12 @@ class BrokerController:
     # Details
 
     def _listen(self) -> None:
+        operated = BrokerAgentServicer(self.status, self.change_broker_role, self.update_broker_permission)
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [
-                (AGENT_SERVICE, BrokerAgentServicer(self)),
+                (AGENT_SERVICE, operated),
                 (TOPIC_SERVICE, topics),
                 (CLIENT_SERVICE, OperatorQueries(self._clients)),
             ],
@@ -338,8 +335,9 @@ class BrokerController:
             endpoint,
             holder,
             options,
-            self,
+            self._register_with,
             self._timing,
+            on_accepted=self._server.set_serving,  # from the first acceptance on
             interceptors=[*self._observation.interceptors(endpoint), *self._interceptors],
             security=self._security.to_name_servers,
         )
@@ -353,7 +351,7 @@ class BrokerController:
 
     def _register_changes(self) -> None:
         for target in self._outer_api.targets:
-            self.registration_wanted(target)
+            self._register_with(target)
 
     def _register_change(self) -> tuple[int, int]:
         targets = len(self._outer_api.targets)

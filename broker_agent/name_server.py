@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import grpc
 import structlog
@@ -347,16 +347,6 @@ class RegisterBrokerResult:
     """Ordered topics; empty if there are none, or the name server does not tell brokers (kvTable)."""
 
 
-class TargetListener(Protocol):
-    """A listener to what happens at a name server. Called from the target's own threads; must not block."""
-
-    def registration_wanted(self, target: NamesrvTarget) -> None:
-        """A channel is open that has no registration yet, or the name server asks for the full table."""
-
-    def registration_accepted(self) -> None:
-        """A name server has accepted a registration."""
-
-
 class NamesrvTarget:
     """Holds a channel to one name server open, in a thread of its own, and makes the calls to it.
 
@@ -368,9 +358,10 @@ class NamesrvTarget:
         endpoint: Endpoint,
         holder: str,
         options: ConnectionOptions,
-        listener: TargetListener,
+        on_wanted: Callable[[NamesrvTarget], None],
         timing: Timing,
         *,
+        on_accepted: Callable[[], None] = lambda: None,
         interceptors: Interceptors = (),
         security: ClientSecurity | None = None,
     ) -> None:
@@ -380,8 +371,10 @@ class NamesrvTarget:
             endpoint: Where the name server answers.
             holder: What the agent calls itself.
             options: How connections are made.
-            listener: Who is told what happens.
+            on_wanted: Called when a channel is open that has no registration yet, or the name server asks for the full
+                table. Like ``on_accepted`` it is called in the target's own threads, and must not block.
             timing: Clocks and randomness.
+            on_accepted: Called when the name server has accepted a registration.
             interceptors: Called around each call (RocketMQ: RPCHook).
             security: What to show to the name server and to check it with; None: no TLS.
         """
@@ -390,7 +383,8 @@ class NamesrvTarget:
         """For status and log."""
         self._connect_seconds = options.connect_timeout_millis / 1000
         self._compression = grpc.Compression.Gzip if options.compressed_register else None
-        self._listener = listener
+        self._on_wanted = on_wanted
+        self._on_accepted = on_accepted
         self._timing = timing
         self._connection = open_channel(endpoint, options.as_grpc(), security)
         intercepted = grpc.intercept_channel(self._connection, *interceptors)
@@ -544,7 +538,7 @@ class NamesrvTarget:
     def channel_ready(self) -> None:
         """Asks for the registration."""
         self.record.event(agent_pb.NamesrvEvent.KIND_CHANNEL_OPENED)
-        self._listener.registration_wanted(self)
+        self._on_wanted(self)
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
         """The channel has ended, and with it the registration over it."""
@@ -561,7 +555,7 @@ class NamesrvTarget:
             self.state.want_full()
             self.record.event(agent_pb.NamesrvEvent.KIND_FULL_REGISTRATION_WANTED)
             self._log.info("full_registration_wanted")
-            self._listener.registration_wanted(self)
+            self._on_wanted(self)
         elif kind == "order_topic_config_changed":
             self.state.want_answer()
             self.record.event(agent_pb.NamesrvEvent.KIND_ORDER_TOPIC_CONFIG_CHANGED)
@@ -608,7 +602,7 @@ class NamesrvTarget:
         self.record.accepted(
             kind, parts=len(messages), topics=topics, generation=response.generation, channel_is_open=is_open
         )
-        self._listener.registration_accepted()
+        self._on_accepted()
         return RegisterBrokerResult(
             self.endpoint,
             response.master_addr if response.HasField("master_addr") else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import cast
 
 import grpc
 import structlog
@@ -55,16 +55,6 @@ class CopyFailed(AgentError):
     """The master's topics could not be read; the text says why."""
 
 
-class ReadsTopics(Protocol):
-    """A master's agent."""
-
-    def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """One page. Raises CopyFailed."""
-
-    def close(self) -> None:
-        """Gives the connection back."""
-
-
 class MasterAgent:
     """A master's agent over gRPC."""
 
@@ -93,7 +83,7 @@ class SlaveSynchronize:
         self,
         manager: TopicConfigManager,
         master: Callable[[], Endpoint | None],
-        connect: Callable[[Endpoint], ReadsTopics],
+        connect: Callable[[Endpoint], MasterAgent],
         timing: Timing | None = None,
         wait: Wait = threading.Event.wait,
     ) -> None:
@@ -112,7 +102,7 @@ class SlaveSynchronize:
         self._clock, self._rng = timing.clock, timing.rng
         self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
         self._connected_to: Endpoint | None = None
-        self._connection: ReadsTopics | None = None
+        self._connection: MasterAgent | None = None
         self._failures = 0
         self._stopped = False
         self._thread = PeriodicThread("broker-agent-slave-sync", self._work, first_delay=FIRST_DELAY_SECONDS, wait=wait)
@@ -165,7 +155,7 @@ class SlaveSynchronize:
         self._failures = 0
         return PERIOD_SECONDS * self._rng.uniform(1 - JITTER, 1 + JITTER)
 
-    def _connection_to(self, endpoint: Endpoint | None) -> ReadsTopics | None:
+    def _connection_to(self, endpoint: Endpoint | None) -> MasterAgent | None:
         if endpoint != self._connected_to:
             self._disconnect()
             self._failures = 0
@@ -199,7 +189,7 @@ def master_agent_endpoint(
 
 
 def _read_table(
-    master: ReadsTopics, own: DataVersion, intake: Intake
+    master: MasterAgent, own: DataVersion, intake: Intake
 ) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
     """All pages of the master's table, or None if it is of our version. Raises CopyFailed."""
     request = pb.ListTopicsRequest(page_size=MAX_PAGE_SIZE, unless_version=version_message(own))

@@ -31,7 +31,7 @@ class Fleet:
     def __init__(self, healthy: Endpoint, stopped: Endpoint, refusing: Endpoint, unavailable: Endpoint, slow: Endpoint):
         timing = Timing()
         self.healthy, self.stopped, self.refusing, self.unavailable, self.slow = (
-            NamesrvTarget(endpoint, "test", OPTIONS, self, timing)
+            NamesrvTarget(endpoint, "test", OPTIONS, self._registration_wanted, timing)
             for endpoint in (healthy, stopped, refusing, unavailable, slow)
         )
         self.targets = (self.healthy, self.stopped, self.refusing, self.unavailable, self.slow)
@@ -39,13 +39,10 @@ class Fleet:
         self._ready = threading.Condition()
         self._wanted: list[NamesrvTarget] = []
 
-    def registration_wanted(self, target: NamesrvTarget) -> None:
+    def _registration_wanted(self, target: NamesrvTarget) -> None:
         with self._ready:
             self._wanted.append(target)
             self._ready.notify_all()
-
-    def registration_accepted(self) -> None:
-        pass
 
     def is_idle(self, target: NamesrvTarget) -> bool:
         return not self.api.in_flight(target)

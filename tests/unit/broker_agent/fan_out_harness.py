@@ -67,7 +67,7 @@ def target_of(
     **more: Any,
 ) -> NamesrvTarget:
     timing = timing or Timing()
-    return NamesrvTarget(endpoint, "test", options, listener or Listener(), timing, **more)
+    return NamesrvTarget(endpoint, "test", options, (listener or Listener()).registration_wanted, timing, **more)
 
 
 class FanOut:
@@ -83,7 +83,19 @@ class FanOut:
     ) -> None:
         self.timing = timing or Timing()
         self.listener = Listener()
-        self.targets = [target_class(s.endpoint, "test", options, self.listener, self.timing, **more) for s in servers]
+        listener = self.listener
+        self.targets = [
+            target_class(
+                s.endpoint,
+                "test",
+                options,
+                listener.registration_wanted,
+                self.timing,
+                on_accepted=listener.registration_accepted,
+                **more,
+            )
+            for s in servers
+        ]
         self.api = BrokerOuterAPI(self.targets, self.timing)
         self._stack = ExitStack()
 

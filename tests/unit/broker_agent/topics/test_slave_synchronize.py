@@ -38,7 +38,7 @@ def owned(
     return TopicConfigManager.own(path, (), timing=agent_timing(VirtualClock()), file=TopicsFile(path, write=write))
 
 
-class FakeMaster:
+class FakeMaster(MasterAgent):
     """A master's agent as the slave sees it; every page goes through ``mend``."""
 
     def __init__(self, manager: TopicConfigManager) -> None:
