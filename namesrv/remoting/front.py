@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from groundwork.program import descriptors_of_listener
 from groundwork.shares import Shares
 from namesrv.app.access import Authorizer
-from namesrv.app.counters import FrontCounter
+from namesrv.app.channels import ChannelStreams
+from namesrv.app.cluster_test import ClusterTest
+from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import RegistryWarming
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.warm_up import WarmUp
+from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
 from namesrv.remoting.limits import MAX_CONNECTIONS
@@ -15,12 +24,24 @@ from namesrv.remoting.served import Served
 from namesrv.remoting.tls import RemotingTls
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.headers import Request
-from namesrv.server.fronts import FrontParts
 from namesrv.settings import NamesrvSettings
 
 
+@dataclass(frozen=True, slots=True)
+class FrontChanges:
+    """What a front changes the tables through."""
+
+    writer: TableWriter
+    channels: ChannelStreams
+    registrations: RegistrationCounter
+    admin: AdminChanges
+
+
 class RemotingFront:
-    """RocketMQ's protocol beside gRPC. Must be made inside the event loop that runs it."""
+    """RocketMQ's protocol beside gRPC. Answers that it is not ready until it has something to answer from.
+
+    Must be made inside the event loop that runs it.
+    """
 
     def __init__(self, settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter) -> None:
         """Takes the port.
@@ -53,23 +74,36 @@ class RemotingFront:
         )
         self.endpoint = self._listener.endpoint
 
-    def serve(self, parts: FrontParts) -> None:
-        """Answers from these from now on."""
-        served, changes, gate = Served(parts.manager, parts.warm_up), parts.changes, self._gate
+    def serve(
+        self,
+        manager: RouteInfoManager,
+        warm_up: WarmUp,
+        queries: AdminQueries,
+        *,
+        product_env: ClusterTest | None = None,
+        changes: FrontChanges | None = None,
+        leader: Callable[[], str] = str,
+    ) -> None:
+        """Answers from these from now on.
+
+        Args:
+            product_env: Is asked for topics that are unknown here; None: nobody is.
+            changes: None on a copy, which changes nothing.
+            leader: On a copy: whom it follows now.
+        """
+        gate = self._gate
         registrations, operators = None, None
         if changes is not None:
-            registrations = RegistrationCalls(
-                parts.manager, changes.writer, changes.channels, changes.registrations, gate
-            )
-            operators = OperatorChanges(parts.manager, changes.admin, gate)
+            registrations = RegistrationCalls(manager, changes.writer, changes.channels, changes.registrations, gate)
+            operators = OperatorChanges(manager, changes.admin, gate)
         self._listener.calls = calls_of(
-            served,
-            parts.queries,
+            Served(manager, warm_up),
+            queries,
             gate,
-            product_env=parts.product_env,
+            product_env=product_env,
             registrations=registrations,
             changes=operators,
-            leader=None if changes is not None else parts.leader,
+            leader=None if changes is not None else leader,
         )
 
     async def run(self) -> None:

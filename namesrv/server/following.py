@@ -37,7 +37,6 @@ from namesrv.grpc_api.admin import AdminQueries
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import Observability, ReplicaMetrics
 from namesrv.replica.leader_stream import LeaderStream
-from namesrv.server.fronts import FrontParts, MakeFront, front_on
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -49,6 +48,7 @@ from namesrv.server.listener import (
     add_services,
     bind,
     follow_security,
+    listen_remoting,
     tls_name,
 )
 from namesrv.server.replica_calls import LEADERS_CALLS, READING_CALLS, CallsOfCopy, StatusOfCopy, leaders_calls
@@ -142,12 +142,11 @@ _Status = health_pb2.HealthCheckResponse
 class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, make_front: MakeFront | None = None) -> None:
+    def __init__(self, settings: NamesrvSettings) -> None:
         """Binds the listener.
 
         Args:
             settings: Which leaders to follow and how to serve.
-            make_front: Makes the listener of another protocol; None: there is none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -187,7 +186,7 @@ class ReplicaServer:
         self._was_warm = False
         self._observation = self._observed()
         self._authorizer = self._security.authorizer(None)
-        self._front = front_on(make_front, settings, self._authorizer, FrontCounter())
+        self._front = listen_remoting(settings, self._authorizer, FrontCounter())
         self._add_services()
 
     def _observed(self) -> Observability:
@@ -322,10 +321,13 @@ class ReplicaServer:
         self._copies += 1
         self._was_warm = manager.warm
         if self._front is not None:
-            parts = FrontParts(
-                manager, self._copy.warm_up, self._copy.queries, self._product_env, None, lambda: self._stream.leader
+            self._front.serve(
+                manager,
+                self._copy.warm_up,
+                self._copy.queries,
+                product_env=self._product_env,
+                leader=lambda: self._stream.leader,
             )
-            self._front.serve(parts)
         self._running[self._copy] = self._background.begin(self._copy.run())
         _log.info(
             "copy_served",

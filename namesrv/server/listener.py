@@ -30,11 +30,13 @@ from groundwork.share_gate import ShareGate
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from namesrv.app.access import Authorizer, NamedGroups
+from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
+from namesrv.remoting.front import RemotingFront
 from namesrv.settings import NamesrvSettings
 
 # The listener: its port, the services of the contract, and the services that every gRPC server has.
@@ -135,6 +137,23 @@ def add_services(
     health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
+
+
+def listen_remoting(
+    settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter
+) -> RemotingFront | None:
+    """Makes the listener of RocketMQ's protocol; None if no setting asks for it.
+
+    Raises:
+        CannotListen: The port is in use, or the address is not this machine's.
+        CertificateError: The certificates cannot be used.
+    """
+    if not settings.remoting_listen:
+        return None
+    try:
+        return RemotingFront(settings, authorizer, counter)
+    except OSError as error:
+        raise CannotListen(f"setting remoting_listen: {error}") from error
 
 
 def tls_name(settings: NamesrvSettings) -> str:

@@ -44,7 +44,7 @@ from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import NamesrvMetrics, Observability, Sources
-from namesrv.server.fronts import FrontChanges, FrontParts, MakeFront, front_on
+from namesrv.remoting.front import FrontChanges
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     REGISTRATION_SERVICE,
@@ -55,6 +55,7 @@ from namesrv.server.listener import (
     SystemClock,
     add_services,
     bind,
+    listen_remoting,
     tls_name,
 )
 from namesrv.settings import NamesrvSettings
@@ -70,15 +71,12 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(
-        self, settings: NamesrvSettings, data_dir: DataDir | None, make_front: MakeFront | None = None
-    ) -> None:
+    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
         """Loads what is durable and binds the listener.
 
         Args:
             settings: How to serve.
             data_dir: Where everything durable is; None: nowhere.
-            make_front: Makes the listener of another protocol; None: there is none.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
@@ -121,7 +119,7 @@ class NamesrvServer:
         if not self._observation.begins_traces:
             serve_from(self._grpc, self._manager)
         self._authorizer = self._security.authorizer(self._manager)
-        self._front = front_on(make_front, settings, self._authorizer, self._front_counter)
+        self._front = listen_remoting(settings, self._authorizer, self._front_counter)
         staged = RegistrationParts(self._manager.channels, clock.monotonic, self._shares.staged_topics)
         self._add_services(settings, staged)
 
@@ -246,8 +244,9 @@ class NamesrvServer:
         ]
         if self._front is not None:
             changes_of_front = FrontChanges(self._writer, self._channels, self._registrations, changes)
-            parts_of_front = FrontParts(manager, self._durable.warm_up, queries, self._product_env, changes_of_front)
-            self._front.serve(parts_of_front)
+            self._front.serve(
+                manager, self._durable.warm_up, queries, product_env=self._product_env, changes=changes_of_front
+            )
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
         add_services(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from namesrv.remoting.front import RemotingFront
 from namesrv.server.following import ReplicaServer
 from namesrv.server.listener import CannotListen
 from namesrv.server.server import NamesrvServer
@@ -29,8 +28,7 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
         data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
         if data_dir:
             resources.callback(data_dir.close)
-        make_front = RemotingFront if settings.remoting_listen else None
         if settings.follow:
-            await ReplicaServer(settings, make_front).run(stop)
+            await ReplicaServer(settings).run(stop)
         else:
-            await NamesrvServer(settings, data_dir, make_front).run(stop)
+            await NamesrvServer(settings, data_dir).run(stop)

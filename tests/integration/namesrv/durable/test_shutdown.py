@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from grpc_health.v1 import health_pb2
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
-from groundwork.endpoints import Endpoint
-from namesrv.server.fronts import FrontParts
+from namesrv.remoting.front import RemotingFront
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -65,32 +65,34 @@ def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(engi
         assert namesrv.events("shutdown_step_timed_out") == []
 
 
-class _BrokenFront:
-    """A listener of another protocol that fails when it is cancelled and when it is closed."""
-
-    endpoint = Endpoint("127.0.0.1", 1)
-
-    def serve(self, parts: FrontParts) -> None:
-        pass
-
-    async def run(self) -> None:
+def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def fails(*arguments: object) -> None:
         try:
-            await asyncio.Event().wait()
+            await step(*arguments)
         finally:
-            raise ValueError("cannot be cancelled")
+            raise ValueError("a defect")
 
-    async def close(self, grace_seconds: float) -> None:
-        raise ValueError("cannot be closed")
+    return fails
 
 
-def test_the_last_snapshot_is_written_although_other_steps_fail(tmp_path: Path) -> None:
-    flags = {"listen": "127.0.0.1:0", "engine": "grpcio", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+def test_the_last_snapshot_is_written_although_other_steps_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemotingFront, "run", failing_after(RemotingFront.run))
+    monkeypatch.setattr(RemotingFront, "close", failing_after(RemotingFront.close))
+    flags = {
+        "listen": "127.0.0.1:0",
+        "remoting_listen": "127.0.0.1:0",
+        "engine": "grpcio",
+        "warm_up_millis": 0,
+        "shutdown_grace_millis": 100,
+    }
 
     async def run() -> None:
-        settings = NamesrvSettings.load(None, flags | {"snapshot_interval_millis": 0, "data_dir": str(tmp_path)})
+        settings = NamesrvSettings.load(None, flags)
         with closing(DataDir.open(tmp_path)) as data_dir:
             stop = asyncio.Event()
-            server = NamesrvServer(settings, data_dir, lambda *_: _BrokenFront())
+            server = NamesrvServer(settings, data_dir)
             running = asyncio.create_task(server.run(stop))
             async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
                 await RegistrationServiceStub(connection).RegisterBroker(registration(["a"]), wait_for_ready=True)
