@@ -84,13 +84,6 @@ def _printable_line(_logger: Any, _name: str, line: str) -> str:
     return printable_json(line)
 
 
-def set_log_level(level: LogLevel) -> None:
-    """Sets the lowest level that is written; may be called again at any time."""
-    root = logging.getLogger()
-    root.setLevel(level.upper())
-    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
-
-
 def _leave_out_what_no_line_has() -> None:
     """Spares each line the search for its place in the code, its thread and its process: a third of what it costs.
 
@@ -146,7 +139,8 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     _leave_out_what_no_line_has()
     root = logging.getLogger()
     root.handlers[:] = [_BoundedQueueHandler(lines)]
-    set_log_level(level)
+    root.setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
     listener.start()
     atexit.register(listener.stop)
     return listener

@@ -142,7 +142,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ((ClusterRemoved("DefaultCluster", RemovalReason.GROUP_GONE),), "cluster DefaultCluster gone"),
     ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
     ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
-    ((ConfigPut("enable_topic_list", "false"),), "setting enable_topic_list put: 'fa'... (5 characters)"),
+    ((ConfigPut("order_message_enable", "false"),), "setting order_message_enable put: 'fa'... (5 characters)"),
     (
         (AddressClaimReleased(MASTER.key, GROUP, 0),),
         "broker-a of DefaultCluster: claim to 10.0.0.1:10911 (id 0) released",
