@@ -6,13 +6,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from broker_agent.clients.limits import DEAD_FILTER_SECONDS, MAX_DEAD_FILTERS
 from broker_agent.clients.records import ExpressionType, SubscriptionData
 from broker_agent.timing import Timing
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +25,6 @@ class ConsumerFilterData:
     """When this expression came into use."""
     dead_time_millis: int | None = None
     """When it went out of use; None while it is in use."""
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it is out of use. Not told from the two times, since wall clocks jump."""
-        return self.dead_time_millis is not None
 
 
 class ConsumerFilterManager:
@@ -57,18 +48,15 @@ class ConsumerFilterManager:
             if subscription.expression_type is not ExpressionType.TAG and subscription.expression
         }
         with self._lock:
-            known = self._by_group.get(group, {})
-            for topic in [topic for topic, data in known.items() if topic not in filtered and not data.is_dead]:
-                self._die(known[topic])
+            for topic, data in list(self._by_group.get(group, {}).items()):
+                if topic not in filtered:
+                    self._die(data)
             for subscription in filtered.values():
                 self._register(group, subscription)
 
     def unregister(self, group: str) -> None:
         """All filters of a group are dead from now on."""
-        with self._lock:
-            for data in list(self._by_group.get(group, {}).values()):
-                if not data.is_dead:
-                    self._die(data)
+        self.register(group, ())
 
     def clean(self) -> None:
         """Drops filters that have been dead for a day."""
@@ -76,11 +64,6 @@ class ConsumerFilterManager:
             oldest_kept = self._timing.clock() - DEAD_FILTER_SECONDS
             while self._died and next(iter(self._died.values())) <= oldest_kept:
                 self._drop_longest_dead()
-
-    def get(self, group: str, topic: str) -> ConsumerFilterData | None:
-        """The filter of a group on a topic, dead or not; None if there is none."""
-        with self._lock:
-            return self._by_group.get(group, {}).get(topic)
 
     def by_group(self, group: str) -> tuple[ConsumerFilterData, ...]:
         """The filters of a group, dead ones included, sorted by topic."""
@@ -96,8 +79,6 @@ class ConsumerFilterManager:
             subscription.expression,
             subscription.expression_type,
         )
-        if old is not None and subscription.sub_version == old.client_version and not same:
-            _log.debug("consumer_filter_of_same_version_passed_over", group=group, topic=subscription.topic)
         if old is not None and (same or subscription.sub_version == old.client_version):
             new = replace(old, client_version=subscription.sub_version, dead_time_millis=None)
         else:
@@ -113,6 +94,8 @@ class ConsumerFilterManager:
         self._by_group.setdefault(group, {})[subscription.topic] = new
 
     def _die(self, data: ConsumerFilterData) -> None:
+        if data.dead_time_millis is not None:
+            return
         self._by_group[data.group][data.topic] = replace(data, dead_time_millis=self._wall_millis())
         self._died[data.group, data.topic] = self._timing.clock()
         if len(self._died) > MAX_DEAD_FILTERS:

@@ -18,9 +18,10 @@ class Fixture:
         self.manager = ConsumerFilterManager(agent_timing(self.clock))
 
     def get(self, topic: str = "T", group: str = GROUP) -> ConsumerFilterData:
-        data = self.manager.get(group, topic)
-        assert data is not None
-        return data
+        return next(data for data in self.manager.by_group(group) if data.topic == topic)
+
+    def is_dead(self, group: str = GROUP) -> bool:
+        return self.get(group=group).dead_time_millis is not None
 
     @property
     def millis(self) -> int:
@@ -56,8 +57,8 @@ def test_unregistering_a_group_kills_all_its_filters_and_no_others(filters: Fixt
     filters.manager.register(GROUP, [sql("T"), sql("U")])
     filters.manager.register("other", [sql("T")])
     filters.manager.unregister(GROUP)
-    assert [data.is_dead for data in filters.manager.by_group(GROUP)] == [True, True]
-    assert not filters.get(group="other").is_dead
+    assert [data.dead_time_millis is not None for data in filters.manager.by_group(GROUP)] == [True, True]
+    assert not filters.is_dead("other")
 
 
 def test_the_time_of_death_is_that_of_the_first_death(filters: Fixture) -> None:
@@ -79,14 +80,14 @@ def test_the_same_filter_in_the_same_or_a_newer_version_lives_again_and_is_as_ol
     filters.clock.advance(5)
     filters.manager.register(GROUP, [sql("T", version)])
     data = filters.get()
-    assert (data.is_dead, data.born_time_millis, data.client_version) == (False, born, version)
+    assert (filters.is_dead(), data.born_time_millis, data.client_version) == (False, born, version)
 
 
 def test_an_older_version_neither_changes_nor_revives_a_filter(filters: Fixture) -> None:
     filters.manager.register(GROUP, [sql("T", 7, "a > 5")])
     filters.manager.unregister(GROUP)
     filters.manager.register(GROUP, [sql("T", 6, "a > 6")])
-    assert filters.get().is_dead
+    assert filters.is_dead()
     assert filters.get().expression == "a > 5"
 
 
@@ -105,11 +106,11 @@ def test_dead_filters_are_kept_for_a_day_and_living_ones_for_ever(filters: Fixtu
     filters.manager.unregister(GROUP)
     filters.clock.advance(DAY - 1)
     filters.manager.clean()
-    assert filters.get().is_dead
+    assert filters.is_dead()
     filters.clock.advance(1)
     filters.manager.clean()
-    assert filters.manager.get(GROUP, "T") is None
-    assert not filters.get(group="living").is_dead
+    assert filters.manager.by_group(GROUP) == ()
+    assert not filters.is_dead("living")
 
 
 def test_a_filter_that_lives_again_is_not_dropped_for_its_earlier_death(filters: Fixture) -> None:
@@ -118,7 +119,7 @@ def test_a_filter_that_lives_again_is_not_dropped_for_its_earlier_death(filters:
     filters.manager.register(GROUP, [sql("T")])
     filters.clock.advance(2 * DAY)
     filters.manager.clean()
-    assert not filters.get().is_dead
+    assert not filters.is_dead()
 
 
 @pytest.mark.parametrize("jump", [-10 * DAY, 10 * DAY])
@@ -127,7 +128,7 @@ def test_a_jump_of_the_wall_clock_neither_revives_nor_drops_a_filter(filters: Fi
     filters.clock.wall_ahead += jump
     filters.manager.unregister(GROUP)
     filters.manager.clean()
-    assert filters.get().is_dead
+    assert filters.is_dead()
 
 
 def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,18 +137,18 @@ def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, m
         filters.manager.register(group, [sql("T")])
     for group in ("two", "one"):
         filters.manager.unregister(group)
-    assert filters.get(group="two").is_dead
+    assert filters.is_dead("two")
     filters.manager.unregister("three")
-    assert filters.manager.get("two", "T") is None
-    assert filters.get(group="one").is_dead
+    assert filters.manager.by_group("two") == ()
+    assert filters.is_dead("one")
 
 
 def test_heartbeats_and_the_end_of_the_last_channel_drive_the_filters_of_a_group() -> None:
     agent = Agent()
     channel = agent.open()
     agent.beat(channel, consumers=[consumer(GROUP, sql("T"))])
-    assert [data.is_dead for data in agent.tables.filters.by_group(GROUP)] == [False]
+    assert [data.dead_time_millis is not None for data in agent.tables.filters.by_group(GROUP)] == [False]
     agent.managers.housekeeping.on_channel_close(channel)
-    assert [data.is_dead for data in agent.tables.filters.by_group(GROUP)] == [True]
+    assert [data.dead_time_millis is not None for data in agent.tables.filters.by_group(GROUP)] == [True]
     agent.beat(agent.open(), consumers=[consumer(GROUP, sql("T"))])
-    assert [data.is_dead for data in agent.tables.filters.by_group(GROUP)] == [False]
+    assert [data.dead_time_millis is not None for data in agent.tables.filters.by_group(GROUP)] == [False]
