@@ -9,7 +9,7 @@ import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import namesrv_engine
@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
 
 from groundwork import rpc_handlers
-from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
 from groundwork.certificates import CertificateError, names_in
+from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
 from groundwork.freed_memory import GrownProcess, unaccounted
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
@@ -101,28 +101,6 @@ END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do 
 _OK = grpc.StatusCode.OK
 
 
-class Wire(Protocol):
-    """Where the commands for calls go."""
-
-    engine: namesrv_engine.Engine
-
-    @property
-    def generation(self) -> int:
-        """Of the tables: how often they have changed, as the engine counts."""
-
-    def flush_soon(self) -> None:
-        """Has what was told to the engine reach it before the event loop waits."""
-
-    def answered(self, call: Call, message: bytes) -> None:
-        """A call was answered with this message, and the dependencies of the message are known."""
-
-    def learned(self, call: Call, again: Again) -> None:
-        """A call was answered well, and it is known how to answer it when it comes again."""
-
-    def refused(self, call: Call) -> None:
-        """A call was ended with a status, and the dependencies of the status are known."""
-
-
 class Call(grpc.aio.ServicerContext[Any, Any]):
     """A call under way, and its servicer's context.
 
@@ -144,12 +122,14 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     _taken: asyncio.Future[None] | None = None
     _message: asyncio.Future[bytes | None] | None = None
 
-    def __init__(self, wire: Wire, call: namesrv_engine.Call, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
+    def __init__(
+        self, server: NativeServer, call: namesrv_engine.Call, handler: grpc.RpcMethodHandler[Any, Any]
+    ) -> None:
         self.call = call
         """What the engine knows of it."""
         self.handler = handler
         """Encodes and decodes its messages."""
-        self._wire = wire
+        self._server = server
 
     # What the engine tells.
 
@@ -201,7 +181,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         """Sends the answer of a unary call, if it ended well, and how it ended."""
         self._done = True
         if not self._gone:
-            engine, number = self._wire.engine, self.call.id
+            engine, number = self._server.engine, self.call.id
             if self._code is _OK and answer is not None:
                 message = self._encoded(answer)
                 if self._begun or self._initial or self._trailing:
@@ -211,15 +191,15 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
                 else:
                     engine.answer(number, message)
                     if self.depends_on is not None:
-                        self._wire.answered(self, message)
+                        self._server.answered(self, message)
                     if self.again is not None:
-                        self._wire.learned(self, self.again)
+                        self._server.learned(self, self.again)
             else:
                 code: int = self._code.value[0]
                 engine.finish(number, code, self._details, fields_of(self._trailing))
                 if self.depends_on is not None:
-                    self._wire.refused(self)
-            self._wire.flush_soon()
+                    self._server.refused(self)
+            self._server.flush_soon()
         for callback in self._callbacks:
             callback(self)
 
@@ -227,7 +207,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         if not self._begun:
             self._begun = True
             if self._initial:
-                self._wire.engine.begin(self.call.id, fields_of(self._initial))
+                self._server.engine.begin(self.call.id, fields_of(self._initial))
 
     def _encoded(self, message: Any) -> bytes:
         encode: Any = self.handler.response_serializer
@@ -242,7 +222,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     def may_keep(self, dependencies: Sequence[str]) -> None:
         """Names all dependencies of the answer, which is computed in this very step."""
-        self.depends_on = (dependencies, self._wire.generation)
+        self.depends_on = (dependencies, self._server.generation)
 
     def may_repeat(self, again: Again) -> None:
         """This is how the same call is answered when it comes again."""
@@ -251,8 +231,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     async def read(self) -> Any:
         """The next message of the request; EOF after the last."""
         self._message = asyncio.get_running_loop().create_future()
-        self._wire.engine.read(self.call.id)
-        self._wire.flush_soon()
+        self._server.engine.read(self.call.id)
+        self._server.flush_soon()
         message = await self._message
         return END_OF_STREAM if message is None else self._decoded(message)
 
@@ -263,8 +243,8 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
             await self._taken
         self._begin()
         self._writing = True
-        self._wire.engine.write(self.call.id, self._encoded(message))
-        self._wire.flush_soon()
+        self._server.engine.write(self.call.id, self._encoded(message))
+        self._server.flush_soon()
 
     @property
     def is_free(self) -> bool:
@@ -275,15 +255,15 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         """Sends one message to streams that are free: one step for all of them."""
         for stream in streams:
             stream._writing = True  # noqa: SLF001 - it is one of us
-        self._wire.engine.write_all([stream.call.id for stream in streams], message)
-        self._wire.flush_soon()
+        self._server.engine.write_all([stream.call.id for stream in streams], message)
+        self._server.flush_soon()
 
     async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Sends metadata before the first message."""
         self._initial = tuple(initial_metadata)
         self._begun = True
-        self._wire.engine.begin(self.call.id, fields_of(self._initial))
-        self._wire.flush_soon()
+        self._server.engine.begin(self.call.id, fields_of(self._initial))
+        self._server.flush_soon()
 
     async def abort(
         self,
