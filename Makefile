@@ -11,7 +11,7 @@ UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 	--no-header --no-emit-index-url --no-emit-package namesrv --no-strip-extras
 # Not spark-connect: where pandas is installed, each worker of Spark loads it, which takes half a second. Not hdfs: tests
 # need its client only where there is a cluster.
-LOCKED_EXTRAS = program namesrv broker-agent route-pipeline s3 gcs azure otel nsctl console native java
+LOCKED_EXTRAS = program namesrv broker-agent route-pipeline s3 gcs azure otel nsctl console java
 
 # Tests start thousands of processes, which must not all compile the same modules first.
 unexport PYTHONDONTWRITEBYTECODE
@@ -166,9 +166,9 @@ dist: setup  ## Build both wheels and the sdist into dist/, and run them from em
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o deploy/locks/dev.txt
-	$(UV_LOCK) --extra native -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
+	$(UV_LOCK) --extra namesrv -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
 	$(UV_LOCK) --extra broker-agent -c deploy/locks/dev.txt -o deploy/locks/broker-agent.txt
-	$(UV_LOCK) --extra native --extra broker-agent --extra nsctl -c deploy/locks/dev.txt -o deploy/locks/programs.txt
+	$(UV_LOCK) --extra namesrv --extra broker-agent --extra nsctl -c deploy/locks/dev.txt -o deploy/locks/programs.txt
 
 clean:  ## Remove everything that was made here
 	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -146,7 +146,7 @@ def check_program(scratch: Path, what: Path, extra: str) -> None:
 def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
     """Installs both wheels into an empty environment and serves on native. Raises DistributionError."""
     programs = empty_environment(scratch / "native")
-    install(programs, "--only-binary=:all:", f"{wheel}[native,nsctl]", engine)
+    install(programs, "--only-binary=:all:", f"{wheel}[namesrv,nsctl]", engine)
     serve = [str(programs / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
     print("+", *serve, flush=True)
     with Process(serve) as namesrv:

@@ -35,7 +35,7 @@ FOLDERS = ("/run", "/run/lock", "/tmp", "/var/log/journal")
 UNITS = REPOSITORY / "deploy/systemd"
 WHEELS = "/mnt"
 """Where the machine has the wheels: it has no network."""
-EXTRAS = "native,broker-agent,nsctl"
+EXTRAS = "namesrv,broker-agent,nsctl"
 SECONDS = 90.0
 """Time for systemd, or a service of ours, to come to a state on a busy machine."""
 
