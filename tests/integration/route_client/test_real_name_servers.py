@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2
 
 from route_client import (
-    AioRouteClient,
     ClientSettings,
     KnownRoute,
     NoNamesrvAnsweredError,
@@ -88,30 +86,6 @@ def test_a_change_reaches_the_callback_long_before_a_poll_would_see_it(namesrv: 
         eventually(
             lambda: [removal.reason_name for removal in seen[-1].removals], lambda names: "UNREGISTERED" in names
         )
-
-
-def test_a_route_comes_from_whichever_name_server_answers(namesrv: NamesrvProcess) -> None:
-    with namesrv.connect() as broker:
-        register(broker)
-    for seed in range(4):  # either order of the two
-        with RouteClient(["127.0.0.1:1", str(namesrv.endpoint)], rng=random.Random(seed)) as client:
-            known = client.route(TOPIC)
-            assert known.origin is not None
-            assert known.origin.namesrv_name == str(namesrv.endpoint)
-            assert broker_names(known) == ["broker-a"]
-
-
-async def _route_in_asyncio(endpoint: str) -> KnownRoute:
-    async with AioRouteClient(endpoint) as client:
-        return await client.route(TOPIC)
-
-
-def test_the_client_for_asyncio_sees_the_same(namesrv: NamesrvProcess) -> None:
-    import asyncio  # noqa: PLC0415
-
-    with namesrv.connect() as broker:
-        register(broker)
-    assert broker_names(asyncio.run(_route_in_asyncio(str(namesrv.endpoint)))) == ["broker-a"]
 
 
 @contextmanager
@@ -193,45 +167,6 @@ def test_a_name_server_that_is_not_warm_does_not_say_that_topics_are_absent(
         with cold.connect() as broker:
             register(broker)
         eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
-
-
-def test_routes_of_an_earlier_run_serve_until_a_name_server_is_up(
-    start: Callable[..., NamesrvProcess], tmp_path: Path
-) -> None:
-    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
-    server = start()
-    with server.connect() as broker:
-        register(broker)
-    with RouteClient(str(server.endpoint), settings, topics=[TOPIC]):
-        pass
-    server.kill()
-    with RouteClient(str(server.endpoint), settings) as client:
-        known = client.route(TOPIC)
-        assert (broker_names(known), known.stale) == (["broker-a"], Stale.FROM_DISK)
-        back = start(port=server.endpoint.port)
-        with back.connect() as broker:
-            register(broker)
-        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
-
-
-def test_two_clients_share_a_cache_folder(start: Callable[..., NamesrvProcess], tmp_path: Path) -> None:
-    server = start()
-    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
-    with server.connect() as broker:
-        register(broker)
-        with (
-            RouteClient(str(server.endpoint), settings, topics=[TOPIC]) as one,
-            RouteClient(str(server.endpoint), settings, topics=[TOPIC]) as two,
-        ):
-            for client in (one, two):
-                watching(client, server)
-            register(broker, "broker-b", "127.0.0.1:10921")
-            for client in (one, two):
-                eventually(lambda: len(broker_names(client.cached(TOPIC))), lambda number: number == 2)  # noqa: B023
-    server.kill()
-    with RouteClient(str(server.endpoint), settings) as client:
-        assert broker_names(client.route(TOPIC)) == ["broker-a", "broker-b"]
-        assert client.status().cache_files_refused == 0
 
 
 def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: Callable[..., NamesrvProcess]) -> None:
