@@ -358,6 +358,7 @@ class ClientServicer:
             _remote_addr(context),
             self._managers.timing.clock(),
             heartbeat(request),
+            sharer_at(context.peer()),
         )
         return pb.HeartbeatResponse(changed_consumer_groups=changed)
 

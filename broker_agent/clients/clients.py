@@ -22,6 +22,7 @@ from broker_agent.clients.limits import MAX_CHANNELS, SCAN_SECONDS, STALL_GRACE_
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo, HeartbeatData
 from broker_agent.errors import ChannelGone
 from broker_agent.timing import PeriodicThread, Timing, Wait
+from groundwork.shares import MACHINE, Sharer
 
 # The tables that clients are in, together.
 
@@ -81,13 +82,16 @@ class ClientManageProcessor:
     def __init__(self, tables: ClientTables) -> None:
         self._tables = tables
 
-    def heart_beat(self, channel_id: str | None, remote_addr: str, now: float, data: HeartbeatData) -> list[str]:
+    def heart_beat(
+        self, channel_id: str | None, remote_addr: str, now: float, data: HeartbeatData, sharer: Sharer = MACHINE
+    ) -> list[str]:
         """Registers or renews a client in all groups of its heartbeat.
 
         Args:
             channel_id: The client's channel; None if it holds none.
             remote_addr: Address that it calls from.
             now: Monotonic seconds.
+            sharer: The caller, which has half of the groups and memberships.
 
         Returns:
             The consumer groups that it changed.
@@ -98,9 +102,9 @@ class ClientManageProcessor:
         """
         with self._tables.lock:  # the end of the channel waits, and then finds all that is registered here
             channel = self._channel(channel_id, data.client_id, remote_addr)
-            self._tables.producers.check_room(channel, data.producer_groups)
-            self._tables.consumers.check_room(channel, data.consumers)
-            info = ClientChannelInfo(channel, data.client_id, data.language, data.version, now, remote_addr)
+            self._tables.producers.check_room(channel, data.producer_groups, sharer)
+            self._tables.consumers.check_room(channel, data.consumers, sharer)
+            info = ClientChannelInfo(channel, data.client_id, data.language, data.version, now, remote_addr, sharer)
             for group in data.producer_groups:
                 self._tables.producers.register_producer(group, info)
             return [

@@ -27,6 +27,7 @@ from broker_agent.clients.records import (
     SubscriptionData,
 )
 from broker_agent.errors import LimitExceeded
+from groundwork.shares import Sharer, ShareRules, Shares
 
 # Members of groups: the table behind the managers of producers and consumers.
 
@@ -48,7 +49,11 @@ class GroupMembers:
         self._kind = kind
         self._groups: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
         self._groups_of: dict[ClientChannel, set[str]] = {}
-        self._size = 0
+        rules = ShareRules(kept_percent=0)
+        self._group_shares = Shares(f"{kind} groups", MAX_GROUPS, rules)
+        self._founders: dict[str, Sharer] = {}
+        """The callers whose shares the groups take: those of their first members."""
+        self._shares = Shares(f"{kind}s of all groups", MAX_MEMBERSHIPS, rules)
 
     @property
     def groups(self) -> Collection[str]:
@@ -58,7 +63,7 @@ class GroupMembers:
     @property
     def size(self) -> int:
         """Pairs of group and client."""
-        return self._size
+        return self._shares.used
 
     def of(self, group: str) -> Mapping[ClientChannel, ClientChannelInfo]:
         """The members of a group in the order in which they joined; empty if there is no such group."""
@@ -70,7 +75,13 @@ class GroupMembers:
     def put(self, group: str, info: ClientChannelInfo) -> None:
         """Adds a client to a group, or replaces what is known of it there."""
         members = self._groups.setdefault(group, {})
-        self._size += info.channel not in members
+        if (known := members.get(info.channel)) is not None:
+            members[info.channel] = replace(info, sharer=known.sharer)
+            return
+        if not members:
+            self._group_shares.take(info.sharer)
+            self._founders[group] = info.sharer
+        self._shares.take(info.sharer)
         members[info.channel] = info
         self._groups_of.setdefault(info.channel, set()).add(group)
 
@@ -79,9 +90,10 @@ class GroupMembers:
         members = self._groups.get(group)
         if members is None or (info := members.pop(channel, None)) is None:
             return None
-        self._size -= 1
+        self._shares.give_back(info.sharer)
         if not members:
             del self._groups[group]
+            self._group_shares.give_back(self._founders.pop(group))
         groups = self._groups_of[channel]
         groups.discard(group)
         if not groups:
@@ -97,8 +109,8 @@ class GroupMembers:
             if info.last_update < moment
         ]
 
-    def check_room(self, channel: ClientChannel, groups: Iterable[str]) -> None:
-        """Checks that a client may join all of these groups.
+    def check_room(self, channel: ClientChannel, groups: Iterable[str], sharer: Sharer) -> None:
+        """Checks that a client may join all of these groups, and its caller hold that much.
 
         Raises:
             LimitExceeded: There would be too many groups, clients of a group, groups of the client, or both together.
@@ -107,12 +119,12 @@ class GroupMembers:
         if not joined:
             return
         new_groups = sum(group not in self._groups for group in joined)
-        self._check(f"{self._kind} groups", len(self._groups) + new_groups, MAX_GROUPS)
+        with self._group_shares.holding(sharer, new_groups), self._shares.holding(sharer, len(joined)):
+            pass
         largest = 1 + max(len(self.of(group)) for group in joined)
         self._check(f"clients of one {self._kind} group", largest, MAX_CLIENTS_PER_GROUP)
         of_client = len(self._groups_of.get(channel, ())) + len(joined)
         self._check(f"{self._kind} groups of one client", of_client, MAX_GROUPS_PER_CLIENT)
-        self._check(f"{self._kind}s of all groups", self._size + len(joined), MAX_MEMBERSHIPS)
 
     def _check(self, what: str, value: int, limit: int) -> None:
         if value > limit:
@@ -149,10 +161,10 @@ class ProducerManager:
         """Pairs of group and client. Takes no lock."""
         return self._members.size
 
-    def check_room(self, channel: ClientChannel, groups: Iterable[str]) -> None:
+    def check_room(self, channel: ClientChannel, groups: Iterable[str], sharer: Sharer) -> None:
         """Checks that a client may join these groups. Raises LimitExceeded."""
         with self._lock:
-            self._members.check_room(channel, groups)
+            self._members.check_room(channel, groups, sharer)
 
     def register_producer(self, group: str, info: ClientChannelInfo) -> None:
         """Adds a client to a group, or renews it there.
@@ -338,10 +350,10 @@ class ConsumerManager:
         """Pairs of group and client. Takes no lock."""
         return self._members.size
 
-    def check_room(self, channel: ClientChannel, consumers: Sequence[ConsumerData]) -> None:
+    def check_room(self, channel: ClientChannel, consumers: Sequence[ConsumerData], sharer: Sharer) -> None:
         """Checks that a client may join these groups with these subscriptions. Raises LimitExceeded."""
         with self._lock:
-            self._members.check_room(channel, [data.group for data in consumers])
+            self._members.check_room(channel, [data.group for data in consumers], sharer)
             characters = self._characters
             for data in consumers:
                 info = self._infos.get(data.group)

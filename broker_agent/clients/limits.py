@@ -24,13 +24,15 @@ MAX_HEALTH_CALLS = 10_000
 """Most open health checks and watches. A client that checks health has a stream open for each connection."""
 
 MAX_GROUPS = 10_000
-"""Most producer groups, and most consumer groups: made-up names must not fill memory."""
+"""Most producer groups, and most consumer groups: made-up names must not fill memory. One address has half, counted by
+the first member of each."""
 
 MAX_CLIENTS_PER_GROUP = 5_000
 """Most clients of one group: each change of a consumer group walks all of them, and their ids are one answer."""
 
 MAX_MEMBERSHIPS = 100_000
-"""Most pairs of group and client among producers, and among consumers: the scan for silence looks at all in one go."""
+"""Most pairs of group and client among producers, and among consumers: the scan for silence looks at all in one go.
+One address has half."""
 
 MAX_GROUPS_PER_HEARTBEAT = 100
 """Most groups of each kind in one heartbeat: all of it is one step, and joining a consumer group tells its members."""

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
+from groundwork.shares import MACHINE, Sharer
+
 
 class ClientChannel(Protocol):
     """What RocketMQ's TCP connection to a client is: the key of the client, and the way to tell it something.
@@ -70,6 +72,8 @@ class ClientChannelInfo:
     """When it was last heard in this group: monotonic seconds."""
     remote_addr: str
     """Address that it called from when it was last heard."""
+    sharer: Sharer = MACHINE
+    """The caller whose shares it takes: that which it joined as."""
 
 
 @dataclass(frozen=True, slots=True)

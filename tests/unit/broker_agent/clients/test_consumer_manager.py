@@ -8,6 +8,7 @@ from broker_agent.clients import groups
 from broker_agent.clients.groups import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
 from broker_agent.errors import LimitExceeded
+from groundwork.shares import MACHINE
 from tests.support.fakes.agent_clients import (
     BROADCASTING,
     CLUSTERING,
@@ -197,10 +198,10 @@ def test_subscriptions_have_room_up_to_the_limit_and_give_it_back(
     monkeypatch.setattr(groups, "MAX_SUBSCRIPTION_CHARACTERS", 10)
     channel = FakeChannel()
     fits, too_large = consumer("one", tags("T", expression="x" * 9)), consumer("two", tags("U", expression=""))
-    consumers.manager.check_room(channel, [fits])
+    consumers.manager.check_room(channel, [fits], MACHINE)
     consumers.register(channel, data=fits)
-    consumers.manager.check_room(channel, [fits])  # again: it counts once
+    consumers.manager.check_room(channel, [fits], MACHINE)  # again: it counts once
     with pytest.raises(LimitExceeded, match="characters of all subscriptions: 11 is over the limit of 10"):
-        consumers.manager.check_room(channel, [too_large])
+        consumers.manager.check_room(channel, [too_large], MACHINE)
     consumers.manager.unregister_consumer("one", channel)
-    consumers.manager.check_room(channel, [too_large])
+    consumers.manager.check_room(channel, [too_large], MACHINE)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from broker_agent.clients import groups as groups_module
 from broker_agent.clients.groups import ProducerManager
 from broker_agent.errors import LimitExceeded
+from groundwork.shares import MACHINE, Sharer
 from tests.support.fakes.agent_clients import SILENCE, FakeChannel, client
 from tests.support.virtual_clock import VirtualClock
 
@@ -64,6 +66,32 @@ def test_a_second_client_id_over_one_channel_only_renews_the_first(producers: Fi
     assert [info.client_id for info in producers.manager.members(GROUP)] == ["first"]
 
 
+def test_one_address_has_half_of_the_groups_and_memberships(
+    producers: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_module, "MAX_GROUPS", 4)
+    monkeypatch.setattr(groups_module, "MAX_MEMBERSHIPS", 6)
+    flood, other = Sharer("10.0.0.1"), Sharer("10.0.0.2")
+    manager = ProducerManager(producers.clock, threading.RLock())
+
+    def join(channel: FakeChannel, group: str, sharer: Sharer) -> None:
+        manager.check_room(channel, [group], sharer)
+        manager.register_producer(group, replace(client(channel, producers.clock.seconds), sharer=sharer))
+
+    first = FakeChannel()
+    join(first, "one", flood)
+    join(FakeChannel(), "two", flood)
+    with pytest.raises(LimitExceeded, match=r"producer groups: 3 is over the limit of 2 for 10\.0\.0\.1"):
+        join(first, "three", flood)
+    join(FakeChannel(), "three", other)
+    join(FakeChannel(), "one", flood)
+    with pytest.raises(LimitExceeded, match=r"producers of all groups: 4 is over the limit of 3 for 10\.0\.0\.1"):
+        join(FakeChannel(), "two", flood)
+    join(FakeChannel(), "one", other)
+    manager.do_channel_close_event(first)
+    join(FakeChannel(), "two", flood)
+
+
 @pytest.mark.parametrize(
     ("limit", "groups", "problem"),
     [
@@ -74,14 +102,17 @@ def test_a_second_client_id_over_one_channel_only_renews_the_first(producers: Fi
     ],
 )
 def test_there_is_room_up_to_each_limit_and_not_beyond(
-    producers: Fixture, monkeypatch: pytest.MonkeyPatch, limit: str, groups: list[str], problem: str
+    monkeypatch: pytest.MonkeyPatch, limit: str, groups: list[str], problem: str
 ) -> None:
-    known, new = FakeChannel(), FakeChannel()
-    monkeypatch.setattr(groups_module, limit, 1)
-    producers.manager.check_room(known, [GROUP])
-    producers.register(known)
-    producers.manager.check_room(known, [GROUP])  # whoever is in has room
-    with pytest.raises(LimitExceeded, match=problem):
-        producers.manager.check_room(new, groups)
-    monkeypatch.setattr(groups_module, limit, 2)
-    producers.manager.check_room(new, groups)
+    for highest in (1, 2):
+        known, new = FakeChannel(), FakeChannel()
+        monkeypatch.setattr(groups_module, limit, highest)
+        producers = Fixture()
+        producers.manager.check_room(known, [GROUP], MACHINE)
+        producers.register(known)
+        producers.manager.check_room(known, [GROUP], MACHINE)  # whoever is in has room
+        if highest == 1:
+            with pytest.raises(LimitExceeded, match=problem):
+                producers.manager.check_room(new, groups, MACHINE)
+        else:
+            producers.manager.check_room(new, groups, MACHINE)
