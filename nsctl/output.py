@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from google.protobuf.message import Message
 from rich import box
 from rich.highlighter import JSONHighlighter
 from rich.table import Table
@@ -27,6 +28,9 @@ WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe."""
 
 Row = Mapping[str, Any]
+
+_TIME = re.compile(r"(.*(?:at|since|timestamp))_millis")
+"""Fields that are milliseconds since the Unix epoch, not durations."""
 
 
 class Format(StrEnum):
@@ -60,7 +64,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
 
     Args:
         rows: Values by name. Programs get all of them, with their types.
-        columns: Names of the values that people see, in this order.
+        columns: Names of the values that people see, in this order; or ``title=path`` of a value within others.
         title: A line above a table.
     """
     if form is Format.JSON:
@@ -78,10 +82,41 @@ def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table
     """Rows as a table for people. The console shows values as text, whatever a broker calls itself."""
     drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for column in columns:
-        drawn.add_column(column.replace("_", " ").upper(), overflow="fold")
-    for row in rows:
-        drawn.add_row(*(_cell(row.get(column)) for column in columns))
+        drawn.add_column(column.partition("=")[0].replace("_", " ").upper(), overflow="fold")
+    for one in rows:
+        drawn.add_row(*(_cell(_value_at(one, column)) for column in columns))
     return drawn
+
+
+def row(message: Message) -> dict[str, Any]:
+    """A message of the contract as a row: enums by name, times as ISO 8601, without what is absent or unspecified."""
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if (field.has_presence and not message.HasField(field.name)) or (field.enum_type and not value):
+            continue
+        if time := _TIME.fullmatch(field.name):
+            found[time[1]] = iso(value)
+        else:
+            found[field.name] = [_plain(field, one) for one in value] if field.is_repeated else _plain(field, value)
+    return found
+
+
+def _plain(field: Any, value: Any) -> Any:
+    if field.message_type:
+        return row(value)
+    if field.enum_type:  # a value without a name is of a newer program
+        names = field.enum_type.values_by_number
+        prefix = names[0].name.removesuffix("UNSPECIFIED")
+        return names[value].name.removeprefix(prefix) if value in names else str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _value_at(found: Any, column: str) -> Any:
+    _, is_path, path = column.partition("=")
+    for name in path.split(".") if is_path else [column]:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def iso(millis: int | None) -> str:
@@ -92,15 +127,19 @@ def iso(millis: int | None) -> str:
 
 
 def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
+    match value:
+        case None | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return f"{round(value, 1):,}"
+        case list():
+            return ", ".join(map(_cell, value))
+        case dict():  # such as the id and the address of a broker
+            return ": ".join(map(str, value.values()))
+        case _:
+            return str(value)
 
 
 # Times that people type: ``90s``, ``30m``, ``2h``, ``7d``.

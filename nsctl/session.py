@@ -111,19 +111,19 @@ class Session:
         """Shows rows as the user wants them."""
         show(rows, columns, self.form, title)
 
-    def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]], title: str) -> None:
+    def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]], title: str = "") -> None:
         """Shows rows of several kinds: a table of each kind that has some, or all as one list.
 
         Args:
             parts: Kind, rows and columns.
-            title: Of each table, with ``{kind}`` in it.
+            title: Of each table, after its kind.
         """
         if self.form is not Format.TABLE:
-            self.show([{"kind": kind, **row} for kind, rows, _ in parts for row in rows], ())
+            self.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
             return
-        for kind, rows, columns in parts:
+        for part, rows, columns in parts:
             if rows:
-                self.show(rows, columns, title.format(kind=kind))
+                self.show(rows, columns, f"{part}{title}")
 
     def note(self, text: str) -> None:
         """A line for people, beside what programs read."""

@@ -15,29 +15,29 @@ from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.backup import File, read_file, write_new
 from nsctl.commands.change import DryRun
 from nsctl.health import PERMISSIONS
-from nsctl.output import Row, iso
+from nsctl.output import Row, row
 from nsctl.session import FOUND, Session
 
 # Commands about the agents beside brokers: how each stands with its name servers, and what it says its broker is.
 
 _STATUS = (
     "agent",
-    "broker",
-    "id",
-    "broker_is",
-    "name_server",
+    "broker=broker_name",
+    "id=broker_id",
+    "probe=broker_probe",
+    "name_server=endpoint",
     "registered",
     "last_registered_at",
     "last_kind",
-    "latency_millis",
+    "latency_millis=last_latency_millis",
     "problem",
 )
 
 
 def status(session: Session) -> None:
     """How agents stand with each of their name servers; exit code 1 if one is not registered somewhere."""
-    rows = [row for agent, found in _statuses(session) for row in _status_rows(agent, found)]
-    if not all(row["registered"] for row in rows):
+    rows = [one for agent, found in _statuses(session) for one in _status_rows(agent, found)]
+    if not all(one["registered"] for one in rows):
         session.found(FOUND)
     session.show(rows, _STATUS)
 
@@ -45,18 +45,12 @@ def status(session: Session) -> None:
 def events(session: Session) -> None:
     """What name servers said to agents lately, apart from answers: channels, takeovers, lost registrations."""
     rows = [
-        {
-            "agent": agent,
-            "at": iso(event.at_millis),
-            "name_server": target.endpoint,
-            "event": _name(agent_pb.NamesrvEvent.Kind, event.kind, "KIND_"),
-            "detail": event.detail or None,
-        }
+        {"agent": agent, "name_server": target.endpoint, **row(event)}
         for agent, found in _statuses(session)
         for target in found.targets
         for event in target.events
     ]
-    session.show(sorted(rows, key=lambda row: str(row["at"])), ("agent", "at", "name_server", "event", "detail"))
+    session.show(sorted(rows, key=lambda one: str(one["at"])), ("agent", "at", "name_server", "event=kind", "detail"))
 
 
 def role(
@@ -93,7 +87,7 @@ def _change(session: Session, call: str, request: Message, was: Any, to: object,
     """Shows what it is, makes the call unless it is a dry run, and how many name servers took it."""
     rows = []
     for agent, found in _statuses(session):
-        row: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "agent": agent,
             "broker": found.broker_name,
             "was": was(found),
@@ -103,9 +97,9 @@ def _change(session: Session, call: str, request: Message, was: Any, to: object,
         }
         if not dry_run:
             [answer] = session.each(lambda server: server.call(call, request))
-            row["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
-            row["accepted"] = getattr(answer.value, "accepted", None)
-        rows.append(row)
+            shown["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
+            shown["accepted"] = getattr(answer.value, "accepted", None)
+        rows.append(shown)
     columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if dry_run else ("accepted",)))
     session.show(rows, columns)
 
@@ -121,49 +115,18 @@ def _statuses(session: Session) -> list[tuple[str, agent_pb.GetAgentStatusRespon
 
 
 def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:
-    broker: dict[str, Any] = {
-        "agent": agent,
-        "version": found.version,
-        "cluster": found.cluster_name,
-        "broker": found.broker_name,
-        "id": found.broker_id,
-        "address": found.broker_addr,
-        "permission": PERMISSIONS.get(found.broker_permission, str(found.broker_permission)),
-        "master": found.master_addr or None,
-        "broker_is": _name(agent_pb.BrokerProbeState, found.broker_probe, "BROKER_PROBE_STATE_").replace(
-            "unspecified", "not watched"
-        ),
-        "topics": found.topic_count,
-        "topics_problem": found.topics_problem or None,
-        "calls_refused": found.calls_refused,
-    }
-    rows: list[Row] = [{**broker, **_target_row(target, found)} for target in found.targets]
+    """A row for each name server of an agent."""
+    broker = {"agent": agent, **row(found)}
+    del broker["targets"]
+    rows: list[Row] = [{**broker, **row(target), "problem": _problem(target, found)} for target in found.targets]
     return rows or [{**broker, "registered": False, "problem": "its list of name servers is empty"}]
 
 
-def _target_row(target: agent_pb.NamesrvTargetStatus, found: agent_pb.GetAgentStatusResponse) -> Row:
+def _problem(target: agent_pb.NamesrvTargetStatus, found: agent_pb.GetAgentStatusResponse) -> str | None:
     is_dead = found.broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN and not target.registered
     dead = "its broker is dead, so it is not registered" if is_dead else ""
     taken = f"{target.broker_id_held_by} holds its id" if target.broker_id_held_by else ""
-    return {
-        "name_server": target.endpoint,
-        "name_server_name": target.namesrv_name or None,
-        "registered": target.registered,
-        "channel_open": target.channel_open,
-        "last_registered_at": iso(target.last_registered_at_millis) or None,
-        "last_kind": _name(agent_pb.RegistrationKind, target.last_kind, "REGISTRATION_KIND_").replace(
-            "unspecified", "none"
-        ),
-        "latency_millis": round(target.last_latency_millis, 1) if target.HasField("last_latency_millis") else None,
-        "late_answers": target.late_answers,
-        "problem": target.last_error or taken or dead or found.topics_problem or None,
-    }
-
-
-def _name(kinds: Any, value: int, prefix: str) -> str:
-    """A newer agent may have values that are not known here."""
-    name = kinds.Name(value) if value in kinds.values() else str(value)
-    return str(name).removeprefix(prefix).lower().replace("_", " ")
+    return target.last_error or taken or dead or found.topics_problem or None
 
 
 # Commands that take all topics of a broker into a file, and bring them to another broker.
@@ -207,8 +170,8 @@ def import_topics(session: Session, file: File, dry_run: DryRun = False) -> None
             rows.append({"topic": topic, "result": f"failed: {error.reason}"})
             if error.reason == FOLLOWED or (error.unreachable and not error.error.reason):
                 break  # it takes none, or does not answer
-    session.show([row for row in rows if row["result"] not in (SAME, LEFT)], ("topic", "result"))
-    same, left = (sum(row["result"] == result for row in rows) for result in (SAME, LEFT))
+    session.show([one for one in rows if one["result"] not in (SAME, LEFT)], ("topic", "result"))
+    same, left = (sum(one["result"] == result for one in rows) for result in (SAME, LEFT))
     session.note(f"of {len(requests):,} topics {same:,} are so already, {left:,} are the broker's own and left to it")
 
 

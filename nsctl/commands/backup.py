@@ -1,7 +1,7 @@
 """Commands that keep what operators made of a name server, and bring it back: intents, KV configuration, settings.
 
-Routes are not in it, because brokers report them. The topics of a broker are its own:
-``nsctl agent export-topics`` and ``import-topics``.
+A file has the calls that make it so again. Routes are not in it, because brokers report them. The topics of a broker
+are its own: ``nsctl agent export-topics`` and ``import-topics``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
+from groundwork.printable import counted
 from groundwork.version import __version__
 from nsctl.commands.change import DryRun, all_intents
 from nsctl.output import Row, iso
@@ -29,25 +31,35 @@ FORMAT = 1
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read: all that a name server can hold of these has a few megabytes."""
 
+REQUESTS = (
+    pb.PutKvConfigRequest,
+    pb.UpdateNamesrvConfigRequest,
+    pb.DeleteTopicRequest,
+    pb.WipeWritePermOfBrokerRequest,
+    pb.AddWritePermOfBrokerRequest,
+)
+"""Requests that a file may have."""
+SUBJECTS = ("namespace", "key", "topic", "cluster_name", "broker_name")
+"""Fields that say for people what a call is about."""
+
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by its owner only.")]
 
 
 def save(session: Session, file: File) -> None:
     """Writes intents, KV configuration and changeable settings of the first that answers to a new file."""
-    kept = session.servers.first(_kept)
-    write_new(file, {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), **kept})
-    counts = ", ".join(f"{len(kept[part]):,} {part}" for part in ("intents", "kv", "settings"))
-    session.note(f"{counts} of {kept['namesrv']} are in {file}")
+    calls = session.servers.first(lambda server: list(_calls(server)))
+    write_new(file, {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), "calls": calls})
+    session.note(f"{counted(len(calls), 'call')} written to {file}")
 
 
 def bring_back(session: Session, file: File, dry_run: DryRun = False) -> None:
     """Makes what a file of ``backup save`` has so at all name servers; takes nothing away that is there beside it."""
-    kept = read_file(file, FORMAT)
     try:
-        requests = list(_requests(kept, _now(), dry_run=dry_run))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        requests = [_request(one, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
+    except (KeyError, TypeError, ValueError, ParseError) as error:
         raise typer.BadParameter(f"{file} is no file of `nsctl backup save`: {error!r}") from error
-    made = session.servers.each(lambda server: list(_made_so(server, requests)))
+    in_force = [(call, request) for call, request in requests if not _has_ended(request)]
+    made = session.servers.each(lambda server: list(_made_so(server, in_force)))
     rows: list[Row] = []
     for answer in made:
         for what, failed in answer.value or ():
@@ -84,23 +96,25 @@ def read_file(file: Path, wanted_format: int) -> dict[str, Any]:
     return content
 
 
-def _kept(server: NamesrvClient) -> dict[str, Any]:
+def _calls(server: NamesrvClient) -> Iterator[dict[str, Any]]:
+    """The calls that make what operators made of a name server so again."""
     config = server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())
     assert isinstance(config, pb.GetNamesrvConfigResponse)
-    return {
-        "namesrv": config.header.namesrv_name,
-        "intents": [_intent(intent) for intent in all_intents(server)],
-        "kv": [
-            {"namespace": one.namespace, "key": one.key, "value": one.value}
-            for space in _kv(server, "")
-            for one in _kv(server, space.namespace)
-        ],
-        "settings": {
-            entry.key: entry.pending_value if entry.HasField("pending_value") else entry.value
-            for entry in config.entries
-            if entry.updatable
-        },
+    requests: list[Message] = [
+        pb.PutKvConfigRequest(namespace=one.namespace, key=one.key, value=one.value)
+        for space in _kv(server, "")
+        for one in _kv(server, space.namespace)
+    ]
+    values = {
+        entry.key: entry.pending_value if entry.HasField("pending_value") else entry.value
+        for entry in config.entries
+        if entry.updatable
     }
+    requests.append(pb.UpdateNamesrvConfigRequest(values=values))
+    requests += map(_of_intent, all_intents(server))
+    for request in requests:
+        call = request.DESCRIPTOR.name.removesuffix("Request")
+        yield {"call": call, "request": MessageToDict(request, preserving_proto_field_name=True)}
 
 
 def _kv(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
@@ -109,77 +123,40 @@ def _kv(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
         yield from page.kv_configs
 
 
-def _intent(intent: pb.Intent) -> dict[str, Any]:
-    return {
-        "kind": pb.Intent.Kind.Name(intent.kind),
-        "cluster": intent.cluster_name if intent.HasField("cluster_name") else None,
-        "broker": intent.broker_name,
-        "topic": intent.topic,
-        "caller": intent.caller,
-        "since": iso(intent.since_millis),
-        "why": intent.comment,
-        "ends_at_millis": intent.ends_at_millis if intent.HasField("ends_at_millis") else None,
-    }
+def _of_intent(intent: pb.Intent) -> Message:
+    cluster = intent.cluster_name if intent.HasField("cluster_name") else None
+    ends_at = intent.ends_at_millis if intent.HasField("ends_at_millis") else None
+    if intent.kind == pb.Intent.KIND_TOPIC_HOLD:
+        return pb.DeleteTopicRequest(
+            topic=intent.topic, cluster_name=cluster, hold=True, comment=intent.comment, ends_at_millis=ends_at
+        )
+    if intent.kind == pb.Intent.KIND_WIPE_WRITE_PERM:
+        return pb.WipeWritePermOfBrokerRequest(
+            broker_name=intent.broker_name, cluster_name=cluster, comment=intent.comment, ends_at_millis=ends_at
+        )
+    if intent.kind == pb.Intent.KIND_ADD_WRITE_PERM:
+        return pb.AddWritePermOfBrokerRequest(
+            broker_name=intent.broker_name, cluster_name=cluster, comment=intent.comment
+        )
+    raise typer.BadParameter(f"there is an intent of kind {intent.kind}, which a newer nsctl knows")
 
 
-_Wanted = tuple[str, str, Message]
-"""What it is for people, the call, the request."""
+def _request(one: dict[str, Any], *, dry_run: bool) -> tuple[str, Any]:
+    """A call of the file, and its request. Raises KeyError, TypeError, ValueError or ParseError if it is none."""
+    request = ParseDict(one["request"], {kind.DESCRIPTOR.name: kind for kind in REQUESTS}[f"{one['call']}Request"]())
+    request.validate_only = dry_run
+    return one["call"], request
 
 
-def _requests(kept: dict[str, Any], now_millis: int, *, dry_run: bool) -> Iterator[_Wanted]:
-    """The calls that make what was kept so again. Intents that have ended meanwhile are left out."""
-    for one in kept["kv"]:
-        request = pb.PutKvConfigRequest(**one, validate_only=dry_run)
-        yield f"kv {one['namespace']} {one['key']}", "PutKvConfig", request
-    if kept["settings"]:
-        values = pb.UpdateNamesrvConfigRequest(values=kept["settings"], validate_only=dry_run)
-        yield f"{len(kept['settings']):,} settings", "UpdateNamesrvConfig", values
-    for one in kept["intents"]:
-        ends_at = one["ends_at_millis"]
-        if ends_at is None or ends_at > now_millis:
-            yield _OF_KIND[one["kind"]](one, dry_run)
+def _has_ended(request: Any) -> bool:
+    return "ends_at_millis" in request.DESCRIPTOR.fields_by_name and 0 < request.ends_at_millis <= _now()
 
 
-def _wipe(one: dict[str, Any], dry_run: bool) -> _Wanted:
-    request = pb.WipeWritePermOfBrokerRequest(
-        broker_name=one["broker"],
-        cluster_name=one["cluster"],
-        comment=one["why"],
-        ends_at_millis=one["ends_at_millis"],
-        validate_only=dry_run,
-    )
-    return f"drain {one['broker']}", "WipeWritePermOfBroker", request
-
-
-def _add(one: dict[str, Any], dry_run: bool) -> _Wanted:
-    request = pb.AddWritePermOfBrokerRequest(
-        broker_name=one["broker"], cluster_name=one["cluster"], comment=one["why"], validate_only=dry_run
-    )
-    return f"write permission of {one['broker']}", "AddWritePermOfBroker", request
-
-
-def _hold(one: dict[str, Any], dry_run: bool) -> _Wanted:
-    request = pb.DeleteTopicRequest(
-        topic=one["topic"],
-        cluster_name=one["cluster"],
-        hold=True,
-        comment=one["why"],
-        ends_at_millis=one["ends_at_millis"],
-        validate_only=dry_run,
-    )
-    return f"hold {one['topic']}", "DeleteTopic", request
-
-
-_OF_KIND: dict[str, Callable[[dict[str, Any], bool], _Wanted]] = {
-    "KIND_WIPE_WRITE_PERM": _wipe,
-    "KIND_ADD_WRITE_PERM": _add,
-    "KIND_TOPIC_HOLD": _hold,
-}
-
-
-def _made_so(server: NamesrvClient, requests: list[_Wanted]) -> Iterator[tuple[str, CallError | None]]:
+def _made_so(server: NamesrvClient, requests: list[tuple[str, Any]]) -> Iterator[tuple[str, CallError | None]]:
     """What became of each call: one that is refused does not keep the others from being made."""
-    for what, call, request in requests:
+    for call, request in requests:
+        names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
+        what = " ".join([call, *names])
         try:
             server.call(call, request)
         except CallError as error:

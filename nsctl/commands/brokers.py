@@ -11,15 +11,24 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.commands.change import all_intents, intent_row
+from nsctl.commands.change import INTENT, all_intents, intent_row
 from nsctl.commands.history import audit_row, clock_of
-from nsctl.commands.show import live_brokers
+from nsctl.commands.show import QUEUES, live_brokers, queues_row
 from nsctl.health import PERMISSIONS, registered_by
-from nsctl.output import Format, Row, Silent, iso
+from nsctl.output import Row, Silent, row
 from nsctl.session import REFUSED, Session
 
 HISTORY = 5
 """Entries of the journal that the page of a broker shows."""
+LIVE = (
+    "cluster=cluster_name",
+    "broker=broker_name",
+    "id=broker_id",
+    "address=broker_addr",
+    "version=data_version.counter",
+    "last_heard_of=last_update_timestamp",
+    "channel=has_channel",
+)
 REGISTRATIONS_READ = 500
 """Entries that are looked at for the last registration, which names the agent."""
 
@@ -37,7 +46,7 @@ def brokers(
 
     def ask(server: NamesrvClient) -> list[Row]:
         before = inf if silent is None else (clock_of(server).theirs - silent) * 1000
-        return [_row(live) for live in live_brokers(server) if wanted(live, before)]
+        return [row(live) for live in live_brokers(server) if wanted(live, before)]
 
     def wanted(live: route_data_pb2.BrokerLiveInfo, before: float) -> bool:
         return (
@@ -49,8 +58,7 @@ def brokers(
         )
 
     rows = session.servers.first(ask)
-    columns = ("cluster", "broker", "id", "address", "version", "last_heard_of", "timeout_seconds", "unconfirmed")
-    session.show(rows, columns)
+    session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed"))
 
 
 class _Page(NamedTuple):
@@ -78,18 +86,14 @@ def broker(
     if page.problem:
         session.note(f"intents and history are left out: {page.problem}")
     parts = (
-        ("broker", page.brokers, ("cluster", "broker", "id", "address", "last_heard_of", "channel", "agent")),
-        ("intent", page.intents, ("kind", "topic", "since", "until", "caller", "why")),
-        ("topic", page.topics[:limit], ("topic", "read_queues", "write_queues", "permission", "reported")),
-        ("history", page.history, ("at", "revision", "cause", "reason", "what")),
+        ("broker", page.brokers, (*LIVE, "agent")),
+        ("intent", page.intents, INTENT),
+        ("topic", page.topics[:limit], ("topic", *QUEUES, "reported")),
+        ("history", page.history, ("at=applied_at", "revision", "cause", "reason=removal_reason", "what=summary")),
     )
-    if session.form is not Format.TABLE:
-        session.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
-        return
-    for part, rows, columns in parts:
-        if rows:
-            count = f" ({len(page.topics):,}, the first {limit:,})" if part == "topic" and rows != page.topics else ""
-            session.show(rows, columns, f"{'topics' if part == 'topic' else part}{count}")
+    session.show_parts(parts)
+    if len(page.topics) > limit:
+        session.note(f"it has {len(page.topics):,} topics; --limit shows more")
 
 
 def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
@@ -107,8 +111,8 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
     except CallError as error:
         if error.unreachable:
             raise
-        return _Page([_row(live) for live in lives], topics, [], [], error.reason)
-    shown: list[Row] = [{**_row(live), "agent": registered_by(page.entries, live.broker_addr)} for live in lives]
+        return _Page([row(live) for live in lives], topics, [], [], error.reason)
+    shown: list[Row] = [{**row(live), "agent": registered_by(page.entries, live.broker_addr)} for live in lives]
     return _Page(shown, topics, intents, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
 
 
@@ -121,28 +125,5 @@ def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Ro
             for queues in topic.queue_datas:
                 if queues.broker_name == name and cluster in (None, queues.cluster_name):
                     reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
-                    rows.append(
-                        {
-                            "topic": topic.topic,
-                            "cluster": queues.cluster_name,
-                            "read_queues": queues.read_queue_nums,
-                            "write_queues": queues.write_queue_nums,
-                            "permission": PERMISSIONS[queues.perm & 7],
-                            "reported": reported,
-                        }
-                    )
-    return sorted(rows, key=lambda row: (row["topic"], row["cluster"]))
-
-
-def _row(live: route_data_pb2.BrokerLiveInfo) -> Row:
-    return {
-        "cluster": live.cluster_name,
-        "broker": live.broker_name,
-        "id": live.broker_id,
-        "address": live.broker_addr,
-        "version": f"{live.data_version.counter} of {iso(live.data_version.timestamp_millis)}",
-        "last_heard_of": iso(live.last_update_timestamp_millis),
-        "timeout_seconds": live.heartbeat_timeout_millis // 1000,
-        "channel": live.has_channel,
-        "unconfirmed": live.unconfirmed,
-    }
+                    rows.append({"topic": topic.topic, **queues_row(queues), "reported": reported})
+    return sorted(rows, key=lambda row: (row["topic"], row["cluster_name"]))

@@ -10,15 +10,32 @@ from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.output import For, Row, iso, millis_from_now
+from nsctl.output import For, Row, millis_from_now, row
 from nsctl.session import Session
 
 Why = Annotated[str, typer.Option("--why", help="Why, for the journal. Left out, a former reason stays.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
 
-BLAST = ("topics_changed", "losing_last_writable_queue", "vanishing", "such_as")
+BLAST = (
+    "topics_changed=blast_radius.topics_changed",
+    "losing_last_writable_queue=blast_radius.topics_losing_last_writable_queue",
+    "vanishing=blast_radius.topics_vanishing",
+    "such_as=blast_radius.sample_topics",
+)
 """What a change does, or would do, to the routes."""
+
+INTENT = (
+    "kind",
+    "cluster=cluster_name",
+    "broker=broker_name",
+    "topic",
+    "since",
+    "until=ends_at",
+    "caller",
+    "why=comment",
+)
+SETTING = ("setting=key", "value", "from_next_start=pending_value")
 
 
 def drain(
@@ -114,7 +131,7 @@ def intents(session: Session) -> None:
         return [intent_row(server, intent) for intent in all_intents(server)]
 
     rows = session.rows_of_each(ask)
-    session.show(rows, ("endpoint", "kind", "cluster", "broker", "topic", "since", "until", "caller", "why"))
+    session.show(rows, ("endpoint", *INTENT))
 
 
 def address_claims(session: Session) -> None:
@@ -122,13 +139,14 @@ def address_claims(session: Session) -> None:
 
     def ask(server: NamesrvClient) -> list[Row]:
         return [
-            _claim_row(server, claim)
+            {"endpoint": str(server.endpoint), **row(claim)}
             for page in server.pages("ListAddressClaims", pb.ListAddressClaimsRequest())
             for claim in page.address_claims  # type: ignore[attr-defined]
         ]
 
     rows = session.rows_of_each(ask)
-    session.show(rows, ("endpoint", "cluster", "address", "broker", "id", "since", "until"))
+    who = ("cluster=cluster_name", "address=broker_addr", "broker=broker_name", "id=broker_id")
+    session.show(rows, ("endpoint", *who, "since", "until=ends_at"))
 
 
 def release_address(
@@ -191,7 +209,7 @@ def kv_list(
 
     def ask(server: NamesrvClient) -> list[Row]:
         return [
-            {"namespace": entry.namespace, "key": entry.key, "value": entry.value}
+            row(entry)
             for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace))
             for entry in page.kv_configs  # type: ignore[attr-defined]
         ]
@@ -209,11 +227,11 @@ def config_show(
     for answer in session.each(lambda server: server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())):
         if isinstance(answer.value, pb.GetNamesrvConfigResponse):
             rows += [
-                _config_row(answer.endpoint, entry)
+                {"endpoint": str(answer.endpoint), **row(entry)}
                 for entry in answer.value.entries
                 if contains.casefold() in entry.key.casefold()
             ]
-    session.show(rows, ("endpoint", "setting", "value", "from_next_start", "changeable"))
+    session.show(rows, ("endpoint", *SETTING, "updatable", "needs_restart"))
 
 
 def config_set(
@@ -230,73 +248,24 @@ def config_set(
     rows: list[Row] = []
     for answer in session.each(lambda server: server.call("UpdateNamesrvConfig", request)):
         if isinstance(answer.value, pb.UpdateNamesrvConfigResponse):
-            rows += [_config_row(answer.endpoint, entry) for entry in answer.value.entries]
-    session.show(rows, ("endpoint", "setting", "value", "from_next_start"))
+            rows += [{"endpoint": str(answer.endpoint), **row(entry)} for entry in answer.value.entries]
+    session.show(rows, ("endpoint", *SETTING))
 
 
 def _on_all(session: Session, call: str, request: Message, count: str, *, dry_run: bool) -> None:
     rows: list[Row] = []
     for answer in session.servers.each(lambda server: server.call(call, request)):
-        row: dict[str, Any] = {"endpoint": str(answer.endpoint)}
+        shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
         if answer.value is None:
             assert answer.error is not None
             session.failed(answer.error)
-            row["result"] = f"failed: {answer.error.reason}"
+            shown["result"] = f"failed: {answer.error.reason}"
         else:
-            row["result"] = "would be done" if dry_run else "done"
-            row[count] = getattr(answer.value, count) if answer.value.HasField(count) else None
-            row.update(_blast(answer.value))
-        rows.append(row)
-    columns = [column for column in BLAST if any(column in row for row in rows)]
-    session.show(rows, ("endpoint", "result", count, *columns))
-
-
-def _blast(answer: Message) -> Row:
-    if "blast_radius" not in answer.DESCRIPTOR.fields_by_name:
-        return {}
-    radius = answer.blast_radius  # type: ignore[attr-defined]
-    names = list(radius.sample_topics)
-    return {
-        "topics_changed": radius.topics_changed,
-        "losing_last_writable_queue": radius.topics_losing_last_writable_queue,
-        "vanishing": radius.topics_vanishing,
-        "such_as": names[:3] if len(names) <= 3 else [*names[:3], "..."],
-    }
+            shown |= {"result": "would be done" if dry_run else "done", **row(answer.value)}
+        rows.append(shown)
+    session.show(rows, ("endpoint", "result", count, *(BLAST if any("blast_radius" in one for one in rows) else ())))
 
 
 def intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
     """An intent as it is shown."""
-    return {
-        "endpoint": str(server.endpoint),
-        "kind": pb.Intent.Kind.Name(intent.kind).removeprefix("KIND_").lower().replace("_", " "),
-        "cluster": intent.cluster_name if intent.HasField("cluster_name") else None,
-        "broker": intent.broker_name or None,
-        "topic": intent.topic or None,
-        "since": iso(intent.since_millis),
-        "until": iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else None,
-        "caller": intent.caller,
-        "why": intent.comment,
-    }
-
-
-def _claim_row(server: NamesrvClient, claim: pb.AddressClaim) -> Row:
-    return {
-        "endpoint": str(server.endpoint),
-        "cluster": claim.cluster_name,
-        "address": claim.broker_addr,
-        "broker": claim.broker_name,
-        "id": claim.broker_id,
-        "since": iso(claim.since_millis),
-        "until": iso(claim.ends_at_millis),
-    }
-
-
-def _config_row(endpoint: object, entry: pb.ConfigEntry) -> Row:
-    changeable = "no" if not entry.updatable else "with a restart" if entry.needs_restart else "at once"
-    return {
-        "endpoint": str(endpoint),
-        "setting": entry.key,
-        "value": entry.value,
-        "from_next_start": entry.pending_value if entry.HasField("pending_value") else None,
-        "changeable": changeable,
-    }
+    return {"endpoint": str(server.endpoint), **row(intent)}

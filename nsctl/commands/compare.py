@@ -88,7 +88,7 @@ def _rows(found: Sequence[Difference], where: Iterable[str]) -> list[dict[str, o
 
 def _show(session: Session, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]], between: str) -> None:
     """Shows what differs, and says whether anything does."""
-    session.show_parts(parts, "{kind}s that differ")
+    session.show_parts(parts, "s that differ")
     most = max(len(rows) for _, rows, _ in parts)
     if most:
         session.found(FOUND)

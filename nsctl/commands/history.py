@@ -9,24 +9,19 @@ from itertools import islice
 from typing import Annotated, NamedTuple
 
 import typer
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.output import Row, Since, iso
+from nsctl.output import Row, Since, row
 from nsctl.session import Session
 
 # What the journal's entries say of brokers that left.
 
 
 def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
-    """Why brokers left, as alerts and metrics name it; empty if none did. A newer name server may have others."""
-    value = entry.removal_reason
-    if not value:
-        return ""
-    if value not in route_data_pb2.RemovalReason.values():
-        return str(value)
-    return route_data_pb2.RemovalReason.Name(value).removeprefix("REMOVAL_REASON_")
+    """Why brokers left, as alerts and metrics name it; empty if none did."""
+    return str(row(entry).get("removal_reason", ""))
 
 
 # The clock of a name server beside ours: times that it tells are by its own.
@@ -75,18 +70,9 @@ def explain(
     for answer in session.each(lambda server: server.call("ExplainTopicRoute", request)):
         value = answer.value
         if isinstance(value, admin_service_pb2.ExplainTopicRouteResponse):
-            rows += [
-                {
-                    "name_server": value.header.namesrv_name,
-                    "cluster": why.cluster_name,
-                    "broker": why.broker_name,
-                    "in_route": why.in_route,
-                    "since": iso(why.since_millis),
-                    "why": why.explanation,
-                }
-                for why in value.explanations
-            ]
-    session.show(rows, ("name_server", "cluster", "broker", "in_route", "since", "why"))
+            rows += [{"name_server": value.header.namesrv_name, **row(why)} for why in value.explanations]
+    columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "in_route", "since", "why=explanation")
+    session.show(rows, columns)
 
 
 def history(
@@ -120,8 +106,8 @@ def history(
         return [audit_row(server, entry) for entry in islice(found, limit)]
 
     rows = session.rows_of_each(ask)
-    rows.sort(key=lambda row: str(row["at"]), reverse=True)
-    session.show(rows, ("at", "endpoint", "revision", "cause", "caller", "what", "comment"))
+    rows.sort(key=lambda row: str(row["applied_at"]), reverse=True)
+    session.show(rows, ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment"))
 
 
 def _is_of(entry: admin_service_pb2.AuditEntry, causes: list[str]) -> bool:
@@ -144,13 +130,4 @@ def entries(
 
 def audit_row(server: NamesrvClient, entry: admin_service_pb2.AuditEntry) -> Row:
     """An entry as it is shown."""
-    return {
-        "at": iso(entry.applied_at_millis),
-        "endpoint": str(server.endpoint),
-        "revision": entry.revision,
-        "cause": entry.cause,
-        "reason": reason_of(entry) or None,
-        "caller": entry.caller,
-        "what": entry.summary,
-        "comment": entry.comment,
-    }
+    return {"endpoint": str(server.endpoint), **row(entry)}

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client import MAX_BROKERS, STREAM_LIMITS, ListIntake, NamesrvClient, check_count
 from nsctl.health import PERMISSIONS
-from nsctl.output import Format, Row, iso
+from nsctl.output import Format, Row, iso, row
 from nsctl.session import Session
 
 PAGE = 10_000
@@ -22,6 +22,9 @@ PAGE = 10_000
 
 BATCH = 500
 """Routes asked for at once."""
+
+GROUP = ("cluster=cluster_name", "broker=broker_name", "addresses=broker_addrs", "unconfirmed=unconfirmed_broker_ids")
+QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
 
 
 class TopicKind(StrEnum):
@@ -52,28 +55,25 @@ def status(session: Session) -> None:
             session.failed(answer.error)
             rows.append({"endpoint": str(answer.endpoint), "state": "unreachable"})
             continue
-        value = answer.value
-        guard = ", guard holds brokers" if value.guard_tripped else ""
-        rows.append(
-            {
-                "endpoint": str(answer.endpoint),
-                "name": value.header.namesrv_name,
-                "state": f"{'ready' if value.warm else 'warming'}{guard}{_following(value)}",
-                "version": value.version,
-                "epoch": value.header.epoch,
-                "revision": value.header.revision,
-                "brokers": value.live_broker_count,
-                "unconfirmed": value.unconfirmed_broker_count,
-                "topics": value.topic_count,
-                "loop_lag_millis": round(value.loop_lag_millis, 1),
-                "tasks": value.task_count,
-                "engine": value.engine,
-                "engine_because": value.engine_because,
-                "started_at": iso(value.started_at_millis),
-            }
-        )
-    columns = ("endpoint", "name", "state", "version", "revision", "brokers", "unconfirmed", "topics", "started_at")
+        rows.append({"endpoint": str(answer.endpoint), "state": _state(answer.value), **row(answer.value)})
+    columns = (
+        "endpoint",
+        "name=header.namesrv_name",
+        "state",
+        "version",
+        "revision=header.revision",
+        "brokers=live_broker_count",
+        "unconfirmed=unconfirmed_broker_count",
+        "topics=topic_count",
+        "started_at",
+    )
     session.show(rows, columns)
+
+
+def _state(status: pb.GetNamesrvStatusResponse) -> str:
+    """The state in words, with the leader of a read-only copy."""
+    guard = ", guard holds brokers" if status.guard_tripped else ""
+    return f"{'ready' if status.warm else 'warming'}{guard}{_following(status)}"
 
 
 def _following(status: pb.GetNamesrvStatusResponse) -> str:
@@ -91,19 +91,8 @@ def cluster(session: Session) -> None:
     """Clusters, their broker groups and addresses (mqadmin clusterList)."""
     answer = session.servers.first(lambda server: server.call("GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest()))
     assert isinstance(answer, pb.GetBrokerClusterInfoResponse)
-    rows = [
-        {
-            "cluster": group.cluster_name,
-            "broker": group.broker_name,
-            "id": broker.broker_id,
-            "role": "master" if broker.broker_id == 0 else "slave",
-            "address": broker.broker_addr,
-            "unconfirmed": broker.broker_id in group.unconfirmed_broker_ids,
-        }
-        for group in answer.broker_datas
-        for broker in group.broker_addrs
-    ]
-    session.show(rows, ("cluster", "broker", "id", "role", "address", "unconfirmed"))
+    rows = [row(group) for group in answer.broker_datas]
+    session.show(rows, GROUP)
 
 
 def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
@@ -176,29 +165,23 @@ def route(
     assert isinstance(answer, pb.GetTopicRouteResponse)
     session.show(
         route_rows(answer.route),
-        ("cluster", "broker", "read_queues", "write_queues", "permission", "addresses", "unconfirmed"),
+        (*GROUP[:2], *QUEUES, *GROUP[2:]),
         f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}",
     )
 
 
 def route_rows(route: route_data_pb2.TopicRouteData) -> list[Row]:
     """A row for each group of a route."""
-    groups = {(group.cluster_name, group.broker_name): group for group in route.broker_datas}
-    rows: list[Row] = []
-    for queues in route.queue_datas:
-        group = groups.get((queues.cluster_name, queues.broker_name), route_data_pb2.BrokerData())
-        rows.append(
-            {
-                "cluster": queues.cluster_name,
-                "broker": queues.broker_name,
-                "read_queues": queues.read_queue_nums,
-                "write_queues": queues.write_queue_nums,
-                "permission": PERMISSIONS.get(queues.perm & 7, str(queues.perm)),
-                "addresses": [f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs],
-                "unconfirmed": list(group.unconfirmed_broker_ids),
-            }
-        )
-    return rows
+    groups = {(group.cluster_name, group.broker_name): row(group) for group in route.broker_datas}
+    return [
+        {**groups.get((queues.cluster_name, queues.broker_name), {}), **queues_row(queues)}
+        for queues in route.queue_datas
+    ]
+
+
+def queues_row(queues: route_data_pb2.QueueData) -> Row:
+    """Queues of a topic on a group, with the permission in words."""
+    return {**row(queues), "permission": PERMISSIONS[queues.perm & 7]}
 
 
 def watch(
@@ -224,26 +207,20 @@ def _show_changes(
     for message in server.stream("WatchTopicRoutes", request, None):
         assert isinstance(message, pb.WatchTopicRoutesResponse)
         for change in message.changes:
-            rows = route_rows(change.route)
-            removals = [f"{gone.broker_name} {gone.broker_addr} {_reason(gone)}" for gone in change.removals]
-            at = iso(time.time_ns() // 1_000_000)
+            at, revision, told = iso(time.time_ns() // 1_000_000), message.header.revision, row(change)
             if session.form is Format.TABLE:
-                why = f"; left: {', '.join(removals)}" if removals else ""
-                session.show(
-                    rows,
-                    ("cluster", "broker", "read_queues", "write_queues", "permission", "addresses"),
-                    f"{at} {change.topic} at revision {message.header.revision:,}{'' if rows else ': no route'}{why}",
-                )
+                left = [
+                    f"{gone['broker_name']} {gone['broker_addr']} {gone.get('reason')}" for gone in told["removals"]
+                ]
+                rows = route_rows(change.route)
+                how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
+                title = f"{at} {change.topic} at revision {revision:,}{how}"
+                session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
             else:
-                row = {"at": at, "topic": change.topic, "revision": message.header.revision, "route": rows}
-                session.show([{**row, "removals": removals}], ())
+                session.show([{"at": at, "revision": revision, **told}], ())
             shown += 1
             if shown == limit:
                 return
-
-
-def _reason(gone: pb.BrokerRemoval) -> str:
-    return route_data_pb2.RemovalReason.Name(gone.reason).removeprefix("REMOVAL_REASON_")
 
 
 def watchers(session: Session) -> None:
@@ -251,23 +228,11 @@ def watchers(session: Session) -> None:
 
     def ask(server: NamesrvClient) -> list[Row]:
         return [
-            _watcher_row(server, watcher)
+            {"endpoint": str(server.endpoint), **row(watcher)}
             for page in server.pages("ListWatchers", admin_service_pb2.ListWatchersRequest())
             for watcher in page.watchers  # type: ignore[attr-defined]
         ]
 
     rows = session.rows_of_each(ask)
-    session.show(rows, ("endpoint", "peer", "call", "topics", "prefixes", "revision", "events_behind", "opened_at"))
-
-
-def _watcher_row(server: NamesrvClient, watcher: admin_service_pb2.Watcher) -> Row:
-    return {
-        "endpoint": str(server.endpoint),
-        "peer": watcher.peer,
-        "call": watcher.call,
-        "topics": watcher.topic_count,
-        "prefixes": list(watcher.topic_prefixes),
-        "revision": watcher.revision,
-        "events_behind": watcher.events_behind,
-        "opened_at": iso(watcher.opened_at_millis),
-    }
+    columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
+    session.show(rows, (*columns, "opened_at"))

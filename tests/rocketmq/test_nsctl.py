@@ -38,7 +38,7 @@ def test_a_topic_that_only_one_of_them_has_is_shown(fleet: Fleet, shell: Shell) 
     try:
         assert "success" in shell.mqadmin(fleet.ours, "deleteTopic", "-c", "DefaultCluster", "-t", "OneSided")
         code, rows, _ = said(fleet.namesrv, "compare-rocketmq", fleet.apache)
-        assert (code, [row["kind"] for row in rows]) == (FOUND, ["topic"])
+        assert (code, [row["part"] for row in rows]) == (FOUND, ["topic"])
         assert [rows[0][key] for key in ("topic", "here", "rocketmq")] == ["OneSided", "not there", "RW- 3/3"]
     finally:
         shell.mqadmin(both, "deleteTopic", "-c", "DefaultCluster", "-t", "OneSided")

@@ -43,11 +43,11 @@ def test_the_status_has_a_row_for_each_name_server_and_says_where_a_registration
     with NamesrvProcess() as namesrv, free_port() as nobody, Agent(joined(namesrv, nobody)) as agent:
         eventually(lambda: agent.events("registered"))
         there, away = rows("status", str(agent.endpoint), exit_code=FOUND)
-        assert (there["broker"], there["id"], there["broker_is"]) == ("broker-a", 0, "not watched")
-        assert (there["name_server"], there["registered"], there["last_kind"]) == (str(namesrv.endpoint), True, "full")
-        assert (away["name_server"], away["registered"]) == (str(nobody), False)
+        assert (there["broker_name"], there["broker_id"], there.get("broker_probe")) == ("broker-a", 0, None)
+        assert (there["endpoint"], there["registered"], there["last_kind"]) == (str(namesrv.endpoint), True, "FULL")
+        assert (away["endpoint"], away["registered"]) == (str(nobody), False)
         assert "UNAVAILABLE" in away["problem"]
-        assert {event["event"] for event in rows("events", str(agent.endpoint))} == {"channel opened"}
+        assert {event["kind"] for event in rows("events", str(agent.endpoint))} == {"CHANNEL_OPENED"}
 
 
 def test_an_agent_that_does_not_answer_does_not_hide_the_others(registered: tuple[str, Client]) -> None:
@@ -63,7 +63,7 @@ def test_a_change_is_shown_first_and_then_made_and_is_in_the_routes(registered: 
     agent, client = registered
     [preview] = rows("permission", agent, "4", "--dry-run")
     assert (preview["was"], preview["to"], preview["result"]) == ("RW-", "R--", "would be done")
-    assert [row["permission"] for row in rows("status", agent)] == ["RW-"], "nothing has changed"
+    assert [row["broker_permission"] for row in rows("status", agent)] == [6], "nothing has changed"
     [done] = rows("permission", agent, "4")
     assert (done["was"], done["to"], done["result"], done["accepted"]) == ("RW-", "R--", "done", 1)
     [done] = rows("role", agent, "7")

@@ -16,6 +16,7 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import register
 
+UNKNOWN = '{"format": 1, "calls": [{"call": "ConfirmBrokerLoss", "request": {}}]}'
 EVERYTHING = ListTopicsRequest(page_size=1_000)
 
 
@@ -51,8 +52,10 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         run("backup", "restore", str(file), "--dry-run", *there)
         assert rows(("intents", *there)) == []
         run("backup", "restore", str(file), *there)
-        kept = [(row["kind"], row["topic"], row["until"], row["why"]) for row in rows(("intents", *here))]
-        assert [(row["kind"], row["topic"], row["until"], row["why"]) for row in rows(("intents", *there))] == kept
+        kept = [(row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *here))]
+        assert [
+            (row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *there))
+        ] == kept
         assert [row["value"] for row in rows(("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there))] == [
             "broker-a:4"
         ]
@@ -61,18 +64,17 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
 
 def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
-    intent = {"kind": "KIND_WIPE_WRITE_PERM", "cluster": None, "broker": "nobody", "topic": ""}
-    intent |= {"why": "", "ends_at_millis": None}
-    over = {**intent, "ends_at_millis": 1}
-    kv = [{"namespace": "n", "key": "k", "value": "v"}]
-    file.write_text(json.dumps({"format": 1, "kv": kv, "settings": {}, "intents": [intent, over]}))
+    drain = {"call": "WipeWritePermOfBroker", "request": {"broker_name": "nobody"}}
+    over = {**drain, "request": {"broker_name": "over", "ends_at_millis": 1}}
+    kv = {"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}
+    file.write_text(json.dumps({"format": 1, "calls": [kv, drain, over]}))
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
         output = run("backup", "restore", str(file), "--namesrv", str(namesrv.endpoint), exit_code=REFUSED)
         assert output.count("BROKER_NOT_REGISTERED") == 2, "in the table, and in the error: once each"
-        assert "kv n k" in output
+        assert "PutKvConfig n k" in output
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1}', '{"format": 1, "kv": [3]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1}', '{"format": 1, "calls": [3]}', UNKNOWN])
 def test_a_file_that_is_none_of_ours_is_refused_before_anybody_is_asked(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.json"
     file.write_text(text)

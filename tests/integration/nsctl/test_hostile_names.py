@@ -67,9 +67,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
 """Each with what it needs to run. NEW and KEPT are files: one that is not there yet, and this one."""
 KEPT = {
     "format": 1,
-    "kv": [{"namespace": "n", "key": "k", "value": "v"}],
-    "settings": {"a": "b"},
-    "intents": [],
+    "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}],
     "topics": [{"topic_name": "T"}],
 }
 

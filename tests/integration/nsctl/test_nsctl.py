@@ -56,11 +56,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: Fleet) -> None:
     (route,) = fleet.rows("route", "TopicTest")
-    assert (route["broker"], route["permission"]) == ("broker-a", "RW-")
+    assert (route["broker_name"], route["permission"]) == ("broker-a", "RW-")
     assert "broker-a" in fleet.run("route", "TopicTest")
     assert [row["state"] for row in fleet.rows("status")] == ["ready", "ready"]
-    assert [row["role"] for row in fleet.rows("cluster")] == ["master"]
-    assert fleet.rows("brokers")[0]["last_heard_of"].endswith("Z")
+    assert fleet.rows("cluster")[0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "127.0.0.1:10911"}]
+    assert "0: 127.0.0.1:10911" in fleet.run("cluster")
+    assert fleet.rows("brokers")[0]["last_update_timestamp"].endswith("Z")
     assert {"topic": "TopicTest"} in fleet.rows("topics")
     assert fleet.rows("topics", "Nothing") == []
     assert fleet.rows("watchers") == []
@@ -87,10 +88,12 @@ def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: Fle
 
 def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> None:
     preview = fleet.rows("drain", "broker-a", "--dry-run")
-    assert [(row["result"], row["losing_last_writable_queue"]) for row in preview] == [("would be done", 1)] * 2
+    assert [(row["result"], row["blast_radius"]["topics_losing_last_writable_queue"]) for row in preview] == [
+        ("would be done", 1)
+    ] * 2
     assert fleet.rows("intents") == []
     assert [row["result"] for row in fleet.rows("drain", "broker-a", "--why", "new disks")] == ["done", "done"]
-    assert [(row["kind"], row["why"]) for row in fleet.rows("intents")] == [("wipe write perm", "new disks")] * 2
+    assert [(row["kind"], row["comment"]) for row in fleet.rows("intents")] == [("WIPE_WRITE_PERM", "new disks")] * 2
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "R--"
     assert "explain TopicTest" in fleet.run("doctor", exit_code=FOUND)
     fleet.run("restore", "broker-a")
@@ -124,7 +127,10 @@ def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see
 
 
 def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
-    assert [row["vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold")] == [1, 1]
+    assert [row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold")] == [
+        1,
+        1,
+    ]
     assert fleet.rows("explain", "TopicTest")[0]["in_route"] is False
     fleet.run("release-topic", "TopicTest")
     assert fleet.rows("route", "TopicTest")
@@ -135,7 +141,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     assert fleet.rows("diff") == []
     fleet.run("drain", "broker-a", namesrv=fleet.first)
     (row,) = fleet.rows("diff", exit_code=FOUND)
-    assert [row[key] for key in ("kind", "intent", "broker", fleet.first, fleet.second)] == [
+    assert [row[key] for key in ("part", "intent", "broker", fleet.first, fleet.second)] == [
         *("intent", "drain", "broker-a", "in force", "not in force")
     ]
     assert "NAME_SERVERS_DISAGREE" in {row["code"] for row in fleet.rows("doctor", exit_code=FOUND)}
@@ -147,7 +153,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     with grpc.insecure_channel(fleet.first) as connection:
         RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
     broker, topic = fleet.rows("diff", exit_code=FOUND)
-    assert (broker["kind"], broker["broker"]) == ("broker", "broker-a")
+    assert (broker["part"], broker["broker"]) == ("broker", "broker-a")
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
 
 
@@ -156,7 +162,7 @@ def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: Fleet)
     with grpc.insecure_channel(fleet.first) as connection:
         RegistrationServiceStub(connection).RegisterBroker(other, timeout=10)
     (row,) = fleet.rows("diff", exit_code=FOUND)
-    assert (row["kind"], row["broker"]) == ("broker", "broker-b")
+    assert (row["part"], row["broker"]) == ("broker", "broker-b")
 
 
 def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:

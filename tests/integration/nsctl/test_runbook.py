@@ -32,11 +32,11 @@ TELLING = {
         "nsctl brokers": (0, r"DefaultCluster +broker-a +1 "),
         "nsctl agent role AGENT 0": (0, r"broker-a +1 +0 +done +2 +2"),
     },
-    "A broker was killed beside its agent": {"nsctl agent status AGENT": (FOUND, "down .* its broker is dead")},
+    "A broker was killed beside its agent": {"nsctl agent status AGENT": (FOUND, "DOWN .* its broker is dead")},
     "A broker is silent": {"nsctl brokers --silent 30s": (0, r"DefaultCluster +broker-a +0 ")},
     "Drained and forgotten": {"nsctl drain BROKER --for 7d": (0, "ns-b:9876 +done")},
     "Forgotten intents are lifted": {
-        "nsctl intents": (0, "wipe write perm .* alice"),
+        "nsctl intents": (0, "WIPE_WRITE_PERM .* alice"),
         "nsctl restore BROKER": (0, "ns-b:9876 +done"),
         "nsctl release-topic TOPIC": (0, "ns-b:9876 +done"),
     },

@@ -40,8 +40,8 @@ def test_what_differs_is_shown_and_nothing_once_it_is_the_same(namesrv: NamesrvP
         register(here, [], broker_fields(addr="127.0.0.1:20911", broker_id=1))
         register(there, ["Same", topic_config("There", perm=4)])
         rows = compared(namesrv, address_of(other), FOUND)
-        assert [row["broker"] for row in rows if row["kind"] == "broker"] == ["broker-a"]
-        assert [row["topic"] for row in rows if row["kind"] == "topic"] == ["Here", "There"]
+        assert [row["broker"] for row in rows if row["part"] == "broker"] == ["broker-a"]
+        assert [row["topic"] for row in rows if row["part"] == "topic"] == ["Here", "There"]
         register(there, ["Here"])
         register(there, [], broker_fields(addr="127.0.0.1:20911", broker_id=1))
         register(here, [topic_config("There", perm=4)])

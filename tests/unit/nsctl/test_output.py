@@ -1,0 +1,44 @@
+"""Messages of the contract as rows, and their values in tables."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from rich.console import Console
+
+from nsctl.output import row, table
+
+
+def test_a_message_is_a_row_with_names_of_enums_and_times_but_without_what_is_absent() -> None:
+    intent = admin_service_pb2.Intent(kind=admin_service_pb2.Intent.KIND_TOPIC_HOLD, topic="T", since_millis=1_000)
+    assert row(intent) == {
+        "kind": "TOPIC_HOLD",
+        "broker_name": "",
+        "topic": "T",
+        "caller": "",
+        "since": "1970-01-01T00:00:01.000Z",
+        "comment": "",
+    }
+
+
+def test_an_enum_without_a_value_is_absent_and_one_of_a_newer_program_is_a_number() -> None:
+    assert "kind" not in row(admin_service_pb2.Intent())
+    assert row(admin_service_pb2.Intent(kind=999))["kind"] == "999"  # type: ignore[arg-type]
+
+
+def test_a_duration_stays_a_number_and_messages_within_are_rows() -> None:
+    version = route_data_pb2.DataVersion(timestamp_millis=1_000, counter=7)
+    live = row(route_data_pb2.BrokerLiveInfo(heartbeat_timeout_millis=120_000, data_version=version))
+    assert live["heartbeat_timeout_millis"] == 120_000
+    assert live["data_version"] == {"timestamp": "1970-01-01T00:00:01.000Z", "counter": 7}
+
+
+def test_a_table_has_values_of_paths_under_titles_of_their_own() -> None:
+    addrs = [route_data_pb2.BrokerAddr(broker_id=number, broker_addr=f"a:{number}") for number in range(2)]
+    group = row(route_data_pb2.BrokerData(broker_addrs=addrs))
+    found = {"10.0.0.1:9876": "dots are no path", **group, "in": {"a": 1.26}}
+    out = StringIO()
+    Console(file=out, width=200).print(table([found], ("10.0.0.1:9876", "who=broker_addrs", "at=in.a", "no=in.b.c")))
+    for text in ("dots are no path", "0: a:0, 1: a:1", "1.3", "WHO", "-"):
+        assert text in out.getvalue()
