@@ -21,7 +21,7 @@ from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.server import ClientServer
 from broker_agent.listener import SERVICE as AGENT_SERVICE
 from broker_agent.listener import AgentServer
-from broker_agent.name_server import Interceptors, NamesrvTarget
+from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
@@ -56,7 +56,6 @@ class BrokerController:
         *,
         timing: Timing | None = None,
         schedule: RegistrationSchedule | None = None,
-        interceptors: Interceptors = (),
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
@@ -65,7 +64,6 @@ class BrokerController:
             namesrv_list: The name servers.
             timing: Clocks and randomness; the real ones by default.
             schedule: When periodic registrations are due; as the settings say by default.
-            interceptors: Called around each call to a name server (RocketMQ: RPCHook).
 
         Raises:
             StartError: A port is in use, or certificates or variables OTEL_... cannot be used.
@@ -77,7 +75,6 @@ class BrokerController:
         self._namesrv_list = namesrv_list
         self._probe = probe
         self._timing = timing = timing or Timing()
-        self._interceptors = interceptors
         self._register_seconds = settings.register_broker_timeout_millis / 1000
         self._unregister_seconds = self._register_seconds / 2  # RocketMQ: 3 of 6 s
         self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
@@ -199,15 +196,12 @@ class BrokerController:
         if self._periodic.ident is not None:
             self._periodic.join(JOIN_SECONDS)
 
-    def register_broker_all(
-        self, *, check_order_config: bool, force: bool, oneway: bool = False, after_others: bool = False
-    ) -> Results:
+    def register_broker_all(self, *, check_order_config: bool, force: bool, after_others: bool = False) -> Results:
         """One round of registrations (RocketMQ: registerBrokerAll).
 
         Args:
             check_order_config: Take over which topics are ordered, from the answers.
             force: Send the table without asking first whether it changed.
-            oneway: Return at once, with no answers.
             after_others: Follow calls that are in flight, instead of leaving their name servers out.
 
         Returns:
@@ -216,12 +210,10 @@ class BrokerController:
         results = self._outer_api.register_broker_all(
             self._current.registration(),
             force=force,
-            oneway=oneway,
             after_others=after_others,
             timeout_seconds=self._register_seconds,
         )
-        if not oneway:
-            _log.debug("round_of_registrations", accepted=len(results))
+        _log.debug("round_of_registrations", accepted=len(results))
         self._results.take(results, check_order_config=check_order_config)
         return results
 
@@ -338,7 +330,7 @@ class BrokerController:
             self._register_with,
             self._timing,
             on_accepted=self._server.set_serving,  # from the first acceptance on
-            interceptors=[*self._observation.interceptors(endpoint), *self._interceptors],
+            interceptors=self._observation.interceptors(endpoint),
             security=self._security.to_name_servers,
         )
 

@@ -49,22 +49,18 @@ class BrokerOuterAPI:
         self,
         targets: Iterable[NamesrvTarget],
         timing: Timing,
-        retries: CallRetries | None = None,
-        executor: OuterExecutor | None = None,
     ) -> None:
         """Creates it.
 
         Args:
             targets: The name servers at first.
             timing: Clock and randomness.
-            retries: How calls are tried again; by default with real waits that end when this is closed.
-            executor: Where calls run.
         """
         self._timing = timing
         self._stopping = threading.Event()
-        self._retries = retries or CallRetries(timing, self._stopping)
+        self._retries = CallRetries(timing, self._stopping)
         self._registering = RegistrationSync(timing, self._retries)
-        self._pool = executor or OuterExecutor(MAX_THREADS, MAX_QUEUED_CALLS)
+        self._pool = OuterExecutor(MAX_THREADS, MAX_QUEUED_CALLS)
         self._lock = threading.Lock()  # guards the three below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, TargetLane] = {}
         self._leaving: dict[NamesrvTarget, TargetLane] = {}
@@ -120,7 +116,6 @@ class BrokerOuterAPI:
         force: bool,
         timeout_seconds: float,
         after_others: bool = False,
-        oneway: bool = False,
     ) -> Results:
         """Registers the broker with every name server that needs it (RocketMQ: registerBrokerAll).
 
@@ -130,7 +125,6 @@ class BrokerOuterAPI:
             force: Send the whole table without asking first whether it changed.
             timeout_seconds: When to return at the latest, and when the last call ends.
             after_others: Follow a call that is in flight, instead of leaving its name server out.
-            oneway: Return at once, with no answers; failures are logged all the same.
 
         Returns:
             The answers in the order in which they came. Of name servers that failed, or hold the table already: none.
@@ -144,7 +138,7 @@ class BrokerOuterAPI:
                 return None
             return self._registering.run(target, registration, deadline, force=force)
 
-        return self._fan_out(task, timeout_seconds, after_others=after_others, wait=not oneway)
+        return self._fan_out(task, timeout_seconds, after_others=after_others)
 
     def register_broker(
         self,
@@ -272,7 +266,7 @@ class BrokerOuterAPI:
 
         def run(target: NamesrvTarget) -> None:
             answer = task(target)
-            if answer is not None and not answers.append(answer) and wait:
+            if answer is not None and not answers.append(answer):
                 target.record.late_answer()
                 _log.warning("late_answer_not_applied", endpoint=str(target.endpoint), answer=repr(answer))
 

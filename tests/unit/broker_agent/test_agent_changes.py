@@ -254,20 +254,6 @@ def test_a_slave_whose_master_address_is_configured_replicates_from_there_whatev
         assert running.controller.master == Master("10.0.0.9:10911", "10.0.0.5:10912")
 
 
-def test_a_one_way_round_returns_at_once_with_nothing_though_a_name_server_hangs(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    hanging, healthy = name_server("hanging"), name_server("healthy")
-    with agent(hanging, healthy) as running:
-        hanging.hang()
-        assert running.controller.register_broker_all(check_order_config=False, force=True, oneway=True) == ()
-        healthy.wait_until(lambda: len(healthy.registrations) == 2)
-        assert hanging.hanging
-        hanging.answer_again()
-        status = running.controller.status()
-    assert [target.late_answers for target in status.targets] == [0, 0]
-
-
 def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
