@@ -17,7 +17,6 @@ from broker_agent.settings import AgentSettings
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.errors import NotAuthenticated, NotPermitted
-from groundwork.hot_reload import HotReloaded
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import (
@@ -34,6 +33,7 @@ from groundwork.permits import (
     warn_of_permits,
 )
 from groundwork.rpc_handlers import OpenGate
+from groundwork.watched_file import WatchedFile
 
 # The action that each call of the agent is: what a permit must grant for it.
 
@@ -222,7 +222,7 @@ class AgentSecurity:
         self.on_permits_reloaded()  # set later than this method is handed over
 
 
-def _rule(settings: AgentSettings, permits: HotReloaded[Permits] | None, listener: ListenerTls | None) -> Rule:
+def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule:
     group = (settings.cluster, settings.broker_name)
     if permits is not None:
         return ByPermits(lambda: permits.value, group)

@@ -32,11 +32,11 @@ from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize,
 from broker_agent.topics.topic_service import SERVICE as TOPIC_SERVICE
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
-from groundwork.hot_reload import CHECK_SECONDS
 from groundwork.loop_thread import STOP_LISTENER_SECONDS
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.shutdown import STEP_SECONDS, run_blocking_step
 from groundwork.tls_settings import certificates
+from groundwork.watched_file import CHECK_SECONDS
 
 JOIN_SECONDS = 2.0
 """Time for the periodic threads to end once nothing holds them up."""

@@ -20,7 +20,7 @@ from broker_agent.timing import PeriodicThread, Timing, Wait
 from groundwork.backoff import Backoff
 from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints
 from groundwork.files import open_regular
-from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
+from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 
 # The forms in which name servers are named: a list of ``host:port``, a file of them, the URL of an address server.
 
@@ -175,7 +175,7 @@ class ListFile:
         """
         self._path = path
         self._on_names: OnNames = lambda _names: None
-        self._list = HotReloaded([path], lambda: read_list_file(path), on_kept=self._kept)
+        self._list = WatchedFile([path], lambda: read_list_file(path), on_kept=self._kept)
         self._thread = PeriodicThread("broker-agent-namesrv-file", self._look, wait=wait)
 
     @property

@@ -15,7 +15,7 @@ import grpc
 
 from groundwork.certificates import CertificateError, KeyPair, Validity, read_authorities, read_key_pair, read_token
 from groundwork.endpoints import Endpoint
-from groundwork.hot_reload import HotReloaded
+from groundwork.watched_file import WatchedFile
 
 # Connections that are renewed when their credentials change, which gRPC's own cannot do.
 #
@@ -320,13 +320,13 @@ class ClientSecurity:
         """
         self.files = files
         paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
-        self._credentials = HotReloaded(
+        self._credentials = WatchedFile(
             paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
         )
-        self._token: HotReloaded[str] | None = None
+        self._token: WatchedFile[str] | None = None
         if files.token is not None:
             token = files.token
-            self._token = HotReloaded([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
+            self._token = WatchedFile([token], lambda: read_token(token), on_kept=self._kept, monotonic=monotonic)
 
     @property
     def options(self) -> Options:
@@ -371,7 +371,7 @@ class ClientSecurity:
 class _AddsToken(grpc.AuthMetadataPlugin):
     """Puts the token, as its file is, into the metadata of each call."""
 
-    def __init__(self, token: HotReloaded[str]) -> None:
+    def __init__(self, token: WatchedFile[str]) -> None:
         self._token = token
 
     def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:  # noqa: ARG002

@@ -6,7 +6,7 @@ import signal
 
 import structlog
 
-from groundwork.hot_reload import request_reload
+from groundwork.watched_file import request_reload
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from groundwork.certificates import KeyPair, Validity, identities, names_in, read_authorities, read_key_pair
-from groundwork.hot_reload import HotReloaded
+from groundwork.watched_file import WatchedFile
 
 ENDS_SOON_DAYS = 14
 """Reading a certificate that ends within this time logs a warning."""
@@ -65,7 +65,7 @@ class ListenerTls:
             CertificateError: They cannot be used; the text says why.
         """
         self._files = files
-        self._loaded = HotReloaded(
+        self._loaded = WatchedFile(
             files.paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
         )
         self._tell("tls_loaded", self.validity)

@@ -22,8 +22,8 @@ from groundwork.certificates import identities
 from groundwork.errors import CallRefused, NotAuthenticated, NotPermitted
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
-from groundwork.hot_reload import HotReloaded
 from groundwork.topic_names import MAX_NAME_LENGTH
+from groundwork.watched_file import WatchedFile
 
 # Permits: principals, the certificates and tokens that identify them, and what each may do.
 
@@ -315,7 +315,7 @@ def read_permits(path: Path) -> Permits:
         raise PermitsError(f"permits file {path}: {error}") from None
 
 
-def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None) -> HotReloaded[Permits]:
+def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None) -> WatchedFile[Permits]:
     """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
 
     Args:
@@ -335,7 +335,7 @@ def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None)
     def kept(error: ValueError) -> None:
         _log.error("permits_file_refused", problem=str(error), in_force="those read before")
 
-    reloaded = HotReloaded([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
+    reloaded = WatchedFile([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
     tell("permits_loaded", reloaded.value)
     return reloaded
 

@@ -30,7 +30,7 @@ from broker_agent.topics.files import (
 from broker_agent.topics.table import TopicConfigTable
 from groundwork import disk
 from groundwork.files import replace_durably
-from groundwork.hot_reload import HotReloaded
+from groundwork.watched_file import WatchedFile
 
 # The topics.json that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
 
@@ -233,7 +233,7 @@ class FollowedTopics:
 
     def _followed(
         self, path: Path, decode: Callable[[bytes], ContentT], without_file: ContentT | None
-    ) -> HotReloaded[ContentT]:
+    ) -> WatchedFile[ContentT]:
         """Reads a file for the start, or its copy. Raises StartError."""
         awaited = without_file
 
@@ -249,7 +249,7 @@ class FollowedTopics:
             _log.warning("topics_file_broken", file=str(path), problem=str(error), kept="last good table")
 
         file = partial(
-            HotReloaded, [path], load, on_kept=kept, grace_seconds=BROKEN_SECONDS, monotonic=self._timing.clock
+            WatchedFile, [path], load, on_kept=kept, grace_seconds=BROKEN_SECONDS, monotonic=self._timing.clock
         )
         deadline = self._timing.clock() + START_SECONDS
         while True:

@@ -10,8 +10,8 @@ import namesrv_engine
 import structlog
 
 from groundwork.endpoints import Endpoint
-from groundwork.hot_reload import CHECK_SECONDS
 from groundwork.listener_tls import ListenerTls
+from groundwork.watched_file import CHECK_SECONDS
 
 # Sockets that a server listens on: TCP at every address of a host.
 

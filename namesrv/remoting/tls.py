@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 
 from groundwork.certificates import read_authorities, read_key_pair
-from groundwork.hot_reload import HotReloaded
 from groundwork.listener_tls import ListenerFiles
+from groundwork.watched_file import WatchedFile
 
 CLIENT_HELLO = 0x16
 """First byte of a TLS connection. As the first of a frame's length it would make that 352 MiB, which none has."""
@@ -40,7 +40,7 @@ class RemotingTls:
         """Reads the files. Raises CertificateError."""
         self._files = files
         # Files that cannot be used are told of by the gRPC listener, which reads the same.
-        self._loaded = HotReloaded(files.paths, self._load)
+        self._loaded = WatchedFile(files.paths, self._load)
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -21,7 +21,6 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpcio_server import check_bindable
 from groundwork.health_service import SERVICE as HEALTH_SERVICE
 from groundwork.health_service import HealthService
-from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
@@ -29,6 +28,7 @@ from groundwork.rpc_handlers import CallHandlers, LargeRequests
 from groundwork.share_gate import ShareGate
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
+from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv.app.access import Authorizer, NamedGroups
 from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
@@ -235,7 +235,7 @@ def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
     return None if files is None else ClientSecurity(files)
 
 
-def _warn(settings: NamesrvSettings, permits: HotReloaded[Permits] | None) -> None:
+def _warn(settings: NamesrvSettings, permits: WatchedFile[Permits] | None) -> None:
     """Logs settings that are allowed but unwise."""
     if not settings.endpoint.is_loopback and not settings.listens_with_tls:
         what = "everybody on the network can read and change what is said here"

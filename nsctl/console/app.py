@@ -22,13 +22,13 @@ from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable
 from groundwork.hangup import reload_on_hangup
-from groundwork.hot_reload import CHECK_SECONDS, HotReloaded
 from groundwork.json_lines import LogFormat, take_stderr
 from groundwork.logs import configure_logs
 from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from groundwork.program import stop_event
 from groundwork.settings_cli import ADVANCED, ProgramSettings, add_command, exit_with
 from groundwork.shutdown import STEP_SECONDS, Background, run_step
+from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from nsctl.console.log_in import LogIn, Network, TrustedProxy, reloaded_users
 from nsctl.console.observer import Fleet
 from nsctl.console.protection import WAITING_CONNECTIONS, PageProtocol, page_connections
@@ -163,7 +163,7 @@ class PageTls:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._certificate = certificate
         self._key = key
-        self._loaded = HotReloaded([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
+        self._loaded = WatchedFile([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
 
     async def watch(self) -> NoReturn:
         """Looks every second whether the files have changed. Runs until cancelled."""

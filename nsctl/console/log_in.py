@@ -27,8 +27,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
-from groundwork.hot_reload import HotReloaded
 from groundwork.permits import bearer_token
+from groundwork.watched_file import WatchedFile
 from nsctl.console.protection import problem
 
 # The people who use the console: roles, and the file with their names and hashed passwords.
@@ -157,13 +157,13 @@ def read_users(path: Path) -> Users:
     return {name: User(role_of(row.role), row.password) for name, row in rows.items()}
 
 
-def reloaded_users(path: Path) -> HotReloaded[Users]:
+def reloaded_users(path: Path) -> WatchedFile[Users]:
     """The users of a file, read again when it changes. Raises CertificateError if it cannot be used now."""
 
     def kept(error: ValueError) -> None:
         _log.error("users_file_refused", problem=str(error), in_force="those read before")
 
-    return HotReloaded([path], lambda: read_users(path), on_kept=kept)
+    return WatchedFile([path], lambda: read_users(path), on_kept=kept)
 
 
 def user_line(name: str, role: str, password: str) -> str:
@@ -358,7 +358,7 @@ class LogIn:
         token_file: Path | None,
         *,
         over_tls: bool,
-        users: HotReloaded[Users] | None = None,
+        users: WatchedFile[Users] | None = None,
         proxy: TrustedProxy | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -381,7 +381,7 @@ class LogIn:
         self._refused = FloodLog("log_in_refused", REFUSED_LOG_SECONDS, monotonic)
         self._guesses = Guesses(monotonic)
         self._secret = secrets.token_bytes(32)
-        self._token = HotReloaded([token_file], lambda: _read(token_file), on_kept=_kept) if token_file else None
+        self._token = WatchedFile([token_file], lambda: _read(token_file), on_kept=_kept) if token_file else None
         self._ended: dict[str, None] = {}
         """Signatures of cookies that were logged out, oldest first."""
         self._hashing = asyncio.Semaphore(PASSWORDS_AT_ONCE)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.namesrv_list import ListFile
 from groundwork.endpoints import Endpoint
-from groundwork.hot_reload import CHECK_SECONDS
+from groundwork.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import endpoints
 from tests.support.fakes.registering_name_server import DEADLINE
 from tests.support.virtual_clock import VirtualClock

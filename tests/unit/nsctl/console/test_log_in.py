@@ -141,7 +141,7 @@ def test_a_cookie_is_of_one_process_and_one_token(file: Path, monkeypatch: pytes
     log_in = LogIn(file, over_tls=False)
     shown = cookie(logged_in(log_in, {"token": TOKEN}))
     assert not lets_in(LogIn(file, over_tls=False), shown), "a restart"
-    monkeypatch.setattr("groundwork.hot_reload.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwork.watched_file.CHECK_SECONDS", 0.0)
     file.write_text("another-token-that-is-long")
     os.utime(file, (1, 1))
     for _ in range(3):  # a change is taken once it has looked the same twice
