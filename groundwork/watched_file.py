@@ -1,0 +1,157 @@
+"""Values that are read from files, and read again when these change. There is no thread: the user of a value looks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+CHECK_SECONDS = 1.0
+"""Time between two looks at the files. A change is taken once the files have looked the same twice, so that files that
+are replaced one after the other are taken together.
+"""
+
+ValueT = TypeVar("ValueT")
+
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+_CHANGED: _Stamp = ()
+"""A stamp that no file has."""
+
+
+class _Requests:
+    """How often this process was asked to read all files again."""
+
+    count = 0
+
+
+def request_reload() -> None:
+    """Makes each value load its files at its next look, also if they look unchanged. Signal handlers may call it."""
+    _Requests.count += 1
+
+
+class WatchedFile(Generic[ValueT]):
+    """A value of one file or of several that belong together.
+
+    Thread-safe. A change that cannot be used leaves the value as it was, and is reported once; the next change is tried
+    again. Files that change while they are read are read again.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        load: Callable[[], ValueT],
+        *,
+        first: Callable[[], ValueT] | None = None,
+        on_reloaded: Callable[[ValueT], None] = lambda _: None,
+        on_kept: Callable[[ValueError], None] = lambda _: None,
+        grace_seconds: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes the value for the first time.
+
+        Args:
+            load: Makes the value; raises ValueError if the files cannot be used.
+            first: Makes the first value in place of files that cannot be used yet; the next look loads them.
+            on_reloaded: Called with each value but the first.
+            on_kept: Called with why a change could not be used.
+            grace_seconds: How long files may be unusable before that is reported: they may be being written.
+            monotonic: The clock, in seconds.
+
+        Raises:
+            ValueError: The files cannot be used.
+        """
+        self._paths = tuple(paths)
+        self._load = load
+        self._on_reloaded = on_reloaded
+        self._on_kept = on_kept
+        self._grace_seconds = grace_seconds
+        self._monotonic = monotonic
+        self._requests_seen = _Requests.count
+        self._broken: ValueError | None = None
+        self._broken_since = 0.0
+        self._problem: str | None = None
+        self._loaded = self._seen = self._stamp()
+        self._value = (1, (first or load)())
+        if first is not None or self._stamp() != self._loaded:
+            self._loaded = _CHANGED
+        self._checked_at = monotonic()
+        self._checking = threading.Lock()
+
+    @property
+    def value(self) -> ValueT:
+        """The value as it was made last."""
+        return self._value[1]
+
+    @property
+    def generation(self) -> int:
+        """How often it has been made."""
+        return self._value[0]
+
+    @property
+    def problem(self) -> str | None:
+        """Why the files cannot be used, once that was reported; None while they can."""
+        return self._problem
+
+    def refreshed(self) -> tuple[int, ValueT]:
+        """Generation and value, after a look at the files if it is time for one. Costs microseconds otherwise."""
+        is_due = self._monotonic() - self._checked_at >= CHECK_SECONDS or self._requests_seen != _Requests.count
+        return self.look() if is_due else self._value
+
+    def look(self) -> tuple[int, ValueT]:
+        """Generation and value, after a look at the files, unless another thread is looking."""
+        if self._checking.acquire(blocking=False):
+            try:
+                self._checked_at = self._monotonic()
+                self._look()
+            finally:
+                self._checking.release()
+        return self._value
+
+    def _look(self) -> None:
+        stamp, requests = self._stamp(), _Requests.count
+        if requests != self._requests_seen:
+            self._requests_seen = requests
+            self._reload(stamp)
+        elif stamp == self._loaded:
+            self._seen = stamp
+        elif stamp != self._seen:
+            self._seen = stamp  # may be in the middle of a change
+        else:
+            self._reload(stamp)
+        self._report_if_it_stays_broken()
+
+    def _reload(self, stamp: _Stamp) -> None:
+        self._loaded = self._seen = stamp
+        try:
+            value = self._load()
+        except ValueError as error:
+            if self._broken is None and self._problem is None:
+                self._broken_since = self._checked_at
+            self._broken = error
+        else:
+            if self._stamp() != stamp:
+                self._loaded = _CHANGED
+                return
+            self._broken = self._problem = None
+            self._value = (self._value[0] + 1, value)
+            self._on_reloaded(value)
+
+    def _report_if_it_stays_broken(self) -> None:
+        if self._broken is not None and self._checked_at - self._broken_since >= self._grace_seconds:
+            error, self._broken = self._broken, None
+            self._problem = str(error)
+            self._on_kept(error)
+
+    def _stamp(self) -> _Stamp:
+        return tuple(_stamp_of(path) for path in self._paths)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
+    """A value that changes when the file does, also if another file takes its place or it becomes readable."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
