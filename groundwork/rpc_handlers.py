@@ -431,7 +431,8 @@ class CallHandlers:
                 return grpc.StatusCode.INVALID_ARGUMENT
             case asyncio.CancelledError():
                 return grpc.StatusCode.UNAVAILABLE
-        return grpc.StatusCode.INTERNAL
+            case _:
+                return grpc.StatusCode.INTERNAL
 
 
 class _Answering(NamedTuple):

@@ -243,6 +243,8 @@ class NamedGroups:
                     yield BrokerKey(queues.cluster_name, queues.broker_name)
             case pb.HandOverChannelRequest():
                 yield from self.of_channel(request.channel_id)
+            case _:
+                pass  # it names no group
 
     def of_channel(self, channel_id: str) -> Iterator[BrokerKey]:
         """The groups whose brokers are registered over a channel."""

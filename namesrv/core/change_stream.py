@@ -9,13 +9,18 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
+    AddressClaimReleased,
     Change,
     ChangeLog,
     ClusterPut,
     ClusterRemoved,
+    ConfigPut,
     FilterServersPut,
     GroupPut,
     GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
     LivePut,
     LiveRemoved,
     QueuesPut,
@@ -144,6 +149,8 @@ def _rows(rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, no
                 yield _framed(_put(row, applied_at_millis).SerializeToString())
             case GroupRemoved() | LiveRemoved() | ClusterRemoved():
                 yield _framed(_removal(row).SerializeToString())
+            case KvPut() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+                pass
         if count % BROKER_SLICE == 0:
             yield b""
 

@@ -139,6 +139,8 @@ class EditState:
                 return WriteRule.WIPED
             case IntentKind.ADD_WRITE_PERM:
                 return WriteRule.ADDED
+            case IntentKind.TOPIC_HOLD | None:
+                pass
         group = self.group(key)
         return WriteRule.WIPED if group is not None and self.is_acted_for(group) else WriteRule.REPORTED
 

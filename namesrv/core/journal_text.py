@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from namesrv.core.changes import (
@@ -23,7 +23,16 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, HoldKey, IntentKey, IntentKind, RemovalReason, WriteRule
+from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
+    BrokerKey,
+    HoldKey,
+    Intent,
+    IntentKey,
+    IntentKind,
+    RemovalReason,
+    WriteRule,
+)
 
 MAX_SUMMARY_LENGTH = 1_000
 """Most characters of a summary."""
@@ -80,7 +89,7 @@ def summary(change: Change) -> str:
         (others if broker is None else groups.setdefault(broker, [])).append(row)
     told_groups = list(islice(groups.items(), SUBJECTS_TOLD))
     parts = [_about_group(broker, rows) for broker, rows in told_groups]
-    parts += [_about_other(row) for row in others[:SUBJECTS_TOLD]]
+    parts += [_about_row(row) for row in others[:SUBJECTS_TOLD]]
     told = sum(len(rows) for _, rows in told_groups) + len(others[:SUBJECTS_TOLD])
     if told < len(change.rows):
         parts.append(f"and {_count(len(change.rows) - told, 'more change')}")
@@ -113,7 +122,10 @@ def _row_touches_topic(row: Row, topic: str) -> bool:
             return isinstance(key, HoldKey) and key.topic == topic
         case KvPut():
             return row.namespace == ORDER_TOPIC_CONFIG and row.key == topic
-    return False
+        case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
+            return False
+        case FilterServersPut() | ConfigPut() | AddressClaimReleased():
+            return False
 
 
 def _broker_of(row: Row) -> BrokerKey | None:
@@ -129,7 +141,8 @@ def _broker_of(row: Row) -> BrokerKey | None:
             return row.live.broker
         case IntentPut() | IntentLifted():
             return row.intent.key if isinstance(row.intent.key, BrokerKey) else None
-    return None
+        case ClusterPut() | ClusterRemoved() | KvPut() | ConfigPut():
+            return None
 
 
 def _about_group(broker: BrokerKey, rows: Iterable[Row]) -> str:
@@ -137,10 +150,7 @@ def _about_group(broker: BrokerKey, rows: Iterable[Row]) -> str:
     brokers: list[str] = []
     group: list[str] = []
     for row in rows:
-        if isinstance(row, LivePut | LiveRemoved):
-            brokers.append(_about_live(row))
-        else:
-            group.append(_about_row_of_group(row))
+        (brokers if isinstance(row, LivePut | LiveRemoved) else group).append(_about_row(row))
     subject = f"{broker.broker_name} of {broker.cluster_name}"
     return ": ".join(part for part in ("; ".join(brokers) or subject, "; ".join(group)) if part)
 
@@ -153,7 +163,31 @@ def _about_live(row: LivePut | LiveRemoved) -> str:
     return f"{name} {'is kept unconfirmed' if live.unconfirmed else 'registered'}"
 
 
-def _about_row_of_group(row: Row) -> str:
+def _about_row(row: Row) -> str:
+    match row:
+        case LivePut() | LiveRemoved():
+            text = _about_live(row)
+        case GroupPut() | GroupRemoved() | QueuesPut() | QueuesRemoved() | FilterServersPut():
+            text = _about_row_of_group(row)
+        case ClusterPut():
+            text = f"new cluster {row.cluster_name}"
+        case ClusterRemoved():
+            text = f"cluster {row.cluster_name} gone"
+        case KvPut():
+            what = "removed" if row.value is None else f"put: {_shown(row.value)}"
+            text = f"KV configuration: {row.namespace!r} {row.key!r} {what}"
+        case ConfigPut():
+            text = f"setting {row.key} put: {_shown(row.value)}"
+        case IntentPut():
+            text = f"{_about_intent(row.intent)} decided"
+        case IntentLifted():
+            text = f"{_about_intent(row.intent)} lifted"
+        case AddressClaimReleased():
+            text = f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
+    return text
+
+
+def _about_row_of_group(row: GroupPut | GroupRemoved | QueuesPut | QueuesRemoved | FilterServersPut) -> str:
     match row:
         case GroupPut():
             return _about_group_put(row)
@@ -167,9 +201,6 @@ def _about_row_of_group(row: Row) -> str:
             return f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics)}"
         case FilterServersPut():
             return f"{_count(len(row.filter_servers), 'filter server')} now"
-        case IntentPut() | IntentLifted() | AddressClaimReleased():
-            return _about_intent(row)
-    raise TypeError(type(row))
 
 
 def _about_group_put(row: GroupPut) -> str:
@@ -189,33 +220,14 @@ def _about_group_put(row: GroupPut) -> str:
     return "; ".join(text for differs, text in told if differs)
 
 
-def _about_other(row: Row) -> str:
-    match row:
-        case ClusterPut():
-            return f"new cluster {row.cluster_name}"
-        case ClusterRemoved():
-            return f"cluster {row.cluster_name} gone"
-        case KvPut():
-            what = "removed" if row.value is None else f"put: {_shown(row.value)}"
-            return f"KV configuration: {row.namespace!r} {row.key!r} {what}"
-        case ConfigPut():
-            return f"setting {row.key} put: {_shown(row.value)}"
-        case IntentPut() | IntentLifted():
-            return _about_intent(row)
-    raise TypeError(type(row))
-
-
-_INTENT_TEXTS: dict[IntentKind, Callable[[IntentKey], str]] = {
-    IntentKind.WIPE_WRITE_PERM: lambda _: "wipe of its write permission",
-    IntentKind.ADD_WRITE_PERM: lambda _: "grant of write permission",
-    IntentKind.TOPIC_HOLD: lambda key: f"hold of topic {_hold(key)}",
-}
-
-
-def _about_intent(row: IntentPut | IntentLifted | AddressClaimReleased) -> str:
-    if isinstance(row, AddressClaimReleased):
-        return f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
-    return f"{_INTENT_TEXTS[row.intent.kind](row.intent.key)} {'decided' if isinstance(row, IntentPut) else 'lifted'}"
+def _about_intent(intent: Intent) -> str:
+    match intent.kind:
+        case IntentKind.WIPE_WRITE_PERM:
+            return "wipe of its write permission"
+        case IntentKind.ADD_WRITE_PERM:
+            return "grant of write permission"
+        case IntentKind.TOPIC_HOLD:
+            return f"hold of topic {_hold(intent.key)}"
 
 
 def _hold(key: IntentKey) -> str:

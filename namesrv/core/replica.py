@@ -305,6 +305,8 @@ def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[
                 check_texts(filters.cluster_name, filters.broker_addr, *filters.filter_servers)
                 holder = LiveKey(filters.cluster_name, filters.broker_addr)
                 edit.put_filter_servers(holder, tuple(filters.filter_servers))
+            case _:
+                pass  # clusters come and go with their groups, and no table here has what only a newer leader knows
 
 
 def _topic_put(row: pb.TopicQueues) -> ReportedTopic:
@@ -321,7 +323,8 @@ def _sort_of(row: pb.RouteChange) -> tuple[str, BrokerKey, int]:
         case "topic_removed":
             gone = row.topic_removed
             return "topic_removed", BrokerKey(gone.cluster_name, gone.broker_name), gone.reason
-    return "", _NO_BROKER, 0
+        case _:
+            return "", _NO_BROKER, 0
 
 
 # The intake of a copy: it turns the messages of its leader's stream into changes, one after the other.

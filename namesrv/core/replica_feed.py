@@ -8,7 +8,23 @@ from typing import TypeVar
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.changes import AddressClaimReleased, Change, ConfigPut, IntentLifted, IntentPut, KvPut
+from namesrv.core.changes import (
+    AddressClaimReleased,
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+)
 from namesrv.core.encoding import intent_message
 from namesrv.core.model import BrokerKey, LiveKey, QueueData
 from namesrv.core.policy import Behaviour
@@ -96,6 +112,10 @@ class ReplicaFeed:
                         broker_name=row.broker.broker_name,
                         broker_id=row.broker_id,
                     )
+                case QueuesPut() | QueuesRemoved() | GroupPut() | GroupRemoved() | LivePut() | LiveRemoved():
+                    pass  # rows of tables are RouteChanges
+                case ClusterPut() | ClusterRemoved() | FilterServersPut():
+                    pass
         return rows.SerializeToString()
 
     def news(self) -> Iterator[bytes]:

@@ -617,7 +617,8 @@ def _restored(table: IntentTable, group: BrokerKey, add: Intent) -> IntentTable:
             return table.without([group])
         case IntentKind.ADD_WRITE_PERM:
             return table
-    return table.with_intent(add)
+        case IntentKind.TOPIC_HOLD | None:
+            return table.with_intent(add)
 
 
 def _released(table: IntentTable, key: HoldKey) -> IntentTable:

@@ -330,7 +330,8 @@ def unregister_reason(reason: route_data_pb2.RemovalReason) -> RemovalReason:
             return RemovalReason.UNREGISTERED
         case route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
             return RemovalReason.BROKER_DOWN
-    raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
+        case _:
+            raise InvalidField("reason", f"is {reason}, only UNREGISTERED and BROKER_DOWN can be given")
 
 
 def _queue_data(where: str, message: route_data_pb2.QueueData) -> tuple[BrokerKey, QueueNumbers]:

@@ -12,7 +12,23 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import Change, FilterServersPut, GroupPut, GroupRemoved
+from namesrv.core.changes import (
+    AddressClaimReleased,
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+)
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.remoting.limits import MAX_PIECES
@@ -204,6 +220,10 @@ class RouteJson:
                     self._forget(group.key.broker_name)
                 case FilterServersPut():
                     self._forget(row.broker.broker_name)
+                case QueuesPut() | QueuesRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
+                    pass  # a group that is shown otherwise has a row of its own
+                case KvPut() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+                    pass
 
     def _forget(self, name: str) -> None:
         """A group of the name is shown otherwise from now on, or not at all."""

@@ -70,6 +70,8 @@ class RouteRows:
                 assert self.clusters.pop(key[0]) == frozenset()
             case "filter_put":
                 self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
+            case _:
+                raise AssertionError(f"unknown row {name}")
 
     def shard(self, index: int, count: int) -> RouteRows:
         """A copy of the rows that belong to a shard."""

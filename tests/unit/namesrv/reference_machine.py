@@ -122,6 +122,8 @@ class ReferenceMachine(RuleBasedStateMachine):
                 self.fleet.clock.advance(40.0 * number)
             case "more time":
                 self.grant_more_time(10.0 * number)
+            case _:
+                raise AssertionError(kind)
 
     def heartbeat(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:

@@ -85,6 +85,8 @@ class _World:
                 fleet.register(B, name="broker-c", topics=(f"Topic{number}",), version=DataVersion(1_000, number))
             case "unregister":
                 fleet.unregister(A)
+            case _:
+                raise AssertionError(step)
 
 
 STEPS = (
