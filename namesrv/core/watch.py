@@ -11,12 +11,18 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import (
+    AddressClaimReleased,
     Change,
+    ClusterPut,
+    ClusterRemoved,
     ConfigPut,
     FilterServersPut,
     GroupPut,
     GroupRemoved,
+    IntentLifted,
+    IntentPut,
     KvPut,
+    LivePut,
     LiveRemoved,
     QueuesPut,
     QueuesRemoved,
@@ -92,12 +98,28 @@ class AffectedTopics:
                     yield AffectedTopic(of_group.get(after.key, ()), gone.get(after.key, ()))
                 case FilterServersPut():
                     yield AffectedTopic(of_group.get(row.broker, ()))
-                case KvPut(namespace=namespace) if namespace == ORDER_TOPIC_CONFIG:
-                    yield AffectedTopic((row.key,))
-                case ConfigPut(key=key) if key == ORDER_MESSAGE_ENABLE:
-                    yield AffectedTopic(self._manager.kv_config.entries(ORDER_TOPIC_CONFIG))
+                case KvPut() | ConfigPut():
+                    yield AffectedTopic(self._reordered(row))
+                case (
+                    GroupPut()
+                    | GroupRemoved()
+                    | LivePut()
+                    | LiveRemoved()
+                    | ClusterPut()
+                    | ClusterRemoved()
+                    | IntentPut()
+                    | IntentLifted()
+                    | AddressClaimReleased()
+                ):
+                    pass  # a topic whose route it changes has a row of its own
         for group, brokers in gone.items():
             self._gone_before[group] = (self._gone_before.get(group, ()) + brokers)[-MAX_GONE:]
+
+    def _reordered(self, row: KvPut | ConfigPut) -> Collection[str]:
+        """The topics whose routes get another ordered-topic configuration."""
+        if isinstance(row, KvPut):
+            return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
+        return self._manager.kv_config.entries(ORDER_TOPIC_CONFIG) if row.key == ORDER_MESSAGE_ENABLE else ()
 
 
 def _gone(change: Change) -> Mapping[BrokerKey, tuple[GoneBroker, ...]]:
