@@ -10,7 +10,9 @@ from pathlib import Path
 
 from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
+from namesrv.core.address_claims import AddressClaim
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
+from namesrv.storage.address_claims_file import AddressClaimsFile
 from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile
 from namesrv.storage.config_file import ConfigFile
 from namesrv.storage.epoch_file import next_epoch
@@ -52,6 +54,15 @@ def _config(folder: Path) -> int:
     file = ConfigFile(folder)
     number = _held([int(text) for text in file.load().values()]) + 1
     file.save({f"key-{item}": f"{number}" for item in range(ITEMS)})
+    return number
+
+
+def _address_claims(folder: Path) -> int:
+    file = AddressClaimsFile(folder)
+    number = _held([claim.since_millis for claim in file.load()]) + 1
+    broker = BrokerKey("cluster", "broker-a")
+    keys = (LiveKey("cluster", f"10.0.0.{item}:10911") for item in range(ITEMS))
+    file.save([AddressClaim(key, broker, 0, number, number) for key in keys])
     return number
 
 
@@ -108,6 +119,7 @@ OWNED: dict[str, Step] = {
     "kvConfig.json": _kv_config,
     "intents.json": _intents,
     "namesrv_config.json": _config,
+    "address_claims.json": _address_claims,
     "routes.snapshot": _snapshot,
     "audit.jsonl": _audit,
     "topics.json": _topics,
@@ -115,5 +127,24 @@ OWNED: dict[str, Step] = {
 }
 """The kinds, by the name of the file or what it is."""
 
-WITH_COPY = ("epoch", "kvConfig.json", "intents.json", "namesrv_config.json", "routes.snapshot", "topics.json")
+WITH_COPY = (
+    "epoch",
+    "kvConfig.json",
+    "intents.json",
+    "namesrv_config.json",
+    "address_claims.json",
+    "routes.snapshot",
+    "topics.json",
+)
 """Those that keep what they held before as ``<name>.bak``."""
+
+NEWER = {
+    "intents.json": b'{"version": 2, "intents": []}',
+    "namesrv_config.json": b'{"settings": {"version": 2}}',
+    "kvConfig.json": b'{"version": 2, "tables": {}}',
+    "epoch": b"epoch 2: 00000",
+    "address_claims.json": b'{"version": 2, "claims": []}',
+    "routes.snapshot": b"namesrv route snapshot, format 2\n" + bytes(100),
+    "topics.json": b'{"version": 2}',
+}
+"""As a version that is to come may write them, put there by somebody, without a checksum that counts."""

@@ -29,7 +29,7 @@ from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of
 from namesrv.runtime_settings import with_texts
 from namesrv.settings import NamesrvSettings
-from namesrv.storage import config_file, epoch_file, intents_file, kv_config_file
+from namesrv.storage import address_claims_file, config_file, epoch_file, intents_file, kv_config_file
 from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
 from namesrv.storage.durable_file import BrokenFile
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
@@ -69,6 +69,11 @@ def _kv_config(data: bytes, _: Path) -> None:
 def _intents(data: bytes, _: Path) -> None:
     table = intents_file._decode(data)
     assert intents_file._decode(intents_file._encode(table)) == table
+
+
+def _address_claims(data: bytes, _: Path) -> None:
+    claims = address_claims_file._decode(data)
+    assert address_claims_file._decode(address_claims_file._encode(claims)) == claims
 
 
 def _config(data: bytes, _: Path) -> None:
@@ -263,6 +268,7 @@ class _FailedCall:
 TARGETS: dict[str, Target] = {
     "kv_config_file": Target(_kv_config, (BrokenFile,)),
     "intents_file": Target(_intents, (BrokenFile,)),
+    "address_claims_file": Target(_address_claims, (BrokenFile,)),
     "config_file": Target(_config, (BrokenFile, ConfigKeyDenied, InvalidField)),
     "epoch_file": Target(lambda data, _: int(epoch_file._decode(data).partition("-")[0]), (BrokenFile,)),
     "permits_toml": Target(_permits, (PermitsError,)),

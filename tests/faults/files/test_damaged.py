@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from broker_agent.errors import StartError
 from namesrv.storage.data_dir import DataDirError
 from tests.faults.fleet.operated_server import DURABLE, OperatedServer
-from tests.faults.owned_files import OWNED, WITH_COPY
+from tests.faults.owned_files import NEWER, OWNED, WITH_COPY
 from tests.support.fakes.rot import rot, skip_without_checksums
 
 SEEDS = int(os.environ.get("FAULTS_DAMAGES", "10"))
@@ -116,17 +116,6 @@ def test_a_damaged_copy_beside_a_good_file_is_never_looked_at(whole: Path) -> No
     for kind in WITH_COPY:
         rot(folder / f"{kind}.bak", b"garbage")
         assert OWNED[kind](folder) == STEPS + 1
-
-
-NEWER = {
-    "intents.json": b'{"version": 2, "intents": []}',
-    "namesrv_config.json": b'{"settings": {"version": 2}}',
-    "kvConfig.json": b'{"version": 2, "tables": {}}',
-    "epoch": b"epoch 2: 00000",
-    "routes.snapshot": b"namesrv route snapshot, format 2\n" + bytes(100),
-    "topics.json": b'{"version": 2}',
-}
-"""As a version that is to come may write them, put there by somebody, without a checksum that counts."""
 
 
 @pytest.mark.parametrize("kind", WITH_COPY)

@@ -1,0 +1,91 @@
+"""Lists that must name everything of a kind, compared with the code that has it: nothing new is forgotten in them."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import get_args
+
+import namesrv_api.v1
+from google.protobuf.descriptor import ServiceDescriptor
+from namesrv_api.v1 import admin_service_pb2
+
+from namesrv import storage
+from namesrv.app import access
+from namesrv.core import change_stream
+from namesrv.core.changes import AddressClaimReleased, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.model import IntentKind
+from namesrv.server.listener import SERVICES
+from namesrv.storage.durable_file import DurableFile
+from nsctl.health import INTENT_WORDS
+from tests.faults.owned_files import NEWER, OWNED, WITH_COPY
+from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).parents[2]
+IN_NO_TABLE = {KvPut, IntentPut, IntentLifted, ConfigPut, AddressClaimReleased}
+"""Rows that readers of the routes do not get: copies get them as ReplicaRows."""
+FILE_MODULES = {
+    module.name: import_module(f"namesrv.storage.{module.name}")
+    for module in iter_modules(storage.__path__)
+    if module.name.endswith("_file") and module.name != "durable_file"
+}
+"""The modules with one file of the data directory each."""
+
+
+def files() -> set[str]:
+    """The names of all files of a data directory."""
+    return {
+        value
+        for module in FILE_MODULES.values()
+        for name, value in vars(module).items()
+        if name.endswith("_FILE") and isinstance(value, str)
+    }
+
+
+def kinds(names: str) -> set[str]:
+    return set(re.findall(r"\b(\w+): ", names))
+
+
+def test_the_suites_of_crashes_and_damage_have_every_file_of_the_data_directory() -> None:
+    assert files() <= OWNED.keys()
+    assert set(WITH_COPY) == NEWER.keys() == OWNED.keys() - {"audit.jsonl", "route cache"}
+    assert len(FILE_MODULES) == len(files()) >= len(DurableFile.__subclasses__())
+
+
+def test_the_parser_of_every_file_of_the_data_directory_is_fuzzed() -> None:
+    assert FILE_MODULES.keys() <= TARGETS.keys()
+
+
+def test_the_page_of_the_design_has_every_file_of_the_data_directory() -> None:
+    section = (
+        (ROOT / "docs/architecture.md").read_text().partition("### What survives a restart")[2].partition("###")[0]
+    )
+    assert set(re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE)) == files()
+
+
+def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
+    assert change_stream._CHANGED_BY.keys() ^ IN_NO_TABLE == set(get_args(Row))
+
+
+def test_every_service_of_the_contract_is_served_and_has_a_permission() -> None:
+    services: set[ServiceDescriptor] = {
+        service
+        for module in iter_modules(namesrv_api.v1.__path__, "namesrv_api.v1.")
+        if module.name.endswith("_pb2")
+        for service in import_module(module.name).DESCRIPTOR.services_by_name.values()
+    }
+    assert services == set(SERVICES)
+    assert {service.name for service in services} == access._PERMISSIONS.keys()
+
+
+def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
+    on_the_wire = {kind.removeprefix("KIND_"): number for kind, number in admin_service_pb2.Intent.Kind.items()}
+    del on_the_wire["UNSPECIFIED"]
+    assert {kind.name: kind.value for kind in IntentKind} == on_the_wire
+    assert INTENT_WORDS.keys() == set(on_the_wire.values())
+    views = ROOT / "nsctl/console/static/views"
+    (of_all,) = re.findall(r"const KINDS = \{(.*?)\}", (views / "servers.js").read_text())
+    (of_groups,) = re.findall(r"const INTENTS = \{(.*?)\}", (views / "parts.js").read_text())
+    assert kinds(of_all) == on_the_wire.keys() == kinds(of_groups) | {"TOPIC_HOLD"}
