@@ -73,7 +73,7 @@ def test_open_calls_of_health_and_reflection_are_limited_for_each_caller(engine:
 async def _probe(engine: str) -> None:
     settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
     server: Any = build_server(settings.engine, settings)
-    shares = FairShares.of(probes=MOST)
+    shares = FairShares.of(probes=2, reflections=1)
     add_services(server, settings, (), HealthService(), observers=(), authorizer=None, shares=shares)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
