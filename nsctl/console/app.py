@@ -17,18 +17,19 @@ from aiohttp import web
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from groundwork.certificates import CertificateError, Validity, read_key_pair
+from groundwork.certificates import CertificateError
 from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable
 from groundwork.hangup import reload_on_hangup
 from groundwork.json_lines import LogFormat, take_stderr
+from groundwork.listener_tls import ListenerFiles, ListenerTls
 from groundwork.logs import configure_logs
 from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from groundwork.program import stop_event
 from groundwork.settings_cli import ADVANCED, ProgramSettings, add_command, exit_with
 from groundwork.shutdown import STEP_SECONDS, Background, run_step
-from groundwork.watched_file import CHECK_SECONDS, WatchedFile
+from groundwork.watched_file import CHECK_SECONDS
 from nsctl.console.log_in import LogIn, Network, TrustedProxy, reloaded_users
 from nsctl.console.observer import Fleet
 from nsctl.console.protection import WAITING_CONNECTIONS, PageProtocol, page_connections
@@ -146,41 +147,27 @@ class ConsoleSettings(ProgramSettings):
 
 # TLS of the page: certificates that are read again when they change.
 
-_log = structlog.get_logger(__name__)
-
 
 class PageTls:
     """What new connections to the page are shown; those that are open go on as they began."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Reads the files.
-
-        Raises:
-            CertificateError: They cannot be used; the text says why.
-        """
+        """Reads the files. Raises CertificateError."""
+        self._files = (certificate, key)
+        self._tls = ListenerTls(ListenerFiles(certificate, key))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         """Stays the same; what it shows changes."""
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._certificate = certificate
-        self._key = key
-        self._loaded = WatchedFile([certificate, key], self._load, on_reloaded=self._reloaded, on_kept=self._kept)
+        self.context.load_cert_chain(*self._files)
 
     async def watch(self) -> NoReturn:
         """Looks every second whether the files have changed. Runs until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._loaded.refreshed()
-
-    def _load(self) -> Validity:
-        pair = read_key_pair(self._certificate, self._key)  # says what is wrong; the context would not
-        self.context.load_cert_chain(self._certificate, self._key)
-        return pair.validity
-
-    def _reloaded(self, validity: Validity) -> None:
-        _log.info("tls_reloaded", file=str(self._certificate), not_after=validity.not_after.isoformat())
-
-    def _kept(self, error: ValueError) -> None:
-        _log.error("tls_files_refused", problem=str(error), in_force="those read before")
+            before = self._tls.generation
+            self._tls.look()
+            if self._tls.generation != before:
+                self.context.load_cert_chain(*self._files)
 
 
 # The command ``nsctl console``.

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, NamedTuple
 
 import structlog
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
 from groundwork.files import read_at_most
@@ -65,9 +65,6 @@ class Role(IntEnum):
     """Confirms losses that the mass-loss guard does not believe."""
 
 
-RoleName = Literal["viewer", "operator", "admin"]
-
-
 class Person(NamedTuple):
     """Who asks."""
 
@@ -76,16 +73,17 @@ class Person(NamedTuple):
     role: Role
 
 
-class User(NamedTuple):
-    """A person of the file."""
+def _role(name: object) -> Role:
+    roles = {role.name.lower(): role for role in Role}
+    if not isinstance(name, str) or name not in roles:
+        raise ValueError(f"{str(name)[:64]!r} is no role; there are {', '.join(roles)}")
+    return roles[name]
 
-    role: Role
-    password: str | None
-    """Hashed; None for one whom only a proxy knows."""
 
-
-def role_of(name: RoleName) -> Role:
-    return Role[name.upper()]
+def _checked_name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(f"{text[:64]!r} is no name: 1 to 64 of the characters A-Z a-z 0-9 _ . @ + -")
+    return text
 
 
 def is_name(text: str) -> bool:
@@ -122,17 +120,20 @@ def _checked_hash(text: str) -> str:
     return text
 
 
-class _Row(BaseModel):
+class User(BaseModel):
+    """A person of the file."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    role: RoleName
+    role: Annotated[Role, BeforeValidator(_role)]
     password: Annotated[str, AfterValidator(_checked_hash)] | None = None
+    """Hashed; None for a person whom only a proxy knows."""
 
 
 class _File(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    users: dict[str, _Row] = Field(min_length=1, max_length=MAX_USERS)
+    users: dict[Annotated[str, AfterValidator(_checked_name)], User] = Field(min_length=1, max_length=MAX_USERS)
 
 
 Users = Mapping[str, User]
@@ -142,7 +143,7 @@ Users = Mapping[str, User]
 def read_users(path: Path) -> Users:
     """Reads a users file. Raises CertificateError if it cannot be used."""
     try:
-        rows = _File.model_validate(tomllib.loads(read_at_most(path, MAX_USERS_FILE_BYTES).decode())).users
+        return _File.model_validate(tomllib.loads(read_at_most(path, MAX_USERS_FILE_BYTES).decode())).users
     except OSError as error:
         raise CertificateError(f"users file {path}: {error.strerror}") from None
     except ValidationError as error:
@@ -151,10 +152,6 @@ def read_users(path: Path) -> Users:
         raise CertificateError(f"users file {path}: {place}: {text}") from None
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"users file {path}: {error}") from None
-    for name in rows:
-        if not is_name(name):
-            raise CertificateError(f"users file {path}: {name[:64]!r} is no name: 1 to 64 of A-Z a-z 0-9 _ . @ + -")
-    return {name: User(role_of(row.role), row.password) for name, row in rows.items()}
 
 
 def reloaded_users(path: Path) -> WatchedFile[Users]:
@@ -168,10 +165,8 @@ def reloaded_users(path: Path) -> WatchedFile[Users]:
 
 def user_line(name: str, role: str, password: str) -> str:
     """The part of a users file that is about one person. Raises ValueError if something of it cannot be used."""
-    if role not in get_args(RoleName):
-        raise ValueError(f"{role[:64]!r} is no role; there are {', '.join(get_args(RoleName))}")
-    if not is_name(name):
-        raise ValueError(f"{name[:64]!r} is no name: 1 to 64 of the characters A-Z a-z 0-9 _ . @ + -")
+    _role(role)
+    _checked_name(name)
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise ValueError(
             f"the password has {len(password)} characters, {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} are allowed"

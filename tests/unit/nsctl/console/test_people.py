@@ -74,7 +74,8 @@ def test_the_command_refuses_what_the_file_would(arguments: tuple[str, ...], pas
     [
         ("", "users: Field required"),
         ("[users]", "at least 1 item"),
-        ('[users.a]\nrole = "king"', "users.a.role: Input should be 'viewer', 'operator' or 'admin'"),
+        ('[users.a]\nrole = "king"', "users.a.role: 'king' is no role; there are viewer, operator, admin"),
+        ("[users.a]\nrole = []", "users.a.role: '[]' is no role"),
         ('[users.a]\nrole = "admin"\npassword = "secret"', "is not a hashed password"),
         (f'[users.a]\nrole = "admin"\npassword = "{HASHED}x"', "is not a hashed password"),
         ('[users."a b"]\nrole = "admin"', "is no name"),
