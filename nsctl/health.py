@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
@@ -30,12 +31,17 @@ INTENT_WORDS: Mapping[int, str] = {
 """Kinds of intent in words for people."""
 
 
-def registered_by(entries: Iterable[admin_service_pb2.AuditEntry], addr: str) -> str | None:
-    """Who registered a broker when it last changed something; None if the entries do not reach back so far.
+_ADDRESS = re.compile(r"\(([^();]*), id [0-9]+\)")
+
+
+def registered_by(entries: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Who registered each address when it last changed something, as far as the entries of a journal reach.
 
     Args:
-        entries: Of the journal, newest first.
+        entries: Cause, caller and summary, newest first.
     """
-    mark = f"({addr}, id "
-    callers = (one.caller for one in entries if one.cause == "RegisterBroker" and mark in one.summary)
-    return next(callers, None)
+    found: dict[str, str] = {}
+    for cause, caller, summary in entries:
+        if cause == "RegisterBroker":
+            found = dict.fromkeys(_ADDRESS.findall(summary), caller) | found
+    return found

@@ -112,7 +112,8 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
         if error.unreachable:
             raise
         return _Page([row(live) for live in lives], topics, [], [], error.reason)
-    shown: list[Row] = [{**row(live), "agent": registered_by(page.entries, live.broker_addr)} for live in lives]
+    agents = registered_by((entry.cause, entry.caller, entry.summary) for entry in page.entries)
+    shown: list[Row] = [{**row(live), "agent": agents.get(live.broker_addr)} for live in lives]
     return _Page(shown, topics, intents, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
 
 

@@ -54,11 +54,12 @@ function results(answers, overview, preview) {
     cells: answer.problem
       ? [overview.servers[index].name, pill("bad", answer.problem.message || answer.problem.reason), "", ""]
       : [overview.servers[index].name, pill(preview ? "idle" : "good", preview ? "would be done" : "done"),
-        count(answer.changed), answer.unwritable ? pill("warn", count(answer.unwritable)) : "0"],
+        count(answer.topics_changed),
+        answer.topics_losing_last_writable_queue ? pill("warn", count(answer.topics_losing_last_writable_queue)) : "0"],
   }));
   const columns = ["Name server", "Result", "Routes that change", "Topics that nobody can write to"];
-  const names = [...new Set(answers.flatMap((answer) => answer.samples ?? []))];
-  const more = answers.some((answer) => answer.more) || names.length > SAMPLES ? ", …" : "";
+  const names = [...new Set(answers.flatMap((answer) => answer.sample_topics ?? []))];
+  const more = names.length > SAMPLES ? ", …" : "";
   const failed = answers.filter((answer) => answer.problem).length;
   return [
     table(preview ? "What it would do" : "What was done", columns, rows),

@@ -12,12 +12,17 @@ from groundwork.grpc_errors import CallError
 from nsctl.console.log_in import Role
 from nsctl.console.observer import Fleet
 from nsctl.console.views.journal import problem_json
+from nsctl.output import row
 
 MAX_WHY = 400
 """Longest comment of a viewer: a name server takes 500 characters, and who asked is added."""
 
-SAMPLES = 5
-"""Topics that a preview names."""
+REQUESTS: dict[str, Any] = {
+    "drain": pb.WipeWritePermOfBrokerRequest,
+    "restore": pb.AddWritePermOfBrokerRequest,
+    "confirm": pb.ConfirmBrokerLossRequest,
+}
+"""What each action asks of a name server."""
 
 
 class Action(BaseModel):
@@ -57,36 +62,19 @@ async def act(fleet: Fleet, action: Action, viewer: str) -> list[dict[str, Any]]
         fleet: The name servers.
         viewer: Who asked, for the journal: name servers see the console alone.
     """
-    call, request = _request(action, f"{action.why} (console, asked by {viewer})".strip())
-    answers = await fleet.each(lambda server: server.call(call, request))
-    return [_result(answer) for answer in answers]
-
-
-def _request(action: Action, comment: str) -> tuple[str, Message]:
-    if action.action == "drain":
-        return "WipeWritePermOfBroker", pb.WipeWritePermOfBrokerRequest(
-            broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
-        )
-    if action.action == "confirm":
-        return "ConfirmBrokerLoss", pb.ConfirmBrokerLossRequest(
-            broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
-        )
-    return "AddWritePermOfBroker", pb.AddWritePermOfBrokerRequest(
-        broker_name=action.broker, cluster_name=action.cluster, comment=comment, validate_only=action.preview
+    kind = REQUESTS[action.action]
+    request = kind(
+        broker_name=action.broker,
+        cluster_name=action.cluster,
+        comment=f"{action.why} (console, asked by {viewer})".strip(),
+        validate_only=action.preview,
     )
+    answers = await fleet.each(lambda server: server.call(kind.DESCRIPTOR.name.removesuffix("Request"), request))
+    return [_result(answer) for answer in answers]
 
 
 def _result(answer: Message | CallError) -> dict[str, Any]:
     if isinstance(answer, CallError):
         return {"problem": problem_json(answer)}
-    assert isinstance(
-        answer, pb.WipeWritePermOfBrokerResponse | pb.AddWritePermOfBrokerResponse | pb.ConfirmBrokerLossResponse
-    )
-    radius = answer.blast_radius
-    return {
-        "changed": radius.topics_changed,
-        "unwritable": radius.topics_losing_last_writable_queue,
-        "vanishing": radius.topics_vanishing,
-        "samples": list(radius.sample_topics[:SAMPLES]),
-        "more": max(0, len(radius.sample_topics) - SAMPLES),
-    }
+    changed: dict[str, Any] = row(answer)["blast_radius"]
+    return changed

@@ -17,7 +17,7 @@ from groundwork.topic_names import TopicKind, kind_of
 from nsctl.compare import BrokerKey
 from nsctl.console.observer import Fleet, Observation, Observer
 from nsctl.console.views.journal import journal, problem_json
-from nsctl.health import LATE_SHARE
+from nsctl.health import LATE_SHARE, registered_by
 
 # The brokers of a fleet as rows of the page: how each is, and which of them somebody wants to see, in which order.
 
@@ -229,7 +229,7 @@ class BrokerPages:
             "topics": topics,
             "history": entries[:HISTORY],
             "historyProblems": problems,
-            "registeredBy": _registered_by(entries),
+            "registeredBy": registered_by((one["cause"], one["caller"], one["summary"]) for one in entries),
         }
 
     async def _page_of_topics(self, group: GroupKey, contains: str, start: int) -> Json:
@@ -303,15 +303,6 @@ def _topic_row(topic: str, queues: route_data_pb2.QueueData) -> Json:
     }
 
 
-def _registered_by(entries: Sequence[Json]) -> dict[str, str]:
-    """Who registered each address when it last changed something, as far as these entries of a journal reach."""
-    found: dict[str, str] = {}
-    for entry in reversed(entries):
-        if entry["cause"] == "RegisterBroker":
-            found |= {mention["addr"]: entry["caller"] for mention in entry["mentions"] if mention.get("addr")}
-    return found
-
-
 # Brokers that came and left a moment ago: shown and read out, whoever looks.
 
 SHOWN_MILLIS = 60_000
@@ -366,12 +357,7 @@ class Movements:
         self._tell([key for key in after if key not in before], "came")
 
     def _tell(self, keys: Sequence[BrokerKey], verb: str) -> None:
-        if len(keys) > NAMED:
-            self._say(f"{len(keys):,} brokers {verb}")
-        else:
-            for key in keys:
-                self._say(f"{key.broker} ({key.addr}) of {key.cluster} {verb}")
-
-    def _say(self, text: str) -> None:
-        self._told += 1
-        self._news.append({"number": self._told, "text": text})
+        told = [f"{key.broker} ({key.addr}) of {key.cluster} {verb}" for key in keys]
+        for text in told if len(told) <= NAMED else [f"{len(told):,} brokers {verb}"]:
+            self._told += 1
+            self._news.append({"number": self._told, "text": text})

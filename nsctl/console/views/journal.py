@@ -21,9 +21,9 @@ Json = dict[str, Any]
 
 _NAME = r"[%|a-zA-Z0-9_.-]+"
 _BROKER = re.compile(
-    rf"(?P<broker>{_NAME})(?P<told> \((?P<addr>[^();]*), id [0-9]+\))? of (?P<cluster>{_NAME})(?(told)|(?=[:;]|\Z))"
+    rf"(?P<broker>{_NAME})(?P<told> \([^();]*, id [0-9]+\))? of (?P<cluster>{_NAME})(?(told)|(?=[:;]|\Z))"
 )
-"""A broker of a summary, with its address; or its group, which stands for itself or before a colon."""
+"""A broker of a summary; or its group, which stands for itself or before a colon."""
 _TOPICS = re.compile(rf"topics? (?:put|lost)[^();:]*\((?P<names>{_NAME}(?:, (?!and [0-9,]+ more){_NAME})*)")
 _LISTED = re.compile(rf"(?<![^ ]){_NAME}(?=,|\Z)")
 
@@ -47,7 +47,7 @@ def mentions(summary: str) -> list[Json]:
     """
     summary = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), summary)
     found: list[Json] = [
-        {"at": match.start("broker"), "broker": match["broker"], "cluster": match["cluster"], "addr": match["addr"]}
+        {"at": match.start("broker"), "broker": match["broker"], "cluster": match["cluster"]}
         for match in _BROKER.finditer(summary)
     ]
     for listed in _TOPICS.finditer(summary):

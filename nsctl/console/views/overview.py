@@ -165,8 +165,9 @@ def _intents(seen: Sequence[Observation], shown: Sequence[int]) -> list[Json]:
 
 
 def _intent(intent: admin_service_pb2.Intent, cluster: str | None) -> Json:
-    return {
-        "kind": admin_service_pb2.Intent.Kind.Name(intent.kind).removeprefix("KIND_"),
+    kinds = admin_service_pb2.Intent.Kind
+    return {  # a newer name server may have a kind without a name here
+        "kind": kinds.Name(intent.kind).removeprefix("KIND_") if intent.kind in kinds.values() else str(intent.kind),
         "cluster": cluster,
         "broker": intent.broker_name,
         "topic": intent.topic,

@@ -30,9 +30,9 @@ class Changed(FakeNameServer):
     async def call(self, name: str, request: Message) -> Message:
         self.asked.append(request)
         answers: dict[str, Message] = {
-            "WipeWritePermOfBroker": pb.WipeWritePermOfBrokerResponse(),
-            "AddWritePermOfBroker": pb.AddWritePermOfBrokerResponse(),
-            "ConfirmBrokerLoss": pb.ConfirmBrokerLossResponse(),
+            "WipeWritePermOfBroker": pb.WipeWritePermOfBrokerResponse(blast_radius={}),
+            "AddWritePermOfBroker": pb.AddWritePermOfBrokerResponse(blast_radius={}),
+            "ConfirmBrokerLoss": pb.ConfirmBrokerLossResponse(blast_radius={}),
         }
         return answers[name]
 
