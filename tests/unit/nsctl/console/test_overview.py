@@ -104,6 +104,11 @@ def test_intents_are_told_once_with_the_name_servers_that_have_them() -> None:
     assert (intent["kind"], intent["broker"], intent["servers"]) == ("WIPE_WRITE_PERM", "broker-a", [0, 1])
 
 
+def test_a_kind_of_intent_that_only_newer_name_servers_know_is_shown_by_its_number() -> None:
+    newer = admin_service_pb2.Intent.FromString(b"\x08\x63")
+    assert [intent["kind"] for intent in shown(seen(live(), intents=(newer,)))["intents"]] == ["99"]
+
+
 def test_name_servers_that_answer_differ_in_brokers_and_in_intents() -> None:
     gone = seen(problem="UNAVAILABLE: gone")
     assert found_differences((seen(live()), seen(live()), gone)) == []
