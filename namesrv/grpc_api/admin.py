@@ -15,7 +15,6 @@ from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of
 from namesrv.app.config_store import ConfigStore
-from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.intent_store import IntentChange, IntentStore
 from namesrv.app.kv_config_store import KvChange, KvConfigStore
@@ -831,11 +830,18 @@ class AdminChanges(NamedTuple):
     address_claims: AddressClaimChanges
 
     @classmethod
-    def of(cls, manager: RouteInfoManager, writer: TableWriter, durable: DurableRoutes, config: ConfigStore) -> Self:
+    def of(
+        cls,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        kv_config: KvConfigStore,
+        intents: IntentStore,
+        config: ConfigStore,
+    ) -> Self:
         """Makes it of what a name server consists of."""
         return cls(
-            KvConfigChanges(manager, durable.kv_config),
+            KvConfigChanges(manager, kv_config),
             ConfigChanges(manager, config),
-            IntentChanges(manager, writer, durable.intents),
+            IntentChanges(manager, writer, intents),
             AddressClaimChanges(manager),
         )

@@ -236,7 +236,7 @@ class NamesrvServer:
             data_dir_problem=self._durable.data_dir_problem,
         )
         queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
-        changes = AdminChanges.of(manager, self._writer, self._durable, self._config)
+        changes = AdminChanges.of(manager, self._writer, self._durable.kv_config, self._durable.intents, self._config)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.config_store import ConfigStore
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.intent_store import IntentStore
 from namesrv.app.kv_config_store import KvConfigStore
 from namesrv.app.stall_detector import StallDetector
@@ -131,16 +129,14 @@ class SocketlessFront:
         assert folder is not None
         config = ConfigStore(settings, ConfigFile(folder, _written), lambda *_: None, lambda: False)
         self._writer = writer = TableWriter()
-        kept: Any = SimpleNamespace(
-            kv_config=KvConfigStore(manager, KvConfigFile(folder, _written)),
-            intents=IntentStore(manager, writer, IntentsFile(folder, _written), clock.wall_millis),
-        )
-        self._stores = (config, kept.kv_config, kept.intents)
+        kv_config = KvConfigStore(manager, KvConfigFile(folder, _written))
+        intents = IntentStore(manager, writer, IntentsFile(folder, _written), clock.wall_millis)
+        self._stores = (config, kv_config, intents)
         warm_up = WarmUp(manager, clock, 0)
         watchers = WatchDispatcher(manager, warm_up, clock)
         self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
         gate = Gate(Grade, None)
-        admin = AdminChanges.of(manager, writer, cast("DurableRoutes", kept), config)
+        admin = AdminChanges.of(manager, writer, kv_config, intents, config)
         return calls_of(
             Served(manager, warm_up),
             AdminQueries.of(manager, config, watchers, started_at_millis=0),
