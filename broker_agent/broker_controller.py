@@ -279,7 +279,6 @@ class BrokerController:
                 (TOPIC_SERVICE, topics),
                 (CLIENT_SERVICE, OperatorQueries(self._clients)),
             ],
-            "fast_listen",
             self._security.listener,
             admission=self._security.admission,
             observers=self._observation.observers,

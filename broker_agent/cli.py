@@ -17,7 +17,7 @@ from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfigTable, built_in_topics
+from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
@@ -109,7 +109,7 @@ def _controller(settings: AgentSettings) -> BrokerController:
 
 
 def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManager:
-    built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
+    built_in = built_in_topics(settings.cluster, settings.broker_name)
     if settings.topics_mode == "own":
         return TopicConfigManager.own(settings.topics, built_in, timing=timing)
     # The version that a broker has before its first change; the file's version will be newer.

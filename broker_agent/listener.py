@@ -128,7 +128,6 @@ class AgentServer:
         self,
         listen: Endpoint,
         services: Sequence[tuple[ServiceDescriptor, object]],
-        setting: str = "listen",
         tls: ListenerTls | None = None,
         *,
         admission: AgentAdmission | None = None,
@@ -140,7 +139,6 @@ class AgentServer:
             listen: Where to listen; port 0 means any free one.
             services: What answers calls of which service, by methods of their names that block. Other calls of the
                 service there are not.
-            setting: Name of the setting that says where, for errors.
             tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
 
@@ -150,7 +148,7 @@ class AgentServer:
         try:
             check_bindable(listen)
         except OSError as error:
-            raise StartError(f"setting {setting}: {error}") from error
+            raise StartError(f"setting fast_listen: {error}") from error
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
         self._freed_memory: asyncio.Task[None] | None = None
@@ -164,7 +162,7 @@ class AgentServer:
         except RuntimeError as error:
             self._runner.close()
             self._threads.shutdown()
-            raise StartError(f"setting {setting}: cannot listen on {listen}: {error}") from error
+            raise StartError(f"setting fast_listen: cannot listen on {listen}: {error}") from error
         self.endpoint = Endpoint(listen.host, port)
         """Where it listens."""
 

@@ -17,7 +17,7 @@ from broker_agent.namesrv_list import NamesrvList
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import BuiltInTopicsConfig, built_in_topics
+from broker_agent.topics.table import built_in_topics
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
 
@@ -62,7 +62,7 @@ class Agent:
         self.schedule: RegistrationSchedule = self.rounds
         self.probe, self.list = ToldProbe(), ToldList(*servers)
         if settings.topics_mode == "own":
-            built_in = built_in_topics(BuiltInTopicsConfig(settings.cluster, settings.broker_name))
+            built_in = built_in_topics(settings.cluster, settings.broker_name)
             self.topics = TopicConfigManager.own(settings.topics, built_in)
         else:
             self.topics = TopicConfigManager.follow(settings.topics)

@@ -2,19 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.topics.table import BuiltInTopicsConfig, built_in_topics, is_system_topic
-
-CONFIG = BuiltInTopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a")
+from broker_agent.topics.table import built_in_topics, is_system_topic
 
 
-def as_upstream(config: BuiltInTopicsConfig) -> dict[str, tuple[int, int]]:
-    topics = built_in_topics(config)
+def as_upstream(cluster: str, broker_name: str) -> dict[str, tuple[int, int]]:
+    topics = built_in_topics(cluster, broker_name)
     assert all(topic.read_queue_nums == topic.write_queue_nums for topic in topics)
     return {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in topics}
 
 
 def test_the_built_in_topics_are_upstreams() -> None:
-    assert as_upstream(CONFIG) == {
+    assert as_upstream("DefaultCluster", "broker-a") == {
         "SELF_TEST_TOPIC": (1, 6),
         "TBW102": (8, 7),
         "BenchmarkTest": (1024, 6),
@@ -30,31 +28,13 @@ def test_the_built_in_topics_are_upstreams() -> None:
     }
 
 
-def test_the_brokers_settings_decide_on_them() -> None:
-    topics = as_upstream(
-        BuiltInTopicsConfig(
-            cluster_name="c",
-            broker_name="b",
-            auto_create_topic_enable=False,
-            cluster_topic_enable=False,
-            broker_topic_enable=False,
-            trace_topic_enable=True,
-            msg_trace_topic_name="traces",
-        )
-    )
-    assert "TBW102" not in topics
-    assert (topics["c"], topics["b"], topics["traces"]) == ((16, 1), (1, 1), (1, 6))
-    queues = as_upstream(BuiltInTopicsConfig(cluster_name="c", broker_name="b", default_topic_queue_nums=3))
-    assert queues["TBW102"] == (3, 7)
-
-
 def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
-    topics = built_in_topics(BuiltInTopicsConfig(cluster_name="same", broker_name="same"))
+    topics = built_in_topics("same", "same")
     assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
 
 
 def test_a_topic_whose_name_would_be_too_long_is_left_out() -> None:
-    topics = as_upstream(BuiltInTopicsConfig(cluster_name="c" * 127, broker_name="b"))
+    topics = as_upstream("c" * 127, "b")
     assert "c" * 127 in topics
     assert all(len(name) <= 127 for name in topics)
 

@@ -15,12 +15,12 @@ from broker_agent.topics import manager as manager_module
 from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.storage import TopicsFile, replace_keeping_copy
-from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
 
-BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
+BUILT_IN = built_in_topics("c", "b")
 TOPIC = TopicConfig("TopicTest", 4, 4, 6)
 NOW_MILLIS = VirtualClock().wall_millis()
 VERSION = DataVersion(NOW_MILLIS - 1_000, 5)

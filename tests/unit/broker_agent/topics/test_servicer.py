@@ -13,13 +13,13 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 from broker_agent.topics import topic_service
 from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import BuiltInTopicsConfig, DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import KEPT_TABLES, TopicConfigServicer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
 
-BUILT_IN = built_in_topics(BuiltInTopicsConfig(cluster_name="c", broker_name="b"))
+BUILT_IN = built_in_topics("c", "b")
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))
 VERSION = DataVersion(999_000, 5)
 
