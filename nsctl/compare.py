@@ -65,12 +65,14 @@ def reported(digests: Iterable[pb.BrokerDigest]) -> dict[BrokerKey, Reported]:
     }
 
 
+def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
+    kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
+    return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
+
+
 def in_force(intents: Iterable[admin_service_pb2.Intent]) -> dict[IntentKey, str]:
     """Intents that are in force."""
-    return {
-        IntentKey(INTENT_WORDS.get(one.kind, "intent"), one.cluster_name, one.broker_name, one.topic): "in force"
-        for one in intents
-    }
+    return dict.fromkeys(map(intent_key, intents), "in force")
 
 
 def queues(topic: str, route: route_data_pb2.TopicRouteData) -> dict[QueuesKey, str]:

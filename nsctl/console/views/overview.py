@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from namesrv_api.v1 import admin_service_pb2
-
-from nsctl.compare import Difference, differences, in_force
+from nsctl.compare import Difference, IntentKey, differences, in_force, intent_key
 from nsctl.console.observer import Observation
 from nsctl.console.views.brokers import answering
 from nsctl.console.views.journal import caller_words, entry_json, merged
+from nsctl.output import row
 
 # Differences between name servers, and since when.
 
@@ -153,30 +152,13 @@ def _state(view: Observation) -> str:
 
 
 def _intents(seen: Sequence[Observation], shown: Sequence[int]) -> list[Json]:
-    found: dict[tuple[object, ...], Json] = {}
+    found: dict[IntentKey, Json] = {}
     for index in shown:
         tables = seen[index].tables
         for intent in tables.intents if tables else ():
-            cluster = intent.cluster_name if intent.HasField("cluster_name") else None
-            key = (intent.kind, cluster, intent.broker_name, intent.topic)
-            row = found.setdefault(key, _intent(intent, cluster))
-            row["servers"].append(index)
+            told = {**row(intent), "caller": caller_words(intent.caller), "servers": []}
+            found.setdefault(intent_key(intent), told)["servers"].append(index)
     return list(found.values())
-
-
-def _intent(intent: admin_service_pb2.Intent, cluster: str | None) -> Json:
-    kinds = admin_service_pb2.Intent.Kind
-    return {  # a newer name server may have a kind without a name here
-        "kind": kinds.Name(intent.kind).removeprefix("KIND_") if intent.kind in kinds.values() else str(intent.kind),
-        "cluster": cluster,
-        "broker": intent.broker_name,
-        "topic": intent.topic,
-        "since": intent.since_millis,
-        "until": intent.ends_at_millis if intent.HasField("ends_at_millis") else None,
-        "caller": caller_words(intent.caller),
-        "comment": intent.comment,
-        "servers": [],
-    }
 
 
 def _difference(difference: Difference, since: int) -> Json:

@@ -14,7 +14,7 @@ export function render(found, { overview, parameters }) {
     h("h1", { tabindex: "-1", class: "mono" }, found.broker),
     h("p", { "data-key": "of" }, "Broker group of cluster ", h("a", { href: href("brokers", { cluster: found.cluster }) }, found.cluster)),
     intent && h("p", { class: "note warn", "data-key": "intent" }, intent.mark, ` since `, clockTime(intent.since),
-      intent.until && [" until ", clockTime(intent.until)], intent.caller && ` by ${intent.caller}`, intent.comment && `: ${intent.comment}`),
+      intent.ends_at && [" until ", clockTime(intent.ends_at)], intent.caller && ` by ${intent.caller}`, intent.comment && `: ${intent.comment}`),
     overview.permitActions && found.brokers.some((broker) => broker.state !== "left") && buttons(found, overview, intent),
     brokers(found, overview),
     topics(found, overview, parameters),

@@ -29,8 +29,8 @@ const INTENTS = { WIPE_WRITE_PERM: ["warn", "drained"], ADD_WRITE_PERM: ["idle",
 
 // The intent about a group, if any, and whether all name servers that answer know of it.
 export function intentOf(overview, cluster, broker) {
-  const found = overview.intents.find((intent) => intent.broker === broker
-    && (intent.cluster === null || intent.cluster === cluster));
+  const found = overview.intents.find((intent) => intent.broker_name === broker
+    && [undefined, cluster].includes(intent.cluster_name));
   if (!found) return null;
   const answering = overview.servers
     .filter((server) => overview.stale || ["ready", "warming"].includes(server.state)).length;

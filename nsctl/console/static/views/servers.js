@@ -76,17 +76,17 @@ function differences(overview) {
 
 const KINDS = { WIPE_WRITE_PERM: "drained", ADD_WRITE_PERM: "write permission given", TOPIC_HOLD: "topic on hold" };
 
-function subject({ topic, broker, cluster }) {
+function subject({ topic, broker_name: broker, cluster_name: cluster }) {
   if (topic) return h("a", { href: topicHref(topic) }, topic);
   return cluster ? h("a", { href: brokerHref(cluster, broker) }, broker) : broker;
 }
 
 function intents(overview) {
   const rows = overview.intents.map((intent) => ({
-    key: JSON.stringify([intent.kind, intent.cluster, intent.broker, intent.topic]),
+    key: JSON.stringify([intent.kind, intent.cluster_name, intent.broker_name, intent.topic]),
     cells: [
-      subject(intent), KINDS[intent.kind] ?? intent.kind, intent.cluster ?? "every cluster",
-      clockTime(intent.since), intent.until ? clockTime(intent.until) : "lifted", intent.caller, intent.comment,
+      subject(intent), KINDS[intent.kind] ?? intent.kind, intent.cluster_name ?? "every cluster",
+      clockTime(intent.since), intent.ends_at ? clockTime(intent.ends_at) : "lifted", intent.caller, intent.comment,
       intent.servers.map((index) => nameOf(overview, index)).join(", "),
     ],
   }));

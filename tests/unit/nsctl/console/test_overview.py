@@ -101,7 +101,7 @@ def test_before_anybody_was_asked_nothing_is_stale() -> None:
 def test_intents_are_told_once_with_the_name_servers_that_have_them() -> None:
     told = shown(seen(live(), intents=(DRAIN,)), seen(live(), intents=(DRAIN,)))
     (intent,) = told["intents"]
-    assert (intent["kind"], intent["broker"], intent["servers"]) == ("WIPE_WRITE_PERM", "broker-a", [0, 1])
+    assert (intent["kind"], intent["broker_name"], intent["servers"]) == ("WIPE_WRITE_PERM", "broker-a", [0, 1])
 
 
 def test_a_kind_of_intent_that_only_newer_name_servers_know_is_shown_by_its_number() -> None:
