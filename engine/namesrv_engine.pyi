@@ -40,7 +40,7 @@ class KnownCalls:
 class Engine:
     def __init__(
         self,
-        methods: list[tuple[str, bool, bool, bool, str]],
+        methods: list[tuple[str, bool, bool, str]],
         *,
         threads: int,
         permits: bool,
@@ -63,7 +63,6 @@ class Engine:
         handshake_timeout: float,
         body_timeout: float,
         linger: float,
-        max_connection_age: float,
         explanations: dict[str, tuple[str, bytes]],
     ) -> None: ...
     def handover(self) -> int: ...

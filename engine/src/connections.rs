@@ -24,8 +24,6 @@ pub(crate) struct ConnectionHandle {
     pub(crate) is_refused: Cell<bool>,
     /// Calls that Python had and the client cancelled, since the last keepalive.
     pub(crate) cancels: Cell<u32>,
-    /// Open calls that exempt the connection from its maximum age.
-    pub(crate) holding: Cell<usize>,
     /// Known calls that wait for Python.
     pub(crate) pending_known: Cell<u32>,
     waker: RefCell<Option<Waker>>,
@@ -95,7 +93,6 @@ impl Connections {
             must_close: Cell::new(false),
             is_refused: Cell::new(false),
             cancels: Cell::new(0),
-            holding: Cell::new(0),
             pending_known: Cell::new(0),
             waker: RefCell::new(None),
         });

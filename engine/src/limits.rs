@@ -45,8 +45,6 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long the last message of a stream that has ended may wait for its reader.
     pub linger: Duration,
-    /// Age at which a connection is told to go, unless it carries a stream that is worth more; zero: never.
-    pub max_connection_age: Duration,
 }
 
 impl Default for Limits {
@@ -72,7 +70,6 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
             linger: Duration::from_secs(5),
-            max_connection_age: Duration::ZERO,
         }
     }
 }

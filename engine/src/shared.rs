@@ -27,8 +27,6 @@ pub struct Method {
     pub streams_in: bool,
     /// Whether answers to it may be kept.
     pub cached: bool,
-    /// Whether a connection that carries it is worth more than a lifetime.
-    pub holds_connection: bool,
     /// What its calls are counted as while they are open.
     pub counted_as: Kind,
 }

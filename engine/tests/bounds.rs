@@ -220,19 +220,6 @@ async fn a_burst_of_connections_from_one_address_may_come_and_one_more_is_closed
 }
 
 #[tokio::test]
-async fn an_old_connection_is_told_to_go_unless_it_carries_what_is_worth_more() {
-    let served = Served::with(Limits { max_connection_age: Duration::from_millis(100), ..Limits::default() });
-    let mut old = Raw::connect(served.address).await;
-    let mut holding = Raw::connect(served.address).await;
-    holding.call(1, harness::HOLDING, ASKED, "20S").await;
-    served.until("calls_under_way", 1).await;
-    old.until(|frame| frame.kind == GOAWAY).await;
-    assert!(lives(&mut holding).await);
-    holding.send(RST_STREAM, 0, 1, &[0, 0, 0, 8]).await;
-    holding.until(|frame| frame.kind == GOAWAY).await;
-}
-
-#[tokio::test]
 async fn answers_to_a_window_of_zero_wait_are_counted_and_are_given_back_with_the_connection() {
     let served = Served::with(Limits::default());
     let mut honest = served.connect().await;

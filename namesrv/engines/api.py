@@ -128,7 +128,6 @@ class Options:
     handshake_timeout: float = 10.0
     body_timeout: float = 20.0
     linger: float = 5.0
-    max_connection_age: float = 0.0
 
     @property
     def max_cancels(self) -> int:

@@ -20,9 +20,6 @@ from namesrv.limits import (
 )
 from namesrv.settings import NamesrvSettings
 
-CHANNELS = frozenset({"/namesrv_api.v1.RegistrationService/OpenChannel"})
-"""Streams that stand for a connection: the end of one is the end of its broker."""
-
 
 def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None = None) -> grpc.aio.Server:
     """A server without services and ports.
@@ -71,4 +68,4 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         keepalive=settings.keepalive_time_millis / 1000,
         keepalive_timeout=settings.keepalive_timeout_millis / 1000,
     )
-    return NativeServer(options, CHANNELS, tls)
+    return NativeServer(options, tls)

@@ -514,17 +514,15 @@ DRAIN, END, LEAVE = 1, 2, 3
 class NativeServer(grpc.aio.Server):
     """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
 
-    def __init__(self, options: Options, holding: frozenset[str], tls: ListenerTls | None) -> None:
+    def __init__(self, options: Options, tls: ListenerTls | None) -> None:
         """Makes it.
 
         Args:
             options: How the engine is to be.
-            holding: Streams that keep their connection from growing too old.
             tls: The certificates to show; None: no TLS.
         """
         self.options = options
         """As it was made."""
-        self._holding = holding
         self._entrance = Entrance(tls)
         self._registered: dict[str, Handler] = {}
         self._handlers: list[tuple[Handler, bool]] = []
@@ -794,7 +792,7 @@ class NativeServer(grpc.aio.Server):
     def _new_engine(self) -> namesrv_engine.Engine:
         options = self.options
         methods = [
-            (path, handler.request_streaming, path in KEPT_METHODS, path in self._holding, _counted_as(path))
+            (path, handler.request_streaming, path in KEPT_METHODS, _counted_as(path))
             for path, handler in self._registered.items()
         ]
         return namesrv_engine.Engine(
@@ -820,7 +818,6 @@ class NativeServer(grpc.aio.Server):
             handshake_timeout=options.handshake_timeout,
             body_timeout=options.body_timeout,
             linger=options.linger,
-            max_connection_age=options.max_connection_age,
             explanations=_explanations(options),
         )
 

@@ -88,7 +88,6 @@ pub(crate) struct CallTask {
     reading: Option<Reading>,
     deadline: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
-    holds_connection: bool,
     /// Python knows of the end.
     told: bool,
 }
@@ -125,10 +124,6 @@ impl CallTask {
         place: Hold,
         body: Option<(RecvStream, Assembler)>,
     ) -> Self {
-        let holds_connection = call.head.of(&call.worker.shared).holds_connection;
-        if holds_connection {
-            call.connection.holding.set(call.connection.holding.get() + 1);
-        }
         Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
             reading: body.map(|(body, assembler)| Reading {
@@ -143,7 +138,6 @@ impl CallTask {
             mailbox,
             _place: place,
             ending: None,
-            holds_connection,
             told: false,
         }
     }
@@ -311,9 +305,6 @@ impl Drop for CallTask {
     fn drop(&mut self) {
         let worker = &self.call.worker;
         worker.remove_call(self.info.id);
-        if self.holds_connection {
-            self.call.connection.holding.set(self.call.connection.holding.get() - 1);
-        }
         if !self.told {
             worker.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
             worker.shared.bridge.tell_cancelled(&self.info);

@@ -10,7 +10,6 @@ pub(crate) mod pace;
 pub(crate) mod scan;
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -171,7 +170,6 @@ struct Connection {
     keepalive: Keepalive,
     keepalive_timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
-    age: Option<Pin<Box<Sleep>>>,
     /// The generation of authorities under which the client's certificate was checked last.
     authorities_generation: u64,
     draining: bool,
@@ -191,8 +189,6 @@ impl Connection {
         let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
         let keepalive_timer = Box::pin(sleep(limits.keepalive));
         let pings = http2.ping_pong();
-        let age = limits.max_connection_age;
-        let age = (!age.is_zero()).then(|| Box::pin(sleep(with_jitter(age))));
         let authorities_generation = peer.authorities_generation;
         let unsent = Counted::new(&handle.waiting, 0);
         Self {
@@ -206,7 +202,6 @@ impl Connection {
             keepalive,
             keepalive_timer,
             pings,
-            age,
             authorities_generation,
             draining: false,
             closing: false,
@@ -214,7 +209,7 @@ impl Connection {
     }
 
     /// Looks whether the connection should go. Returns whether it must end now.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> bool {
+    fn poll_end(&mut self) -> bool {
         let shared = &self.worker.shared;
         let stage = shared.stage();
         if stage == Stage::Leaving {
@@ -253,7 +248,7 @@ impl Connection {
             }
         }
         self.check_certificate();
-        if !self.draining && (stage >= Stage::Draining || self.handle.is_refused.get() || self.is_too_old(cx)) {
+        if !self.draining && (stage >= Stage::Draining || self.handle.is_refused.get()) {
             self.draining = true;
             self.pace.farewell.set(true);
             self.http2.graceful_shutdown();
@@ -288,20 +283,6 @@ impl Connection {
             let text = format!("{what} with {reason} (RFC 9113, 7): {}", error.reason.description());
             self.worker.shared.notices.tell_of_peer("http2_error", &self.peer.address, &text);
         }
-    }
-
-    fn is_too_old(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(age) = &mut self.age else { return false };
-        if age.as_mut().poll(cx).is_pending() {
-            return false;
-        }
-        if self.handle.holding.get() == 0 {
-            self.age = None;
-            return true;
-        }
-        age.as_mut().reset(Instant::now() + with_jitter(self.worker.shared.limits.max_connection_age));
-        let _ = age.as_mut().poll(cx); // the next time that it asks
-        false
     }
 
     /// Pings a silent peer. Returns whether the peer is dead.
@@ -347,12 +328,6 @@ impl Connection {
     }
 }
 
-/// A time up to a tenth shorter or longer, so that connections that began together do not end together.
-fn with_jitter(time: Duration) -> Duration {
-    let random = u32::try_from(RandomState::new().hash_one(0_u8) % 201).unwrap_or_default();
-    time * (900 + random) / 1_000
-}
-
 impl Future for Connection {
     type Output = ();
 
@@ -360,7 +335,7 @@ impl Future for Connection {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
         this.pace.turn.set(this.pace.turn.get() + 1);
-        if this.poll_end(cx) || this.poll_keepalive(cx) {
+        if this.poll_end() || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }
         this.wire.begin_turn();

@@ -38,9 +38,8 @@ pub(super) struct PyEngine {
 /// A dependency of an answer: read where Python has it, since a change may name ten thousand in one step.
 type Dependency = PyBackedStr;
 
-/// A method: path, whether its request streams, whether answers are kept, whether it holds its connection, and what its
-/// calls are counted as.
-type MethodTuple = (String, bool, bool, bool, PyBackedStr);
+/// A method: path, whether its request streams, whether answers are kept, and what its calls are counted as.
+type MethodTuple = (String, bool, bool, PyBackedStr);
 
 fn kind_of_calls(name: &str) -> PyResult<Kind> {
     match name {
@@ -61,7 +60,7 @@ impl PyEngine {
     #[pyo3(signature = (
         methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
         max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, linger, max_connection_age, explanations,
+        handshake_timeout, body_timeout, linger, explanations,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
@@ -87,7 +86,6 @@ impl PyEngine {
         handshake_timeout: f64,
         body_timeout: f64,
         linger: f64,
-        max_connection_age: f64,
         mut explanations: HashMap<String, (String, Vec<u8>)>,
     ) -> PyResult<Self> {
         let limits = Limits {
@@ -111,11 +109,10 @@ impl PyEngine {
             handshake_timeout: seconds(handshake_timeout)?,
             body_timeout: seconds(body_timeout)?,
             linger: seconds(linger)?,
-            max_connection_age: seconds(max_connection_age)?,
         };
-        let methods = methods.into_iter().map(|(path, streams_in, cached, holds_connection, counted_as)| {
+        let methods = methods.into_iter().map(|(path, streams_in, cached, counted_as)| {
             let counted_as = kind_of_calls(&counted_as)?;
-            PyResult::Ok(Method { path, streams_in, cached, holds_connection, counted_as })
+            PyResult::Ok(Method { path, streams_in, cached, counted_as })
         });
         let mut explanation = |name: &str| {
             let (text, details) = explanations

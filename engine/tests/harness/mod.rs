@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub const KEPT: &str = "/a.B/Kept";
 pub const STREAM: &str = "/a.B/Stream";
 pub const SLOW: &str = "/a.B/Slow";
-pub const HOLDING: &str = "/a.B/Holding";
 pub const AGAIN: &str = "/a.B/Again";
 pub const JOINED: &str = "/a.B/Joined";
 /// Gets no answer, and is counted as reflection.
@@ -161,10 +160,9 @@ impl Served {
             path: path.into(),
             streams_in: path == JOINED,
             cached: path == KEPT,
-            holds_connection: path == HOLDING,
             counted_as: if path == REFLECTION { Kind::ReflectionCalls } else { Kind::Calls },
         };
-        let methods = [KEPT, STREAM, SLOW, HOLDING, AGAIN, JOINED, REFLECTION].map(method).to_vec();
+        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED].map(method).to_vec();
         let explanation = |text: &str| Explanation { text: text.into(), details: Bytes::from_static(b"details") };
         let clock = Clock::default();
         let setup = Setup {
