@@ -20,6 +20,7 @@ from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, LiveKey
 from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.server.listener import SERVICES
 from namesrv.storage.durable_file import DurableFile
+from nsctl.commands import backup, doctor
 from nsctl.health import INTENT_WORDS
 from tests.faults.owned_files import NEWER, OWNED, WITH_COPY
 from tests.fuzz.targets import TARGETS
@@ -104,6 +105,10 @@ def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
     del on_the_wire["UNSPECIFIED"]
     assert {kind.name: kind.value for kind in IntentKind} == on_the_wire
     assert INTENT_WORDS.keys() == set(on_the_wire.values())
+    for kind in IntentKind:
+        intent = admin_service_pb2.Intent(kind=f"KIND_{kind.name}", broker_name="broker-a", topic="topic")
+        assert "unknown" not in doctor._subject(intent)[0]
+        assert backup._of_intent(intent).DESCRIPTOR.name.endswith("Request")
     views = ROOT / "nsctl/console/static/views"
     (of_all,) = re.findall(r"const KINDS = \{(.*?)\}", (views / "servers.js").read_text())
     (of_groups,) = re.findall(r"const INTENTS = \{(.*?)\}", (views / "parts.js").read_text())

@@ -2,7 +2,7 @@
 
 A point is called ``<moment> <step> <name of the file>``: ``before fsync kvConfig.json.tmp``. A write has a point in the
 middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of ``groundwork.disk``, and
-``environment`` has a program of ours do so at its start.
+``environment`` has a program do so at its start.
 
 The file of faults has one fault a line, ``<pattern> = <action>``. It is read again at every point, so that a test can
 break a disk and repair it while the program runs. A pattern is the name of a point, or one with ``*`` in it.
@@ -77,7 +77,7 @@ class Failpoints:
 
 
 def environment(faults: Path) -> dict[str, str]:
-    """What a program of ours gets in its environment to meet the faults of a file."""
+    """What a program gets in its environment to meet the faults of a file."""
     return {VARIABLE: str(faults), "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}"}
 
 

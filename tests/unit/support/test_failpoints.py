@@ -1,4 +1,4 @@
-"""Failpoints: a program starts with them, and every step of ours on a file goes through one."""
+"""Failpoints: a program starts with them, and every step on a file goes through one."""
 
 from __future__ import annotations
 
