@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
 
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientSecurity
@@ -22,7 +23,7 @@ from groundwork.printable import say
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.fleet import AGENT_SERVICES, Answer, AnswerT, NameServers
-from nsctl.output import Format, Row, show
+from nsctl.output import Format, Row, row, show
 from nsctl.tls_probe import TlsProblem, tls_problem
 
 # Exit codes of the commands.
@@ -157,6 +158,15 @@ class Session:
             if answer.error is not None:
                 self.failed(answer.error)
         return answers
+
+    def rows_of_pages(self, call: str, request: Message, field: str) -> list[Row]:
+        """Asks all for the pages of a list; the rows of those that answered, and tells of those that failed."""
+
+        def ask(server: NamesrvClient) -> list[Row]:
+            pages = server.pages(call, request)
+            return [{"endpoint": str(server.endpoint), **row(one)} for page in pages for one in getattr(page, field)]
+
+        return self.rows_of_each(ask)
 
     def rows_of_each(self, ask: Callable[[NamesrvClient], list[Row]]) -> list[Row]:
         """Asks all; the rows of those that answered, and tells of those that failed."""

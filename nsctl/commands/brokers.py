@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Annotated, NamedTuple
 
@@ -11,8 +12,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.commands.change import INTENT, all_intents, intent_row
-from nsctl.commands.history import audit_row, clock_of
+from nsctl.commands.change import INTENT, all_intents
+from nsctl.commands.history import clock_of
 from nsctl.commands.show import QUEUES, live_brokers, queues_row
 from nsctl.health import PERMISSIONS, registered_by
 from nsctl.output import Row, Silent, row
@@ -64,10 +65,10 @@ def brokers(
 class _Page(NamedTuple):
     """What one name server knows of a group."""
 
-    brokers: list[Row]
-    topics: list[Row]
-    intents: list[Row]
-    history: list[Row]
+    brokers: Sequence[Row]
+    topics: Sequence[Row]
+    intents: Sequence[Row]
+    history: Sequence[Row]
     problem: str | None
     """Why it does not tell intents and history."""
 
@@ -104,7 +105,7 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
         page = server.call("ListAuditEntries", request)
         assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
         intents = [
-            intent_row(server, intent)
+            row(intent)
             for intent in all_intents(server)
             if intent.broker_name == name and cluster in (None, intent.cluster_name)
         ]
@@ -114,7 +115,7 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
         return _Page([row(live) for live in lives], topics, [], [], error.reason)
     agents = registered_by((entry.cause, entry.caller, entry.summary) for entry in page.entries)
     shown: list[Row] = [{**row(live), "agent": agents.get(live.broker_addr)} for live in lives]
-    return _Page(shown, topics, intents, [audit_row(server, entry) for entry in page.entries[:HISTORY]], None)
+    return _Page(shown, topics, intents, [row(entry) for entry in page.entries[:HISTORY]], None)
 
 
 def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:

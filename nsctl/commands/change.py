@@ -55,7 +55,7 @@ def drain(
         validate_only=dry_run,
         ends_at_millis=millis_from_now(duration),
     )
-    _on_all(session, "WipeWritePermOfBroker", request, "wipe_topic_count", dry_run=dry_run)
+    _on_all(session, request, "wipe_topic_count")
 
 
 def restore(
@@ -69,7 +69,7 @@ def restore(
     request = pb.AddWritePermOfBrokerRequest(
         broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run
     )
-    _on_all(session, "AddWritePermOfBroker", request, "add_topic_count", dry_run=dry_run)
+    _on_all(session, request, "add_topic_count")
 
 
 def delete_topic(
@@ -91,7 +91,7 @@ def delete_topic(
         validate_only=dry_run,
         ends_at_millis=millis_from_now(duration),
     )
-    _on_all(session, "DeleteTopic", request, "removed_queue_data_count", dry_run=dry_run)
+    _on_all(session, request, "removed_queue_data_count")
 
 
 def release_topic(
@@ -102,7 +102,7 @@ def release_topic(
 ) -> None:
     """Lets a topic that was deleted with --hold come back."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    _on_all(session, "ReleaseTopicHold", request, "restored_queue_data_count", dry_run=dry_run)
+    _on_all(session, request, "restored_queue_data_count")
 
 
 def confirm_loss(
@@ -114,7 +114,7 @@ def confirm_loss(
 ) -> None:
     """Says that brokers which the mass-loss guard holds are really gone."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    _on_all(session, "ConfirmBrokerLoss", request, "removed_broker_count", dry_run=dry_run)
+    _on_all(session, request, "removed_broker_count")
 
 
 def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
@@ -126,25 +126,13 @@ def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
 
 def intents(session: Session) -> None:
     """The intents of operators that are in force, at each name server."""
-
-    def ask(server: NamesrvClient) -> list[Row]:
-        return [intent_row(server, intent) for intent in all_intents(server)]
-
-    rows = session.rows_of_each(ask)
+    rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(), "intents")
     session.show(rows, ("endpoint", *INTENT))
 
 
 def address_claims(session: Session) -> None:
     """Addresses that are kept for brokers that are down, at each name server."""
-
-    def ask(server: NamesrvClient) -> list[Row]:
-        return [
-            {"endpoint": str(server.endpoint), **row(claim)}
-            for page in server.pages("ListAddressClaims", pb.ListAddressClaimsRequest())
-            for claim in page.address_claims  # type: ignore[attr-defined]
-        ]
-
-    rows = session.rows_of_each(ask)
+    rows = session.rows_of_pages("ListAddressClaims", pb.ListAddressClaimsRequest(), "address_claims")
     who = ("cluster=cluster_name", "address=broker_addr", "broker=broker_name", "id=broker_id")
     session.show(rows, ("endpoint", *who, "since", "until=ends_at"))
 
@@ -160,7 +148,7 @@ def release_address(
     request = pb.ReleaseAddressClaimRequest(
         cluster_name=cluster, broker_addr=address, comment=why, validate_only=dry_run
     )
-    _on_all(session, "ReleaseAddressClaim", request, "released", dry_run=dry_run)
+    _on_all(session, request, "released")
 
 
 def kv_get(
@@ -187,7 +175,7 @@ def kv_put(
 ) -> None:
     """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
     request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, validate_only=dry_run)
-    _on_all(session, "PutKvConfig", request, "previous_value", dry_run=dry_run)
+    _on_all(session, request, "previous_value")
 
 
 def kv_delete(
@@ -198,7 +186,7 @@ def kv_delete(
 ) -> None:
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
     request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, validate_only=dry_run)
-    _on_all(session, "DeleteKvConfig", request, "removed", dry_run=dry_run)
+    _on_all(session, request, "removed")
 
 
 def kv_list(
@@ -223,14 +211,8 @@ def config_show(
     contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings with this in their name.")] = "",
 ) -> None:
     """Settings in force at each name server (mqadmin getNamesrvConfig)."""
-    rows: list[Row] = []
-    for answer in session.each(lambda server: server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())):
-        if isinstance(answer.value, pb.GetNamesrvConfigResponse):
-            rows += [
-                {"endpoint": str(answer.endpoint), **row(entry)}
-                for entry in answer.value.entries
-                if contains.casefold() in entry.key.casefold()
-            ]
+    settings = _settings(session, pb.GetNamesrvConfigRequest())
+    rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
     session.show(rows, ("endpoint", *SETTING, "updatable", "needs_restart"))
 
 
@@ -245,27 +227,32 @@ def config_set(
         if not equals:
             raise typer.BadParameter(f"{key!r} is not SETTING=VALUE")
     request = pb.UpdateNamesrvConfigRequest(values={key: value for key, _, value in pairs}, validate_only=dry_run)
-    rows: list[Row] = []
-    for answer in session.each(lambda server: server.call("UpdateNamesrvConfig", request)):
-        if isinstance(answer.value, pb.UpdateNamesrvConfigResponse):
-            rows += [{"endpoint": str(answer.endpoint), **row(entry)} for entry in answer.value.entries]
-    session.show(rows, ("endpoint", *SETTING))
+    session.show(_settings(session, request), ("endpoint", *SETTING))
 
 
-def _on_all(session: Session, call: str, request: Message, count: str, *, dry_run: bool) -> None:
+def _settings(session: Session, request: Message) -> list[Row]:
+    return [
+        {"endpoint": str(answer.endpoint), **row(entry)}
+        for answer in session.each(lambda server: server.call(_call_of(request), request))
+        if answer.value is not None
+        for entry in answer.value.entries  # type: ignore[attr-defined]
+    ]
+
+
+def _call_of(request: Message) -> str:
+    return request.DESCRIPTOR.name.removesuffix("Request")
+
+
+def _on_all(session: Session, request: Any, count: str) -> None:
+    """Makes a change at all name servers, and shows what came of it at each."""
     rows: list[Row] = []
-    for answer in session.servers.each(lambda server: server.call(call, request)):
+    for answer in session.servers.each(lambda server: server.call(_call_of(request), request)):
         shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
         if answer.value is None:
             assert answer.error is not None
             session.failed(answer.error)
             shown["result"] = f"failed: {answer.error.reason}"
         else:
-            shown |= {"result": "would be done" if dry_run else "done", **row(answer.value)}
+            shown |= {"result": "would be done" if request.validate_only else "done", **row(answer.value)}
         rows.append(shown)
     session.show(rows, ("endpoint", "result", count, *(BLAST if any("blast_radius" in one for one in rows) else ())))
-
-
-def intent_row(server: NamesrvClient, intent: pb.Intent) -> Row:
-    """An intent as it is shown."""
-    return {"endpoint": str(server.endpoint), **row(intent)}

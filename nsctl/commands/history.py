@@ -103,7 +103,7 @@ def history(
             page_size=500 if causes else min(limit, 500),
         )
         found = (entry for entry in entries(server, request) if not causes or _is_of(entry, causes))
-        return [audit_row(server, entry) for entry in islice(found, limit)]
+        return [{"endpoint": str(server.endpoint), **row(entry)} for entry in islice(found, limit)]
 
     rows = session.rows_of_each(ask)
     rows.sort(key=lambda row: str(row["applied_at"]), reverse=True)
@@ -126,8 +126,3 @@ def entries(
     for page in server.pages("ListAuditEntries", request):
         assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
         yield from page.entries
-
-
-def audit_row(server: NamesrvClient, entry: admin_service_pb2.AuditEntry) -> Row:
-    """An entry as it is shown."""
-    return {"endpoint": str(server.endpoint), **row(entry)}

@@ -225,14 +225,6 @@ def _show_changes(
 
 def watchers(session: Session) -> None:
     """Who watches what, at which revision, and how far behind, at each name server."""
-
-    def ask(server: NamesrvClient) -> list[Row]:
-        return [
-            {"endpoint": str(server.endpoint), **row(watcher)}
-            for page in server.pages("ListWatchers", admin_service_pb2.ListWatchersRequest())
-            for watcher in page.watchers  # type: ignore[attr-defined]
-        ]
-
-    rows = session.rows_of_each(ask)
+    rows = session.rows_of_pages("ListWatchers", admin_service_pb2.ListWatchersRequest(), "watchers")
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))

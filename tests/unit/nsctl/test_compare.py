@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from namesrv_api.v1.route_service_pb2 import BrokerDigest
+from collections.abc import Iterator
+from typing import cast
 
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1.route_service_pb2 import BrokerDigest, GetRouteDigestResponse
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.commands.compare import held
 from nsctl.compare import differences, reported
 
 
@@ -22,3 +32,24 @@ def test_content_is_compared_whole_and_shown_in_short() -> None:
     one, other = (reported([BrokerDigest(digest=b"same" + end)]) for end in (b"1", b"2"))
     [difference] = differences([one, other])
     assert difference.said == ("version 0, content 73616d65",) * 2
+
+
+class Refusing:
+    """A name server that does not tell its intents."""
+
+    endpoint = Endpoint("127.0.0.1", 9876)
+
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def pages(self, name: str, _request: Message) -> Iterator[Message]:
+        if name == "ListIntents":
+            raise CallError(self.endpoint, RichError(self.code, ""))
+        yield GetRouteDigestResponse()
+
+
+def test_only_where_a_permit_is_missing_intents_are_not_compared() -> None:
+    refusing, failing = Refusing(grpc.StatusCode.PERMISSION_DENIED), Refusing(grpc.StatusCode.UNAVAILABLE)
+    assert held(cast("NamesrvClient", refusing)) == ({}, None)
+    with pytest.raises(CallError):
+        held(cast("NamesrvClient", failing))
