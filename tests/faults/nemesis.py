@@ -31,8 +31,6 @@ class World:
 
     fleet: Fleet
     network: Network
-    spared: frozenset[str] = frozenset()
-    """Processes that are never ended, such as one whose memory is watched for an hour."""
     pipeline: Pipeline | None = None
     """In fleets that have one."""
 
@@ -64,18 +62,16 @@ class World:
             ways += tuple((PIPELINE, server) for server in SERVERS)
         return ways
 
-    def take(self, names: Sequence[str], *, to_end: bool = False) -> list[str]:
+    def take(self, names: Sequence[str]) -> list[str]:
         """Those of the processes that a fault may have, from now until the end of the round."""
-        free = [name for name in names if name not in self.taken and not (to_end and name in self.spared)]
+        free = [name for name in names if name not in self.taken]
         self.taken.update(free)
         return free
 
-    def take_one(self, rng: random.Random, names: Sequence[str], *, to_end: bool = False) -> list[str]:
+    def take_one(self, rng: random.Random, names: Sequence[str]) -> list[str]:
         """Any one of them; none if all are taken."""
         shuffled = rng.sample(list(names), len(names))
-        free = next(
-            (name for name in shuffled if name not in self.taken and not (to_end and name in self.spared)), None
-        )
+        free = next((name for name in shuffled if name not in self.taken), None)
         return [] if free is None else self.take([free])
 
 
@@ -136,12 +132,12 @@ def _stopped(world: World, names: Sequence[str]) -> Iterator[None]:
 
 @_fault
 def kill_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, SERVERS, to_end=True))
+    return _killed(world, world.take_one(rng, SERVERS))
 
 
 @_fault
 def end_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    return _ended(world, world.take_one(rng, SERVERS, to_end=True))
+    return _ended(world, world.take_one(rng, SERVERS))
 
 
 @_fault
@@ -184,7 +180,7 @@ def stop_client(world: World, rng: random.Random) -> Iterator[None]:
 def kill_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All name servers, copies and agents at once, as when the power of a site goes and comes back."""
     del rng
-    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *world.agents], to_end=True))
+    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *world.agents]))
 
 
 @_fault
@@ -198,7 +194,7 @@ def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
 @_fault
 def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
     """Each name server, copy and agent is ended and started again, one after the other."""
-    names = world.take([*SERVERS, *world.agents, *world.fleet.replicas], to_end=True)
+    names = world.take([*SERVERS, *world.agents, *world.fleet.replicas])
     rng.shuffle(names)
     for name in names:
         world.fleet.end(name)
@@ -331,7 +327,7 @@ def cut_replica(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def kill_leader(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, LEADERS, to_end=True))
+    return _killed(world, world.take_one(rng, LEADERS))
 
 
 @_fault

@@ -74,7 +74,7 @@ class NotAllEnded(AssertionError):
 class Run:
     """A fleet under traffic. Used as a context, which ends all of it."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts, spared: frozenset[str] = frozenset()) -> None:
+    def __init__(self, folder: Path, seed: int, pace: Pace, parts: Parts) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         self._stack = ExitStack()
@@ -91,7 +91,7 @@ class Run:
         fixed = {broker.group for broker in ROCKETMQ}
         topics = TopicChanges(TOPICS, of_one, random.Random(seed), fixed)
         self.fleet = Fleet(folder, self.history, network, self._stack, topics, brokers)
-        self.world = World(self.fleet, network, spared)
+        self.world = World(self.fleet, network)
         self._workers: list[Worker] = []
         self._ending = threading.Event()
 
