@@ -257,7 +257,7 @@ impl Events {
         self.of_address(call.peer.account.owner()).others.push_back(event);
     }
 
-    /// The events of an address, of which one more comes now.
+    /// The events of an address; the caller adds one.
     fn of_address(&mut self, owner: Owner) -> &mut OfAddress {
         self.count += 1;
         let events = self.by_address.entry(owner).or_default();
@@ -353,7 +353,7 @@ impl Bridge {
         }
     }
 
-    /// At most so many events, of which each address has a share. The descriptor stays readable while there are more.
+    /// At most so many events. Each address has a share. The descriptor stays readable while there are more.
     pub(crate) fn take(&self, most: usize) -> Vec<Event> {
         let mut events = locked(&self.events);
         let taken = events.take(most);
