@@ -118,7 +118,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     _code, _details = _OK, ""
     _initial: tuple[tuple[str, str | bytes], ...] = ()
     _trailing: tuple[tuple[str, str | bytes], ...] = ()
-    _callbacks: tuple[Callable[[Any], None], ...] = ()
     _taken: asyncio.Future[None] | None = None
     _message: asyncio.Future[bytes | None] | None = None
 
@@ -200,8 +199,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
                 if self.depends_on is not None:
                     self._server.refused(self)
             self._server.flush_soon()
-        for callback in self._callbacks:
-            callback(self)
 
     def _begin(self) -> None:
         if not self._begun:
@@ -320,10 +317,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         key = self.peer_identity_key()
         return None if key is None else self.auth_context()[key]
 
-    def time_remaining(self) -> float | None:  # type: ignore[override]  # as grpcio does it
-        """Seconds until the deadline; None without one."""
-        return self.call.time_remaining
-
     def trailing_metadata(self) -> Any:
         """What goes with the status."""
         return self._trailing
@@ -335,18 +328,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     def details(self) -> str:
         """Its text."""
         return self._details
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Calls back when the call has ended."""
-        self._callbacks = (*self._callbacks, callback)
-
-    def cancelled(self) -> bool:
-        """Whether the client cancelled it or went, or its deadline has passed."""
-        return self._gone
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._done
 
 
 # Answers that the engine may give again by itself: their dependencies, and which changes make them stale.
