@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.health import INTENT_WORDS, PERMISSIONS
+from nsctl.health import INTENT_WORDS
+from nsctl.output import PERMISSIONS
 
 
 class BrokerKey(NamedTuple):

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 
-PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
-"""As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
-
 LATE_SHARE = 0.5
 """A broker that has used up this share of its timeout is late: its agent has missed registrations."""
 

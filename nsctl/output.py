@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from google.protobuf.message import Message
+from namesrv_api.v1 import route_data_pb2
 from rich import box
 from rich.highlighter import JSONHighlighter
 from rich.table import Table
@@ -26,6 +27,9 @@ from groundwork.terminal import TableConsole
 
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe."""
+
+PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
+"""As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
 
 Row = Mapping[str, Any]
 
@@ -100,6 +104,21 @@ def row(message: Message) -> dict[str, Any]:
         else:
             found[field.name] = [_plain(field, one) for one in value] if field.is_repeated else _plain(field, value)
     return found
+
+
+def route_rows(route: route_data_pb2.TopicRouteData) -> list[Row]:
+    """A row for each group of a route."""
+    groups = {(group.cluster_name, group.broker_name): group for group in route.broker_datas}
+    none = route_data_pb2.BrokerData()
+    return [
+        {**row(groups.get((queues.cluster_name, queues.broker_name), none)), **queues_row(queues)}
+        for queues in route.queue_datas
+    ]
+
+
+def queues_row(queues: route_data_pb2.QueueData) -> Row:
+    """Queues of a topic on a group, with the permission in words."""
+    return {**row(queues), "permission": PERMISSIONS[queues.perm & 7]}
 
 
 def _plain(field: Any, value: Any) -> Any:

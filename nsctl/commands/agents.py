@@ -14,8 +14,7 @@ from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.backup import File, read_file, write_new
 from nsctl.commands.change import DryRun
-from nsctl.health import PERMISSIONS
-from nsctl.output import Row, row
+from nsctl.output import PERMISSIONS, Row, row
 from nsctl.session import FOUND, Session
 
 # Commands about the agents beside brokers: how each stands with its name servers, and what it says its broker is.

@@ -14,9 +14,9 @@ from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from nsctl.commands.change import INTENT, all_intents
 from nsctl.commands.history import clock_of
-from nsctl.commands.show import QUEUES, live_brokers, queues_row
-from nsctl.health import PERMISSIONS, registered_by
-from nsctl.output import Row, Silent, row
+from nsctl.commands.show import QUEUES, live_brokers
+from nsctl.health import registered_by
+from nsctl.output import PERMISSIONS, Row, Silent, queues_row, row
 from nsctl.session import REFUSED, Session
 
 HISTORY = 5

@@ -13,8 +13,7 @@ from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.namesrv_client import MAX_BROKERS, STREAM_LIMITS, ListIntake, NamesrvClient, check_count
-from nsctl.health import PERMISSIONS
-from nsctl.output import Format, Row, iso, row
+from nsctl.output import Format, Row, iso, route_rows, row
 from nsctl.session import Session
 
 PAGE = 10_000
@@ -168,20 +167,6 @@ def route(
         (*GROUP[:2], *QUEUES, *GROUP[2:]),
         f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}",
     )
-
-
-def route_rows(route: route_data_pb2.TopicRouteData) -> list[Row]:
-    """A row for each group of a route."""
-    groups = {(group.cluster_name, group.broker_name): row(group) for group in route.broker_datas}
-    return [
-        {**groups.get((queues.cluster_name, queues.broker_name), {}), **queues_row(queues)}
-        for queues in route.queue_datas
-    ]
-
-
-def queues_row(queues: route_data_pb2.QueueData) -> Row:
-    """Queues of a topic on a group, with the permission in words."""
-    return {**row(queues), "permission": PERMISSIONS[queues.perm & 7]}
 
 
 def watch(

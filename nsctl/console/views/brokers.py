@@ -18,6 +18,7 @@ from nsctl.compare import BrokerKey
 from nsctl.console.observer import Fleet, Observation, Observer
 from nsctl.console.views.journal import journal, problem_json
 from nsctl.health import LATE_SHARE, registered_by
+from nsctl.output import queues_row
 
 # The brokers of a fleet as rows of the page: how each is, and which of them somebody wants to see, in which order.
 
@@ -293,14 +294,7 @@ def _group_of(queues: route_data_pb2.QueueData) -> GroupKey:
 
 
 def _topic_row(topic: str, queues: route_data_pb2.QueueData) -> Json:
-    return {
-        "topic": topic,
-        "kind": kind_of(topic, _group_of(queues)),
-        "read": queues.read_queue_nums,
-        "write": queues.write_queue_nums,
-        "perm": queues.perm,
-        "reportedPerm": queues.reported_perm if queues.HasField("reported_perm") else None,
-    }
+    return {"topic": topic, "kind": kind_of(topic, _group_of(queues)), **queues_row(queues)}
 
 
 # Brokers that came and left a moment ago: shown and read out, whoever looks.

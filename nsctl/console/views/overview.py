@@ -114,8 +114,8 @@ def _figures(seen: Sequence[Observation], rows: Sequence[Json], *, stale: bool) 
 
 
 def _server(view: Observation) -> Json:
-    status = view.status
-    told: Json = {
+    told: Json = {} if view.status is None else row(view.status)
+    told |= {
         "endpoint": str(view.endpoint),
         "name": view.name,
         "state": _state(view),
@@ -123,20 +123,6 @@ def _server(view: Observation) -> Json:
         "refusal": view.refusal,
         "answeredAt": view.answered_at_millis,
     }
-    if status is not None:
-        told |= {
-            "version": status.version,
-            "epoch": status.header.epoch,
-            "revision": status.header.revision,
-            "brokers": status.live_broker_count,
-            "unconfirmed": status.unconfirmed_broker_count,
-            "topics": status.topic_count,
-            "guard": status.guard_tripped,
-            "leader": status.replica.leader,
-            "leaderLost": status.replica.problem,
-            "loopLag": round(status.loop_lag_millis, 1),
-            "startedAt": status.started_at_millis,
-        }
     if view.tables:
         told["clockAhead"] = view.tables.taken_at_millis - view.tables.read_at_millis
     return told

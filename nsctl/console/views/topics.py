@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, cast
 
 from google.protobuf.message import Message
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
@@ -18,6 +18,7 @@ from groundwork.namesrv_client import Calls, pages
 from groundwork.topic_names import TopicKind, kind_of
 from nsctl.console.observer import Fleet
 from nsctl.console.views.journal import Json, problem_json
+from nsctl.output import route_rows, row
 
 PAGE = 100
 """Topics in a page."""
@@ -179,9 +180,10 @@ async def route(fleet: Fleet, topic: str) -> list[Json]:
         found, why = answers
         told: Json = {"explanations": []}
         if isinstance(why, admin_service_pb2.ExplainTopicRouteResponse):
-            told["explanations"] = [_explanation(row) for row in why.explanations]
+            told["explanations"] = [row(one) for one in why.explanations]
         if isinstance(found, pb.GetTopicRouteResponse):
-            return told | {"revision": found.header.revision, **_route(found.route)}
+            order = found.route.order_topic_conf if found.route.HasField("order_topic_conf") else None
+            return told | {"order": order, "groups": route_rows(found.route)}
         return told | {"problem": problem_json(cast("CallError", found))}
 
     return [
@@ -198,40 +200,3 @@ async def _unless_refused(server: Calls, name: str, request: Message) -> Message
         if error.unreachable and error.error.reason != "REGISTRY_WARMING":
             raise
         return error
-
-
-def _route(found: route_data_pb2.TopicRouteData) -> Json:
-    groups = {(group.cluster_name, group.broker_name): group for group in found.broker_datas}
-    return {
-        "order": found.order_topic_conf if found.HasField("order_topic_conf") else None,
-        "groups": [
-            _group(queues, groups.get((queues.cluster_name, queues.broker_name))) for queues in found.queue_datas
-        ],
-    }
-
-
-def _group(queues: route_data_pb2.QueueData, group: route_data_pb2.BrokerData | None) -> Json:
-    unconfirmed = set(group.unconfirmed_broker_ids) if group else set()
-    return {
-        "cluster": queues.cluster_name,
-        "broker": queues.broker_name,
-        "read": queues.read_queue_nums,
-        "write": queues.write_queue_nums,
-        "perm": queues.perm,
-        "reportedPerm": queues.reported_perm if queues.HasField("reported_perm") else None,
-        "zone": group.zone_name if group and group.HasField("zone_name") else None,
-        "addrs": [
-            {"id": addr.broker_id, "addr": addr.broker_addr, "unconfirmed": addr.broker_id in unconfirmed}
-            for addr in (group.broker_addrs if group else ())
-        ],
-    }
-
-
-def _explanation(row: admin_service_pb2.RouteExplanation) -> Json:
-    return {
-        "cluster": row.cluster_name,
-        "broker": row.broker_name,
-        "inRoute": row.in_route,
-        "since": row.since_millis if row.HasField("since_millis") else None,
-        "text": row.explanation,
-    }

@@ -111,7 +111,7 @@ def test_one_that_is_unreachable_is_shown_so_and_the_others_are_shown(fleet: Fle
     eventually(fleet.brokers, lambda brokers: brokers == [("broker-a", "live", [])])
     answers = fleet.console.ask("/api/route?topic=orders")["answers"]
     assert answers[0]["problem"]["unreachable"]
-    assert [group["broker"] for group in answers[1]["groups"]] == ["broker-a"]
+    assert [group["broker_name"] for group in answers[1]["groups"]] == ["broker-a"]
     assert fleet.console.ask("/api/topics")["problems"][0]["unreachable"]
 
 
@@ -141,8 +141,8 @@ def test_topics_are_searched_and_paged_and_a_route_is_explained(fleet: Fleet) ->
     last = fleet.console.ask("/api/topics?contains=PIC-0&start=200")
     assert [topic["name"] for topic in last["topics"]] == list(topics[200:])
     (route, _) = fleet.console.ask("/api/route?topic=topic-0001")["answers"]
-    assert route["groups"][0]["addrs"] == [{"id": 0, "addr": "broker-a:10911", "unconfirmed": False}]
-    assert route["explanations"][0]["inRoute"]
+    assert route["groups"][0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "broker-a:10911"}]
+    assert route["explanations"][0]["in_route"]
     address = "/api/broker?cluster=DefaultCluster&broker=broker-a&contains=PIC-&start=200"
     told = eventually(lambda: fleet.console.ask(address), lambda told: bool(told["topics"]["rows"]))
     assert [row["topic"] for row in told["topics"]["rows"]] == list(topics[200:])

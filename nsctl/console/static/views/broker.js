@@ -55,8 +55,9 @@ function topics({ topics: found, broker }, overview, parameters) {
   const rows = found.rows.map((topic) => ({
     key: topic.topic,
     cells: [
-      [h("a", { href: topicHref(topic.topic) }, topic.topic), kindPill(topic.kind)], PERMISSIONS[topic.perm & 7],
-      topic.reportedPerm === null ? "the same" : PERMISSIONS[topic.reportedPerm & 7], count(topic.read), count(topic.write),
+      [h("a", { href: topicHref(topic.topic) }, topic.topic), kindPill(topic.kind)], topic.permission,
+      topic.reported_perm === undefined ? "the same" : PERMISSIONS[topic.reported_perm & 7],
+      count(topic.read_queue_nums ?? 0), count(topic.write_queue_nums ?? 0),
     ],
   }));
   return frame(

@@ -23,14 +23,14 @@ function cards(overview) {
   const items = overview.servers.map((server, index) => {
     const [kind, text] = STATES[server.state];
     const counts = server.version && [
-      h("span", null, plural(server.brokers, "broker")), h("span", null, plural(server.topics, "topic")),
-      h("span", null, `revision ${count(server.revision)}`),
+      h("span", null, plural(server.live_broker_count, "broker")), h("span", null, plural(server.topic_count, "topic")),
+      h("span", null, `revision ${count(server.header.revision)}`),
     ];
     return h("li", { "data-key": `server-${index}`, class: `card ${kind}` },
       h("p", { class: "card-title" }, h("strong", null, server.name), pill(kind, text)),
       server.name !== server.endpoint && h("p", { class: "quiet mono" }, server.endpoint),
       counts && h("p", { class: "facts" }, counts),
-      server.guard && h("p", null, pill("warn", "guard holds lost brokers")),
+      server.guard_tripped && h("p", null, pill("warn", "guard holds lost brokers")),
       server.refusal && h("p", { class: "quiet" }, `refuses: ${server.refusal}`),
       server.state === "unreachable" && h("p", { class: "quiet" },
         server.answeredAt ? ["last answer ", agoTime(server.answeredAt)] : "never answered", `. ${server.problem}`));
@@ -45,9 +45,9 @@ function notes(overview) {
     found.push(note("warn", h("strong", null, "The name servers do not agree: "),
       plural(overview.differenceCount, "difference"), ". ", h("a", { href: "#/servers" }, "See which")));
   }
-  for (const server of overview.servers.filter((server) => server.leaderLost)) {
-    found.push(note("warn", h("strong", null, `${server.name} has lost its leader ${server.leader}. `),
-      `It answers from its last copy. ${server.leaderLost}`));
+  for (const server of overview.servers.filter((server) => server.replica?.problem)) {
+    found.push(note("warn", h("strong", null, `${server.name} has lost its leader ${server.replica.leader}. `),
+      `It answers from its last copy. ${server.replica.problem}`));
   }
   const holds = overview.intents.filter((intent) => intent.kind === "TOPIC_HOLD").length;
   if (holds) found.push(note("info", `${plural(holds, "topic")} on hold. `, h("a", { href: "#/servers" }, "See which")));

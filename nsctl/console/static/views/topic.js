@@ -45,7 +45,7 @@ function saying(topic, answer, servers, overview, width) {
   }
   return frame(
     h("p", { class: "quiet" }, plural(answer.groups.length, "broker group"),
-      `, ${plural(total(answer, "read", READ), "queue")} to read from, ${count(total(answer, "write", WRITE))} to write to`,
+      `, ${plural(total(answer, "read_queue_nums", READ), "queue")} to read from, ${count(total(answer, "write_queue_nums", WRITE))} to write to`,
       answer.order && `, ordered: ${answer.order}`),
     width < 560 ? drawTall(topic, answer.groups, width) : drawWide(topic, answer.groups, Math.min(width, 780)),
     answer.groups.length > DRAWN && note("info", `The picture has the first ${DRAWN}.`),
@@ -53,23 +53,23 @@ function saying(topic, answer, servers, overview, width) {
 }
 
 const total = (answer, queues, bit) =>
-  answer.groups.reduce((sum, group) => sum + (group.perm & bit ? group[queues] : 0), 0);
+  answer.groups.reduce((sum, group) => sum + (group.perm & bit ? group[queues] ?? 0 : 0), 0);
 
 function usable(group) {
-  if (group.perm & WRITE && group.write > 0) return "writable";
-  return group.perm & READ && group.read > 0 ? "readable" : "unusable";
+  if (group.perm & WRITE && group.write_queue_nums > 0) return "writable";
+  return group.perm & READ && group.read_queue_nums > 0 ? "readable" : "unusable";
 }
 
 const WORDS = { writable: "read and write", readable: "read only", unusable: "neither" };
 
 function lines(group) {
-  const drained = group.reportedPerm !== null ? `, broker reports ${PERMISSIONS[group.reportedPerm & 7]}` : "";
+  const drained = group.reported_perm !== undefined ? `, broker reports ${PERMISSIONS[group.reported_perm & 7]}` : "";
   return [
-    `${plural(group.read, "read queue")}, ${count(group.write)} write, ${PERMISSIONS[group.perm & 7]}${drained}`,
-    ...group.addrs.slice(0, 4).map(({ id, addr, unconfirmed }) =>
-      `${id === 0 ? "master" : `slave ${id}`}  ${addr}${unconfirmed ? "  unconfirmed" : ""}`),
-    group.addrs.length > 4 && `and ${group.addrs.length - 4} more`,
-    group.addrs.length === 0 && "no live broker",
+    `${plural(group.read_queue_nums ?? 0, "read queue")}, ${count(group.write_queue_nums ?? 0)} write, ${group.permission}${drained}`,
+    ...group.broker_addrs.slice(0, 4).map(({ broker_id: id, broker_addr: addr }) =>
+      `${id === 0 ? "master" : `slave ${id}`}  ${addr}${group.unconfirmed_broker_ids.includes(id) ? "  unconfirmed" : ""}`),
+    group.broker_addrs.length > 4 && `and ${group.broker_addrs.length - 4} more`,
+    group.broker_addrs.length === 0 && "no live broker",
   ].filter(Boolean);
 }
 
@@ -81,7 +81,7 @@ function cut(text, width, perCharacter) {
 const heightOf = (group) => 40 + 18 * lines(group).length;
 
 function box(group, x, y, width) {
-  const title = `${group.broker} of ${group.cluster}${group.zone ? `, zone ${group.zone}` : ""}`;
+  const title = `${group.broker_name} of ${group.cluster_name}${group.zone_name ? `, zone ${group.zone_name}` : ""}`;
   return svg("g", { class: `group ${usable(group)}` },
     svg("title", null, `${title}: ${WORDS[usable(group)]}`),
     svg("rect", { x, y, width, height: heightOf(group), rx: 8 }),
@@ -91,7 +91,7 @@ function box(group, x, y, width) {
 }
 
 function picture(topic, groups, width, height, content) {
-  const label = `${topic} is on ${groups.map((group) => `${group.broker}: ${WORDS[usable(group)]}`).join("; ") || "nothing"}`;
+  const label = `${topic} is on ${groups.map((group) => `${group.broker_name}: ${WORDS[usable(group)]}`).join("; ") || "nothing"}`;
   return h("div", { class: "picture" },
     svg("svg", { role: "img", "aria-label": label, viewBox: `0 0 ${width} ${height}`, width, height }, content));
 }
@@ -144,11 +144,11 @@ function drawTall(topic, groups, width) {
 function asTable(answer, names) {
   const columns = ["Broker", "Cluster", "Permission", "Read queues", "Write queues", "Addresses"];
   return table(`Queues at ${names}`, columns, answer.groups.map((group) => ({
-    key: `${group.cluster} ${group.broker}`,
+    key: `${group.cluster_name} ${group.broker_name}`,
     cells: [
-      h("a", { href: brokerHref(group.cluster, group.broker) }, group.broker), group.cluster, `${PERMISSIONS[group.perm & 7]}, ${WORDS[usable(group)]}`, count(group.read),
-      count(group.write),
-      h("span", { class: "mono" }, group.addrs.map(({ id, addr }) => `${id}: ${addr}`).join(", ")),
+      h("a", { href: brokerHref(group.cluster_name, group.broker_name) }, group.broker_name), group.cluster_name,
+      `${group.permission}, ${WORDS[usable(group)]}`, count(group.read_queue_nums ?? 0), count(group.write_queue_nums ?? 0),
+      h("span", { class: "mono" }, group.broker_addrs.map((broker) => `${broker.broker_id}: ${broker.broker_addr}`).join(", ")),
     ],
   })));
 }
@@ -156,7 +156,7 @@ function asTable(answer, names) {
 function reasons(answers, overview) {
   const found = new Map(); // what several name servers say, once
   answers.forEach((answer, index) => (answer.explanations ?? []).forEach((why) => {
-    const key = JSON.stringify([why.cluster, why.broker, why.inRoute, why.text]);
+    const key = JSON.stringify([why.cluster_name, why.broker_name, why.in_route, why.explanation]);
     const said = found.get(key);
     if (!said) found.set(key, { ...why, key, names: [nameOf(overview, index)] });
     else said.names.push(nameOf(overview, index));
@@ -164,8 +164,9 @@ function reasons(answers, overview) {
   const rows = [...found.values()].map((why) => ({
     key: why.key,
     cells: [
-      why.broker ? h("a", { href: brokerHref(why.cluster, why.broker) }, why.broker) : "(none)", why.names.join(", "), pill(why.inRoute ? "good" : "idle", why.inRoute ? "yes" : "no"),
-      why.text, why.since === null ? "" : agoTime(why.since),
+      why.broker_name ? h("a", { href: brokerHref(why.cluster_name, why.broker_name) }, why.broker_name) : "(none)",
+      why.names.join(", "), pill(why.in_route ? "good" : "idle", why.in_route ? "yes" : "no"),
+      why.explanation, why.since === undefined ? "" : agoTime(Date.parse(why.since)),
     ],
   }));
   if (!rows.length) return null;

@@ -61,14 +61,7 @@ def test_its_topics_are_told_with_permissions_those_reported_and_kinds() -> None
         "broker-a": "system",
         "orders": "normal",
     }
-    assert told["rows"][0] | {"kind": ""} == {
-        "topic": "orders",
-        "kind": "",
-        "read": 8,
-        "write": 4,
-        "perm": 4,
-        "reportedPerm": 6,
-    }
+    assert told["rows"][0].items() >= {"topic": "orders", "read_queue_nums": 8, "perm": 4, "reported_perm": 6}.items()
 
 
 def test_topics_of_applications_come_first_and_each_part_is_in_order() -> None:
