@@ -28,9 +28,7 @@ class Backoff(wait_exponential):
         """Takes times in seconds.
 
         Args:
-            first: Step after the first failure.
             jitter: Least and greatest share of its step that a pause may take.
-            rng: Where the jitter comes from.
             factor: How much longer each step is than the one before.
         """
         super().__init__(multiplier=first, max=longest, exp_base=factor)

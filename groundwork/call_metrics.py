@@ -23,8 +23,7 @@ class MethodObserver(Protocol):
     def started(self, metadata: Callable[[], Metadata | None]) -> Any:
         """A call began, and its caller sent this metadata. Returns what ``ended`` is to be given."""
 
-    def ended(self, code: grpc.StatusCode, started: Any) -> None:
-        """A call ended."""
+    def ended(self, code: grpc.StatusCode, started: Any) -> None: ...
 
 
 class CallObserver(Protocol):
@@ -46,7 +45,6 @@ def observed(
 
     Args:
         handle: Answers the call; it ends an unsuccessful one with ``context.abort``.
-        observers: Those who may want to watch.
         code_of: The code that the handler ended a call with because of an error.
     """
     for observer in observers:
@@ -120,7 +118,6 @@ class CallMetrics(Collector):
             yield family
 
     def of(self, method: str, *, streams: bool) -> MethodMetrics:  # noqa: ARG002 - streams are counted like all others
-        """The metrics of one call of the contract."""
         return MethodMetrics(
             self._started.labels(method), lambda code: self._duration.labels(method, code.name), time.perf_counter
         )
@@ -150,7 +147,6 @@ class MethodMetrics:
         self._ended: dict[grpc.StatusCode, Histogram] = {}
 
     def started(self, metadata: Callable[[], Metadata | None]) -> float:  # noqa: ARG002
-        """A call began. Returns when, for ``ended``."""
         self._started.inc()
         return self._clock()
 
@@ -195,7 +191,6 @@ class ClientCallMetrics:
             metric.remove_by_labels({"grpc_target": target})
 
     def interceptor(self, target: str) -> MeasuredCalls:
-        """Measures the calls of a connection to a target."""
         self._targets.add(target)
         return MeasuredCalls(self, target)
 
@@ -211,11 +206,9 @@ class MeasuredCalls(  # the ignored are only generic in their stubs
         self._target = target
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """Measures a call until its answer is there."""
         return self._measured(continuation, client_call_details, request)
 
     def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """Measures a stream until its end."""
         return self._measured(continuation, client_call_details, request)
 
     def _measured(self, continuation: Any, client_call_details: Any, request: Any) -> Any:

@@ -26,8 +26,6 @@ ChannelT = TypeVar("ChannelT")
 
 
 class _Connection(Generic[ChannelT]):
-    """One connection, and its calls under way."""
-
     def __init__(self, generation: int, channel: ChannelT) -> None:
         self.generation = generation
         self.channel = channel
@@ -69,7 +67,6 @@ class _Connections(Generic[ChannelT]):
         return connection
 
     def end(self, connection: _Connection[ChannelT]) -> None:
-        """A call has ended."""
         with self._lock:
             connection.calls -= 1
 
@@ -165,23 +162,18 @@ class RenewedChannel(grpc.Channel):
         self._connections.current.channel.subscribe(callback, try_to_connect or False)
 
     def unsubscribe(self, callback: Any) -> None:
-        """Ends a subscription."""
         self._connections.current.channel.unsubscribe(callback)
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _BlockingCalls(self._connections, lambda channel: channel.unary_unary(*args, **kwargs))
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _StreamingCalls(self._connections, lambda channel: channel.unary_stream(*args, **kwargs))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _BlockingCalls(self._connections, lambda channel: channel.stream_unary(*args, **kwargs))
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _StreamingCalls(self._connections, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def close(self) -> None:
@@ -200,28 +192,22 @@ class RenewedAioChannel(grpc.aio.Channel):
     """A ``grpc.aio.Channel`` whose credentials may change. Belongs to the event loop that it was made in."""
 
     def __init__(self, connect: Callable[[], tuple[int, grpc.aio.Channel]], generation: Callable[[], int]) -> None:
-        """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
         self._closing: set[asyncio.Task[None]] = set()
         self._connections: _Connections[grpc.aio.Channel] = _Connections(connect, generation, self._close_retired)
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _AioCalls(self._connections, lambda channel: channel.unary_unary(*args, **kwargs))
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _AioCalls(self._connections, lambda channel: channel.unary_stream(*args, **kwargs))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _AioCalls(self._connections, lambda channel: channel.stream_unary(*args, **kwargs))
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """As gRPC says."""
         return _AioCalls(self._connections, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """The state of the connection in force."""
         return self._connections.current.channel.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
@@ -229,7 +215,6 @@ class RenewedAioChannel(grpc.aio.Channel):
         await self._connections.current.channel.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """Waits until the connection that is in force now is made."""
         await self._connections.current.channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
@@ -313,11 +298,7 @@ class ClientSecurity:
     """
 
     def __init__(self, files: ClientFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Reads the files.
-
-        Raises:
-            CertificateError: They cannot be used; the text says why.
-        """
+        """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
         self.files = files
         paths = [path for path in (files.authorities, files.certificate, files.key) if path is not None]
         self._credentials = WatchedFile(
@@ -388,13 +369,7 @@ def bounded(options: Options) -> Options:
 def open_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.Channel:
-    """A connection to a server, made at the first call; without security, or over TLS with certificates as they are.
-
-    Args:
-        endpoint: The server, or any target that gRPC understands.
-        options: gRPC's options of the connection.
-        security: What to show and what to check; None: no TLS.
-    """
+    """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
     target, options = str(endpoint), bounded(options)
     if security is None:
         return grpc.insecure_channel(target, options=options)

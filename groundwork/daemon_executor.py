@@ -20,12 +20,7 @@ class DaemonExecutor(Executor):
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        """Starts the threads with the first call.
-
-        Args:
-            threads: How many.
-            name: What they are called, with a number each.
-        """
+        """Starts the threads with the first call."""
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._has_ended = False

@@ -42,7 +42,6 @@ def sync(stream: Stream) -> None:
 
 
 def truncate(stream: Stream, size: int) -> None:
-    """Cuts a file off at a size. Raises OSError."""
     stream.truncate(size)
 
 

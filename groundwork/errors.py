@@ -24,7 +24,6 @@ class MalformedRequest(CallRefused):
     """The request's bytes are not a message of the call's type."""
 
     def __init__(self, message_name: str) -> None:
-        """Names the message that was expected."""
         super().__init__(f"the request is not a {message_name}", {"message": message_name})
 
 
@@ -55,7 +54,6 @@ class NotDurable(CallRefused):
     """The disk refused the change, so the change was not made."""
 
     def __init__(self, problem: str) -> None:
-        """Takes the error text of the disk."""
         super().__init__(f"the change could not be made durable and was not made: {problem}")
 
 

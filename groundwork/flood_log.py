@@ -22,7 +22,6 @@ class FloodLog:
 
         Args:
             seconds: Time for which a line stands.
-            monotonic: The clock, in seconds.
             burst: Lines that may come at once, as long as in the time of all of them no more came.
         """
         self._event = event
@@ -35,7 +34,6 @@ class FloodLog:
         self._not_told = 0
 
     def tell(self, **fields: Any) -> None:
-        """It has happened."""
         now = self._monotonic()
         with self._lock:
             if now < self._next_at - self._ahead:

@@ -57,12 +57,7 @@ class GrownProcess:
     def __init__(
         self, resident: Callable[[], int] = resident_bytes, give_back: Callable[[], object] = malloc_trim
     ) -> None:
-        """Creates it.
-
-        Args:
-            resident: Bytes of memory of the process, in total or beyond the known use.
-            give_back: Gives back what is free. Blocking.
-        """
+        """Takes the memory of the process, in total or beyond the known use; ``give_back`` may block."""
         self._resident = resident
         self._give_back = give_back
         self._base = resident()

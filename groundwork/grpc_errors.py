@@ -37,10 +37,9 @@ _CONNECTING = "failed to connect to all addresses"
 
 
 def hint_of(text: str) -> str | None:
-    """What to look at; None if no connection was being made, or nothing is known about why there is none.
+    """Returns what to check after gRPC's text of an UNAVAILABLE call.
 
-    Args:
-        text: What gRPC says about a call that was UNAVAILABLE.
+    None: no connection was being made, or nothing is known about why there is none.
     """
     if _CONNECTING not in text:
         return None
@@ -195,7 +194,6 @@ class ErrorTable:
     """After which time a retry helps, for the errors where one does."""
 
     def rich(self, error: CallRefused) -> RichError:
-        """An error as it travels."""
         code, reason = self.codes[type(error)]
         retry_after = error.retry_after_seconds
         return RichError(

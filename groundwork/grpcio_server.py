@@ -40,13 +40,8 @@ def listener_options(
 
     Args:
         max_connections: Most connections; gRPC closes the others at once. Without a bound they take all descriptors.
-        max_message_bytes: Largest request.
-        max_metadata_bytes: Largest metadata of a request.
-        max_concurrent_streams: Most calls open on one connection.
         max_pending_requests: Most calls that wait to be taken. Below the number that come at once after a restart,
             gRPC answers CANCELLED to the rest.
-        keepalive_time_millis: Silence after which a peer is pinged.
-        keepalive_timeout_millis: Time for its answer.
     """
     ping_interval = (
         keepalive_time_millis * 4 // 5

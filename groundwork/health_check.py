@@ -16,8 +16,6 @@ def check_health(
 
     Args:
         service: Full name of a service; empty for the whole server.
-        timeout_seconds: How long to wait for the answer.
-        security: What to show and what to check; None: no TLS.
 
     Returns:
         None if the answer is SERVING, otherwise one line that says what it was instead.

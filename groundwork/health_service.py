@@ -45,7 +45,6 @@ class HealthService:
         self._wake()
 
     def add_to(self, server: grpc.aio.Server, handlers: CallHandlers) -> None:
-        """Adds the service to a server."""
         handlers.add_calls(server, SERVICE, self)
 
     # The calls, by their names in the wire contract.

@@ -20,7 +20,6 @@ class HttpConnections:
         """Creates it without connections.
 
         Args:
-            most: Connections in all.
             most_by_address: Connections of one address; of IPv6, of one /64.
             seconds: Time from ``renew`` until the connection is cut, unless ``renew`` or ``remove`` is called before.
         """
@@ -57,7 +56,6 @@ class HttpConnections:
                 del self._timers[owner]
 
     def cut_all(self) -> None:
-        """Ends all connections at once."""
         for owner in list(self._timers):
             while owner in self._timers:
                 self._cut_one(owner)

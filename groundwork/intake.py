@@ -34,8 +34,6 @@ class Intake:
 
         Args:
             what: The answer, for the error: "a snapshot".
-            limits: The most that it may bring.
-            monotonic: The clock, in seconds.
         """
         self._what = what
         self._limits = limits
@@ -47,11 +45,7 @@ class Intake:
         """Rows that have come."""
 
     def take(self, encoded_bytes: int, rows: int = 0) -> None:
-        """Counts a message.
-
-        Raises:
-            TooMuchSent: The answer is over a limit now.
-        """
+        """Counts a message. Raises TooMuchSent if the answer is over a limit now."""
         now = self._monotonic()
         if self._began is None:
             self._began = now

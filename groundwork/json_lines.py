@@ -38,13 +38,11 @@ class JsonLines(io.TextIOBase):
     encoding = "utf-8"
 
     def __init__(self, stream: TextIO) -> None:
-        """Creates it. ``stream`` is where the objects go."""
         self.stream = stream
         self._lock = threading.RLock()
         self._rest = ""
 
     def writable(self) -> bool:
-        """Whether it takes text. It does."""
         return True
 
     def fileno(self) -> int:
@@ -89,7 +87,6 @@ def is_json_wanted(services: Mapping[str, str], arguments: Sequence[str], enviro
 
     Args:
         services: Commands that have a log, each with what its variables begin with.
-        arguments: Those of the command line, without the program.
     """
     prefix = next((services[word] for word in arguments if word in services), None)
     if prefix is None:

@@ -59,11 +59,7 @@ class ListenerTls:
     """
 
     def __init__(self, files: ListenerFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Reads the files.
-
-        Raises:
-            CertificateError: They cannot be used; the text says why.
-        """
+        """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
         self._files = files
         self._loaded = WatchedFile(
             files.paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
@@ -72,7 +68,6 @@ class ListenerTls:
 
     @property
     def validity(self) -> Validity:
-        """When the certificate in force is valid."""
         return self._loaded.value.validity
 
     @property
@@ -87,7 +82,6 @@ class ListenerTls:
 
     @property
     def shown(self) -> ShownFiles:
-        """What is shown to new connections."""
         return self._loaded.value
 
     def credentials(self) -> grpc.ServerCredentials:

@@ -99,7 +99,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
 
     Args:
         log_format: ``text`` for a terminal, ``json`` for a machine: one object a line.
-        level: The lowest level that is written.
 
     Returns:
         The writer. Its ``stop`` writes what still waits; a program that ends as Python programs do need not call it.

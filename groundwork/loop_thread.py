@@ -21,7 +21,6 @@ class LoopThread:
     """Has a thread only once started; before that its loop runs in the thread of whoever asks for something."""
 
     def __init__(self, name: str) -> None:
-        """Makes the loop. ``name`` is the thread's."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
 

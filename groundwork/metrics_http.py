@@ -95,7 +95,6 @@ class MetricsServer:
         self._runner = LoopThread("metrics")
 
     def start(self) -> None:
-        """Starts to answer."""
         self._runner.start()
         self._runner.begin(self._serve())
 
@@ -167,7 +166,6 @@ class Exports:
     """A program's listener for metrics and its exporter of traces, ended together."""
 
     def __init__(self, telemetry: Telemetry | None) -> None:
-        """Takes the exporter to a collector; None: there is none."""
         self.telemetry = telemetry
         self.listener: MetricsServer | None = None
         """The listener that answers scrapes; None: there is none."""
@@ -178,7 +176,6 @@ class Exports:
         return self.listener.endpoint if self.listener else None
 
     def start(self) -> None:
-        """Starts to answer."""
         if self.listener is not None:
             self.listener.start()
 

@@ -50,7 +50,6 @@ class ConnectionSettings:
 
     @property
     def options(self) -> Options:
-        """The same as gRPC's options of a channel."""
         millis: dict[str, float | None] = {
             # This one is, in spite of its name, the time that one attempt to connect may take.
             "grpc.min_reconnect_backoff_ms": self.connect_seconds,
@@ -140,10 +139,7 @@ class ListIntake:
         """Starts before the first answer.
 
         Args:
-            endpoint: The name server, for the error.
-            name: The call, for the error.
             limits: The most that all answers may bring; None: ``LIST_LIMITS``.
-            monotonic: The clock, in seconds.
         """
         self._endpoint = endpoint
         self._intake = Intake(name, limits or LIST_LIMITS, monotonic)
@@ -196,8 +192,7 @@ class Calls(Protocol):
     """What callers need of a name server. All calls raise CallError."""
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Its address."""
+    def endpoint(self) -> Endpoint: ...
 
     async def call(self, name: str, request: Message) -> Message:
         """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
@@ -218,14 +213,12 @@ class AioNamesrvClient:
         settings: ConnectionSettings = PLAIN,
         services: Sequence[ServiceDescriptor] = SERVICES,
     ) -> None:
-        """As ``NamesrvClient``."""
         self.endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection = open_aio_channel(endpoint, settings.options, security)
         self._calls = CallTable(self._connection, services)
 
     async def call(self, name: str, request: Message) -> Message:
-        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
         with self._failures():
             answer: Message = self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
             return answer
@@ -316,10 +309,7 @@ class NamesrvClient:
         Args:
             timeout_seconds: Time for one call with one answer.
             security: What to show and what to check, from files that are read again; None: no TLS.
-            settings: How the connection behaves.
-            services: Whose calls can be made.
             credentials: Instead of security: what to show and check, where there are no files.
-            metadata: What goes with every call.
         """
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
@@ -331,7 +321,6 @@ class NamesrvClient:
         self._calls = CallTable(self._connection, services)
 
     def call(self, name: str, request: Message) -> Message:
-        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
         try:
             answer = self._calls.get(name)(request, timeout=self.timeout_seconds, metadata=self._metadata)
         except grpc.RpcError as error:
@@ -348,7 +337,6 @@ class NamesrvClient:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
         Args:
-            name: The call's name.
             timeout_seconds: Time for the whole stream; None: it goes on for as long as it is read.
             read: Makes an answer of its bytes; None: as the contract says.
         """
@@ -376,7 +364,6 @@ class NamesrvClient:
                 return
 
     def close(self) -> None:
-        """Closes the connection and ends its calls."""
         self._connection.close()
 
     def __enter__(self) -> Self:

@@ -24,8 +24,7 @@ class OpenCall(Protocol):
     def check(self) -> None:
         """Checks again what admitted it. Raises CallRefused if the caller has lost the right."""
 
-    def end(self, refusal: CallRefused) -> None:
-        """Ends it with this error."""
+    def end(self, refusal: CallRefused) -> None: ...
 
 
 class OpenCalls:

@@ -78,7 +78,6 @@ class GroupPattern:
         return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
 
     def matches(self, group: Group) -> bool:
-        """Whether a group's names fit."""
         return self._compiled.fullmatch("/".join(group)) is not None
 
 

@@ -85,9 +85,6 @@ def how_to_install(extra: str) -> str:
     """Returns the remedy for a missing library, for an error of one line.
 
     It names paths instead of the package: no registry has the package, and anybody could register its name.
-
-    Args:
-        extra: The extra of this project that brings the library.
     """
     wheel = f"./namesrv-{__version__}-py3-none-any.whl"
     return f"install the extra {extra}: pip install -e '.[{extra}]' in a clone, or pip install '{wheel}[{extra}]'"

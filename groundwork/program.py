@@ -28,9 +28,6 @@ def run_program(program: str, module: str, extra: str, logging: Mapping[str, str
     therefore imports nothing that has to be installed.
 
     Args:
-        program: The console script, for the line.
-        module: The module with its ``main``.
-        extra: The extra that brings all that it needs.
         logging: Its commands that have a log, each with what the names of its variables begin with. If that is to be
             JSON, so is every line on standard error from now on.
 

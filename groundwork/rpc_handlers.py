@@ -71,14 +71,12 @@ class OpenGate:
         return request
 
     def while_allowed(self, entered: None, context: Context) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
-        """A context that ends with nothing of its own."""
         return NO_LIMIT
 
     def leave(self, entered: None) -> None:
         """Nothing to do."""
 
     def has_room(self) -> bool:
-        """Always."""
         return True
 
 
@@ -147,7 +145,6 @@ class RefusedCalls:
     """A part that refuses calls: it has a method for each of them."""
 
     def __init__(self, methods: Iterable[MethodDescriptor], refusal: Callable[[MethodDescriptor], CallRefused]) -> None:
-        """Takes the calls, and what makes the error that a call ends with."""
         for method in methods:
             make = _refused_stream if method.server_streaming else _refused
             setattr(self, method.name, make(method, refusal))
@@ -335,7 +332,6 @@ class CallHandlers:
         """Takes what differs between servers.
 
         Args:
-            failures: What calls end with when something goes wrong.
             slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
             gate_of: Who is let in, for each call of the contract.
             memory: Bounds the requests under way; None: no bound.
@@ -353,22 +349,13 @@ class CallHandlers:
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
         """Adds a service to a server of any engine.
 
-        Args:
-            service: The service from the wire contract.
-            parts: What answers its calls, as ``composition`` says.
-
         Raises:
             NotComposed: Not every call is answered by exactly one part.
         """
         self._add(server, service, self.of(service, parts))
 
     def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:
-        """Adds those calls of a service that a part answers; there are no others then.
-
-        Args:
-            service: The service from the wire contract.
-            part: What answers some of its calls.
-        """
+        """Adds those calls of a service that a part answers; there are no others then."""
         self._add(server, service, self._of(methods_of(service, (part,)), (part,)))
 
     def of(self, service: ServiceDescriptor, parts: Iterable[object]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
@@ -415,7 +402,6 @@ class CallHandlers:
         return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
 
     def _most_bytes_of(self, method: MethodDescriptor) -> float:
-        """The largest request of a stream."""
         return math.inf if method.full_name in self._large_streams else MAX_STREAM_REQUEST_BYTES
 
     def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
@@ -436,8 +422,6 @@ class CallHandlers:
 
 
 class _Answering(NamedTuple):
-    """What the handler of one call works with."""
-
     method: MethodDescriptor
     message: type[Message]
     large_requests: LargeRequests | None
@@ -540,7 +524,6 @@ async def _large(answering: _Answering, request: bytes) -> Message:
 
 
 async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
-    """Ends a call with what went wrong, in words that the caller may read."""
     if isinstance(error, DecodeError):
         error.with_traceback(None)  # a half-parsed request is held by it
         error = MalformedRequest(method.input_type.full_name)

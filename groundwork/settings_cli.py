@@ -61,7 +61,6 @@ class ProgramSettings(BaseSettings):
         """Reads the settings.
 
         Args:
-            config_file: A TOML file, or None.
             flags: Values given on the command line, by field name.
 
         Raises:
@@ -140,10 +139,7 @@ def add_command(
 
 
 class _Command(TyperCommand):
-    """A command whose help shows options by panel."""
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the options of each panel."""
         panels: dict[str, list[tuple[str, str]]] = {_PANEL: [], _ADVANCED_PANEL: []}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):

@@ -30,7 +30,6 @@ class ShareGate:
         return NO_LIMIT
 
     def leave(self, entered: Any) -> None:
-        """The call has ended."""
         self.shares.give_back(entered)
 
     def has_room(self) -> bool:

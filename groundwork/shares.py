@@ -72,7 +72,6 @@ class Shares:
 
         Args:
             what: Its name in errors.
-            most: Most that all callers together may hold.
             rules: What of it one caller may hold, and what is kept for operators.
             own: The error where a caller has used up its own share.
             full: The error where all together have used up theirs.

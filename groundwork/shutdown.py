@@ -25,14 +25,7 @@ Sleep = Callable[[float], Awaitable[None]]
 async def run_step(
     name: str, step: Awaitable[object], seconds: float = STEP_SECONDS, sleep: Sleep = asyncio.sleep
 ) -> None:
-    """Runs a step of a shutdown, and cancels it at its deadline. Raises nothing that the step raises.
-
-    Args:
-        name: The step, for the log.
-        step: The work.
-        seconds: The deadline.
-        sleep: Waits for the deadline.
-    """
+    """Runs a step of a shutdown, and cancels it at its deadline. Raises nothing that the step raises."""
     work = asyncio.ensure_future(step)
     try:
         if await _have_ended({work}, seconds, sleep):
@@ -44,7 +37,6 @@ async def run_step(
 
 
 async def _have_ended(works: set[asyncio.Future[Any]], seconds: float, sleep: Sleep) -> bool:
-    """Waits until all works have ended or the time is over, and reports whether they have ended."""
     ends = asyncio.ensure_future(asyncio.wait(works)) if works else None
     deadline = asyncio.ensure_future(sleep(seconds))
     try:
@@ -67,13 +59,7 @@ async def in_daemon_thread(name: str, call: Callable[[], object]) -> None:
 
 
 def run_blocking_step(name: str, step: Callable[[], object], seconds: float = STEP_SECONDS) -> None:
-    """Runs a step that blocks, and leaves it behind at its deadline. Raises nothing that the step raises.
-
-    Args:
-        name: The step, for the log.
-        step: The work. It gets a daemon thread of its own.
-        seconds: The deadline.
-    """
+    """Runs a step in a daemon thread, and leaves it behind at its deadline. Raises nothing that the step raises."""
     work = threading.Thread(target=_logging_failure, args=(name, step), name=f"stop-{name}", daemon=True)
     work.start()
     work.join(seconds)

@@ -25,8 +25,6 @@ def listeners_handed_over(
 
     Args:
         listen: Where the setting ``listen`` says, and so what checks of it have allowed. Port 0 stands for any.
-        environment: The variables of this process.
-        first: The number of the first descriptor.
 
     Raises:
         ValueError: One of them is no listening socket, or not of that address. The text names it.

@@ -45,7 +45,6 @@ class ListenerSecuritySettings(_KeyPairSettings):
 
     @property
     def listens_with_tls(self) -> bool:
-        """Whether the listener takes TLS only."""
         return self.tls_cert is not None
 
     def listener_tls(self) -> ListenerTls | None:

@@ -87,7 +87,6 @@ class MethodTraces:
         return ServerSpan(span, structlog.contextvars.bind_contextvars(trace_id=trace_id))
 
     def ended(self, code: grpc.StatusCode, started: ServerSpan | None) -> None:
-        """A call ended."""
         if started is not None:
             structlog.contextvars.reset_contextvars(**started.logged)
             _end(started.span, code, is_error=code in _SERVER_FAULTS)
@@ -101,7 +100,6 @@ class TracedCalls(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]  
         self._target = target
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """Traces a call until its answer is there."""
         method = method_name(client_call_details)
         span = self._tracer.start_span(
             method, kind=SpanKind.CLIENT, attributes={**_attributes(method), "server.address": self._target}
@@ -144,10 +142,6 @@ class Telemetry:
     def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
         """Prepares everything; connects to nobody yet.
 
-        Args:
-            service: Name of the program, unless a variable says it.
-            traces_follow_callers: Whether, without OTEL_TRACES_SAMPLER, only calls whose callers trace them have spans.
-
         Raises:
             ValueError: A variable holds a value that it cannot have.
         """
@@ -165,11 +159,9 @@ class Telemetry:
 
     @property
     def call_traces(self) -> CallTraces:
-        """The observer that gives calls to a server their spans."""
         return CallTraces(self._tracer, begins_traces=self.begins_traces)
 
     def traced_calls(self, target: str) -> TracedCalls:
-        """The interceptors that give calls over one connection their spans."""
         return TracedCalls(self._tracer, target)
 
     def stop(self) -> None:

@@ -57,7 +57,6 @@ class WatchedFile(Generic[ValueT]):
             on_reloaded: Called with each value but the first.
             on_kept: Called with why a change could not be used.
             grace_seconds: How long files may be unusable before that is reported: they may be being written.
-            monotonic: The clock, in seconds.
 
         Raises:
             ValueError: The files cannot be used.
@@ -81,7 +80,6 @@ class WatchedFile(Generic[ValueT]):
 
     @property
     def value(self) -> ValueT:
-        """The value as it was made last."""
         return self._value[1]
 
     @property
