@@ -7,7 +7,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -68,11 +68,9 @@ class RocketmqNamesrv:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def groups(self) -> Iterator[route_data_pb2.BrokerData]:
+    def groups(self) -> list[route_data_pb2.BrokerData]:
         """All broker groups that it shows. Raises CallError."""
-        yield from self._ask(
-            _CLUSTER_INFO, {}, lambda told: list(map(_group, told.get("brokerAddrTable", {}).values()))
-        )
+        return self._ask(_CLUSTER_INFO, {}, _groups)
 
     def topics(self) -> list[str]:
         """All topics. Raises CallError."""

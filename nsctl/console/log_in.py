@@ -25,6 +25,7 @@ from aiohttp import web
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
+from groundwork.endpoints import site_of
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
 from groundwork.permits import bearer_token
@@ -271,19 +272,19 @@ class Guesses:
 
     def left(self, address: str, name: str | None) -> float:
         """Seconds that a log-in from an address has to wait; with a name only if there is such a person."""
-        network = network_of(address)
+        network = site_of(address)
         by_name = 0.0 if name is None or (name, network) in self._at_home else self._names.left(name)
         return max(self._addresses.left(network), by_name)
 
     def begin(self, address: str, name: str | None) -> None:
         """A log-in is looked at. It counts as wrong from now on, so that many at once are no way around the pauses."""
-        network = network_of(address)
+        network = site_of(address)
         self._addresses.count(network)
         if name is not None and (name, network) not in self._at_home:
             self._names.count(name)
 
     def right(self, address: str, name: str | None) -> None:
-        network = network_of(address)
+        network = site_of(address)
         self._addresses.forget(network)
         if name is not None:
             self._names.forget(name)
@@ -291,15 +292,6 @@ class Guesses:
             self._at_home.move_to_end((name, network))
             if len(self._at_home) > MAX_ADDRESSES:
                 self._at_home.popitem(last=False)
-
-
-def network_of(address: str) -> str:
-    """An address; of IPv6 its /64, because a caller has all of that."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 # The log-in: a token or a name and password, or a name from a trusted proxy.

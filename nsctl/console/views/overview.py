@@ -66,7 +66,6 @@ def overview(seen: Sequence[Observation], rows: Sequence[Json], settled: Settled
     stale, shown = answering(seen)
     found = settled.of(seen, now_millis)
     return {
-        "madeAt": now_millis,
         "stale": stale and all(view.asked for view in seen),
         "servers": [_server(view) for view in seen],
         "guard": _guard(seen, shown),
