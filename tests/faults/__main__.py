@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.fleet.fleet import BROKERS, REPLICAS, ROCKETMQ, SERVERS
-from tests.faults.fleet.pipeline import PIPELINE
-from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_PROXY, OF_ROCKETMQ
-from tests.faults.network.namespaces import ENTERED, Hosts
+from tests.faults.nemesis import KINDS, OF_A_PIPELINE, OF_ROCKETMQ
 from tests.faults.profiles import PROFILES, run_profile
 from tests.support.rocketmq_programs.maven import missing
 
 
 def left_out(options: argparse.Namespace) -> frozenset[str]:
     """The kinds of faults that a run without ``--faults`` does not have; says why, if they were asked for."""
-    kinds: frozenset[str] = OF_A_PROXY if options.hosts else frozenset()
-    if not options.pipeline:
-        kinds |= OF_A_PIPELINE
+    kinds = frozenset() if options.pipeline else OF_A_PIPELINE
     problem = missing() if options.rocketmq else None
     if problem is not None:
         sys.stdout.write(f"without RocketMQ's own brokers: {problem}\n")
@@ -39,7 +33,6 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=sorted(KINDS), help="only these kinds")
     parser.add_argument("--rounds", type=int, help="how many rounds of faults in place of the profile's")
     parser.add_argument("--folder", type=Path, help="where histories are kept; by default a new temporary folder")
-    parser.add_argument("--hosts", action="store_true", help="in network namespaces, not behind a proxy; needs root")
     parser.add_argument(
         "--pipeline", action="store_true", help="with the pipeline, killed as well; needs Java for Spark"
     )
@@ -49,10 +42,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.faults and (options.pipeline or options.rocketmq):
         parser.error("--faults names all kinds, also those of --pipeline and --rocketmq: leave these out")
-    if options.hosts and ENTERED not in os.environ:
-        brokers = [broker.name for broker in (*BROKERS, *ROCKETMQ)]
-        with Hosts([*SERVERS, *brokers, *CLIENTS, *REPLICAS, PIPELINE]) as hosts:
-            return hosts.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     names = options.faults or sorted(KINDS.keys() - left_out(options))

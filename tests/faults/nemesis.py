@@ -390,5 +390,3 @@ OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-l
 """Kinds that need a copy in the fleet."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
 """Kinds that need RocketMQ's own programs in the fleet."""
-OF_A_PROXY = frozenset({"half-open", "narrow", "reset", "slow"})
-"""Kinds that need a proxy."""

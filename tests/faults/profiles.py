@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.history import Record, of_kind, read_history
-from tests.faults.network.namespaces import ENTERED
 from tests.faults.run import Pace, Parts, run
 from tests.faults.schedule import schedule
 
@@ -59,10 +57,9 @@ class Outcome:
 
 
 def replay(seed: int, profile: str, names: Sequence[str], rounds: int) -> str:
-    """The command that lets the same faults happen again, on hosts of their own if this process is among such."""
-    hosts = " --hosts" if ENTERED in os.environ else ""
+    """The command that lets the same faults happen again."""
     faults = " ".join(names)
-    return f"python -m tests.faults{hosts} --seed {seed} --profile {profile} --rounds {rounds} --faults {faults}"
+    return f"python -m tests.faults --seed {seed} --profile {profile} --rounds {rounds} --faults {faults}"
 
 
 def run_profile(folder: Path, seed: int, profile: str, names: Sequence[str], rounds: int | None = None) -> Outcome:

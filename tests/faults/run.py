@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -25,8 +24,7 @@ from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
 from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ, WATCHERS, World
-from tests.faults.network.namespaces import ENTERED, NamespaceNetwork
-from tests.faults.network.network import Network, ProxyNetwork
+from tests.faults.network.network import Network
 from tests.faults.network.proxy import Proxy
 from tests.faults.resources import sample
 from tests.faults.schedule import Fault, Round
@@ -83,7 +81,7 @@ class Run:
         self._parts = parts
         self._folder = folder
         self._rng = random.Random(seed)
-        network = self._network(seed)
+        network = Network(self._stack.enter_context(Proxy(seed)), self.history)
         brokers = (*BROKERS, *(ROCKETMQ if parts.rocketmq else ()))
         of_one = topics_of_one(brokers)
         self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")
@@ -105,12 +103,6 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _network(self, seed: int) -> Network:
-        """Between the hosts that this process has been started among, or by a proxy."""
-        if ENTERED in os.environ:
-            return NamespaceNetwork(os.environ[ENTERED], self.history)
-        return ProxyNetwork(self._stack.enter_context(Proxy(seed)), self.history)
 
     def _start(self) -> None:
         for server in SERVERS:
@@ -147,8 +139,7 @@ class Run:
 
     def _start_pipeline(self) -> None:
         """Starts it beside the fleet, and who reads what its log must have."""
-        prefix = self.world.network.place(PIPELINE).prefix
-        pipeline = Pipeline(self._folder, self.history, prefix, self.fleet.ways_of(PIPELINE))
+        pipeline = Pipeline(self._folder, self.history, self.fleet.ways_of(PIPELINE))
         for server in SERVERS:
             connect = partial(self.fleet.connect, server)
             self._worker(Changes(server, connect, self.history, self._pace.lookups))

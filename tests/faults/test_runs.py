@@ -11,7 +11,6 @@ import pytest
 
 from tests.faults.history import of_kind, read_history
 from tests.faults.nemesis import KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ
-from tests.faults.network.namespaces import ENTERED
 from tests.faults.profiles import Outcome, replay, run_profile
 from tests.faults.run import Pace, Parts, run
 from tests.faults.schedule import Fault, Round
@@ -38,10 +37,7 @@ def test_a_copy_says_what_its_leader_said_and_when_it_cannot_hear_it(tmp_path: P
     assert any(not said["ready"] for said in of_kind(records, "replica") if cut < said["at"] < healed), "no cut"
 
 
-def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(ENTERED, raising=False)
+def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_again(tmp_path: Path) -> None:
     outcome = Outcome(tmp_path, 7, replay(7, "short", ["cut", "reset"], 5), ["found: T0 is NOT_FOUND"], [])
     assert outcome.report().splitlines() == [
         "seed 7: BROKEN",
@@ -52,8 +48,3 @@ def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_agai
         "again: python -m tests.faults --seed 7 --profile short --rounds 5 --faults cut reset",
         f"checks: python -m tests.faults.recheck {tmp_path}/history.jsonl",
     ]
-    monkeypatch.setenv(ENTERED, "here")
-    assert (
-        replay(7, "short", ["cut"], 5)
-        == "python -m tests.faults --hosts --seed 7 --profile short --rounds 5 --faults cut"
-    )

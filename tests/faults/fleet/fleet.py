@@ -31,6 +31,7 @@ from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports
 
 ROOT = Path(__file__).parents[3]
+LOOPBACK = "127.0.0.1"
 EXPIRY_SECONDS = 25.0
 """Silence after which a broker goes, in this fleet: shorter than by default, so that runs are."""
 PERIOD_SECONDS = 3.0
@@ -146,11 +147,10 @@ class Fleet:
     def start_server(self, name: str) -> None:
         """Starts a name server; once more where it was before, on the same data."""
         before = self._endpoints.get(name)
-        place = self._network.place(name)
-        listen = Endpoint(place.address, before.port if before else 0)
-        program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
-        remoting = Endpoint(place.address, self._remoting[name].port if before else 0)
-        flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *place.flags, *NAMESRV]
+        listen = Endpoint(LOOPBACK, before.port if before else 0)
+        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
+        remoting = Endpoint(LOOPBACK, self._remoting[name].port if before else 0)
+        flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *NAMESRV]
         fronts = ["--remoting-listen", str(remoting)]
         process = self._start(name, [*program, *flags, *fronts, *self._namesrv_flags])
         started = process.wait_for("namesrv_started")
@@ -161,9 +161,8 @@ class Fleet:
     def start_replica(self, name: str) -> None:
         """Starts a copy of a name server that has been started; once more where it was before."""
         before = self._endpoints.get(name)
-        place = self._network.place(name)
-        listen = Endpoint(place.address, before.port if before else 0)
-        program = [*place.prefix, str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name, *place.flags]
+        listen = Endpoint(LOOPBACK, before.port if before else 0)
+        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
         follow = ["--follow", str(self.open_way(name, REPLICAS[name]))]
         stale = ["--follow-stale-millis", str(int(STALE_SECONDS * 1000))]
         process = self._start(name, [*program, "--listen", str(listen), *follow, *stale, *PINGS])
@@ -224,15 +223,14 @@ class Fleet:
             home, *identity, release=broker.release, topics=topics, namesrvs=namesrvs
         )
         self._note(broker.name, "starting")
-        self._start(broker.name, [*self._network.place(broker.name).prefix, *command], environment)
+        self._start(broker.name, command, environment)
 
     def _finish_rocketmq_broker(self, broker: Broker) -> None:
         rocketmq_broker.wait_until_it_serves(self.processes[broker.name])
         self._note(broker.name, "started")
 
     def _start_stock_broker(self, broker: Broker) -> None:
-        place = self._network.place(broker.name)
-        program = [*place.prefix, sys.executable, "-m", "tests.faults.fleet.stock_broker"]
+        program = [sys.executable, "-m", "tests.faults.fleet.stock_broker"]
         identity = [broker.group, str(broker.broker_id), broker.addr]
         files = [str(self._topics_file(broker.group)), str(PERIOD_SECONDS), ";".join(self.ways_of(broker.name))]
         self._note(broker.name, "starting")
@@ -241,8 +239,7 @@ class Fleet:
         self._note(broker.name, "started")
 
     def _start_agent(self, broker: Broker) -> None:
-        place = self._network.place(broker.name)
-        program = [*place.prefix, str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+        program = [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
         identity = ["--broker-name", broker.group, "--broker-id", str(broker.broker_id), "--broker-addr", broker.addr]
         files = ["--namesrv", ";".join(self.ways_of(broker.name)), "--topics", str(self._topics_file(broker.group))]
         # A slave copies its master's topics, so it has to find the master's agent again where it was.
@@ -298,8 +295,7 @@ class Fleet:
         """Starts a program that keeps routes with route_client."""
         self._topics_of_client[name] = tuple(topics)
         command = [sys.executable, "-m", "tests.faults.fleet.client_process", ";".join(self.ways_of(name)), *topics]
-        prefix = self._network.place(name).prefix
-        process = self._start(name, [*prefix, *command], {"PYTHONPATH": str(ROOT)})
+        process = self._start(name, command, {"PYTHONPATH": str(ROOT)})
         process.wait_for("client_started")
         self._note(name, "started")
 
@@ -334,7 +330,7 @@ class Fleet:
         self._note(name, "continued")
 
     def pid(self, name: str) -> int:
-        """The process's number; that of the program itself, also where a prefix started it."""
+        """The number of the process."""
         return self.processes[name].pid
 
     def read_logs(self) -> None:

@@ -44,19 +44,17 @@ TABLES = {
 class Pipeline:
     """``route-pipeline follow`` in a process group of its own: Python, Java and Spark's workers end together."""
 
-    def __init__(self, folder: Path, history: History, prefix: Sequence[str], addresses: Sequence[str]) -> None:
+    def __init__(self, folder: Path, history: History, addresses: Sequence[str]) -> None:
         """Starts nothing yet.
 
         Args:
             folder: Where the log goes, and what it says.
             history: Told of starts and kills.
-            prefix: Of its command, where it runs on a host of its own.
             addresses: Of the name servers.
         """
         self._log = folder / "log"
         self._said = folder / "pipeline.txt"
         self._history = history
-        self._program = (*prefix, str(BIN / "route-pipeline"))
         self._to = ("--namesrv", ",".join(addresses), "--out", str(self._log), *OPTIONS)
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -69,7 +67,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Starts to follow, and goes on where the log ends. Spark takes its time; nothing is waited for."""
-        command = [*self._program, "follow", *self._to, "--every", "1", "--log-format", "json"]
+        command = [str(BIN / "route-pipeline"), "follow", *self._to, "--every", "1", "--log-format", "json"]
         with self._said.open("ab") as said:
             self._popen = subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said)
         self._note("started")
@@ -111,7 +109,7 @@ class Pipeline:
         """Ends it, takes what is left in one batch, and has what the log holds recorded, as two readers see it."""
         self.kill()
         with self._said.open("ab") as said:
-            command = [*self._program, "ingest", *self._to]
+            command = [str(BIN / "route-pipeline"), "ingest", *self._to]
             subprocess.run(command, check=True, stdout=said, stderr=said, timeout=LONGEST_SECONDS)
             reader = [sys.executable, "-m", "tests.faults.fleet.pipeline_log", str(self._log)]
             done = subprocess.run(

@@ -1,4 +1,1 @@
-"""Links that are cut, slowed and narrowed: a proxy on loopback, and hosts of network namespaces.
-
-Begin reading in ``network``.
-"""
+"""Links that are cut, slowed and narrowed, by a proxy on loopback. Begin reading in ``network``."""

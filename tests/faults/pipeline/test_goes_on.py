@@ -28,7 +28,7 @@ def register(server: NamesrvProcess, *topics: str) -> None:
 def test_it_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
     with NamesrvProcess() as first, closing(History(tmp_path / "history.jsonl")) as history:
         register(first, "TopicA")
-        with Pipeline(tmp_path, history, (), [str(first.endpoint)]) as pipeline:
+        with Pipeline(tmp_path, history, [str(first.endpoint)]) as pipeline:
             pipeline.wait_for_batch(SPARK_SECONDS)
             first.kill()
             told = eventually(lambda: pipeline.said("trying again"), within_seconds=SPARK_SECONDS)
