@@ -30,9 +30,5 @@ def arrow_field(column: schemas.Column) -> pa.Field:
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table's record batches.
-
-    Raises:
-        KeyError: There is no such table.
-    """
+    """The Arrow schema of a table's record batches. Raises KeyError if there is no such table."""
     return pa.schema([arrow_field(column) for column in schemas.columns_of(table)])

@@ -76,11 +76,7 @@ class NamesrvReader(DataSourceReader):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one shard.
-
-        Raises:
-            NamesrvError: It could not be read whole; Spark fails the task.
-        """
+        """Reads one shard. Raises NamesrvError, so that Spark fails the task, if it could not be read whole."""
         for batch in self._read(partition):
             yield self._request.selected(batch)
 
@@ -138,16 +134,11 @@ class FilteringReader(NamesrvReader):
 
 
 def shards(count: int) -> list[ShardOf]:
-    """The shards that make the whole."""
     return [ShardOf(index, count) for index in range(count)]
 
 
 def snapshot_shards(request: ReadRequest, endpoint: Endpoint) -> list[ShardOf]:
-    """The shards in which to read the topics of a name server: as asked for, or as many as it is large.
-
-    Raises:
-        NamesrvError: It does not answer.
-    """
+    """The shards in which to read the topics of a name server: as asked for, or as many as it is large."""
     if request.shards is not None:
         return shards(request.shards)
     topics = ask_state(endpoint, request.connecting).topics
@@ -160,11 +151,7 @@ def shards_of_changes(span: Span) -> int:
 
 
 def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> None:
-    """Notes a name server's name; rows of two of one name would be mixed up.
-
-    Raises:
-        NamesrvError: Another address has the same name.
-    """
+    """Notes a name server's name. Raises NamesrvError if another address has it: their rows would be mixed up."""
     other = names.setdefault(namesrv, endpoint)
     if other != endpoint:
         raise NamesrvError(

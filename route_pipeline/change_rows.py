@@ -41,11 +41,7 @@ def snapshot_rows(
     shard: ShardOf = WHOLE,
     wanted: RowFilter = EVERYTHING,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a pinned snapshot as changes that put every row; shard 0 ends with the row that says that it is one.
-
-    Raises:
-        NamesrvError: The snapshot could not be read whole.
-    """
+    """Reads a pinned snapshot as changes that put every row; shard 0 ends with the row that says that it is one."""
     with open_snapshot(endpoint, connecting, pin_id, shard) as snapshot:
         origin = snapshot.origin
         common = {
@@ -79,10 +75,6 @@ def change_rows(
 
     Args:
         source: Where the name server listens, and its name.
-        shard: Which part of them.
-
-    Raises:
-        NamesrvError: They could not be read whole.
     """
     endpoint, namesrv = source
     common = {"namesrv": namesrv, "epoch": span.epoch, "from_snapshot": False}

@@ -110,8 +110,6 @@ def repeat(
         seconds: Time from the start of one work to the start of the next; at once, if it took longer.
         failures: Errors that may pass by themselves: the work is then tried again, with growing pauses.
         on_failure: Told of each of these, in a line.
-        sleep: How to wait.
-        clock: Monotonic seconds.
     """
 
     def tell(state: RetryCallState) -> None:
@@ -152,7 +150,6 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Runs the command line."""
     app(prog_name="route-pipeline")
 
 

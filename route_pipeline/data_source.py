@@ -41,7 +41,6 @@ class NamesrvDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``spark.read.format``."""
         return FORMAT
 
     def schema(self) -> str:
@@ -54,11 +53,6 @@ class NamesrvDataSource(DataSource):
         return spark_ddl(request.table, request.columns)
 
     def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002
-        """A reader of the table as it is now.
-
-        Raises:
-            ValueError: An option is wrong.
-        """
         from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
 
         request = ReadRequest.of_options(self.options)

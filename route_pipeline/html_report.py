@@ -40,12 +40,6 @@ img { display: block; max-width: 100%; min-width: 34em; }
 
 
 def html_report(latest: LatestState, data: ReportData) -> str:
-    """The page.
-
-    Args:
-        latest: The name servers as the log knows them.
-        data: The numbers over time.
-    """
     day = data.last_day
     sections = [
         _section("What changed in the last day", _changed(day)),

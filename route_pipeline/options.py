@@ -137,7 +137,6 @@ class Connecting:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
@@ -215,7 +214,6 @@ class ReadRequest:
     """Streams: most revisions of one name server in one batch; None: no limit."""
 
     def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The wanted columns of rows."""
         return rows.select(self.columns) if self.columns else rows
 
     @classmethod

@@ -271,12 +271,7 @@ class LatestState:
 
 
 def latest_state(state: LogState, changes: DataFrame, versions: DataFrame) -> LatestState:
-    """Computes it.
-
-    Args:
-        state: Of the log.
-        versions: The history of the changes; it is read several times, so it should be cached.
-    """
+    """Computes it. The history is read several times, so it should be cached."""
     namesrvs = _namesrvs(state, current(versions))
     if len(namesrvs) < 2:
         return LatestState(namesrvs, 0, [])

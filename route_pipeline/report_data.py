@@ -43,11 +43,7 @@ class ReportData:
 
 
 def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
-    """Computes the numbers of the report.
-
-    Args:
-        versions: Its history; it is read many times, so it should be cached.
-    """
+    """Computes the numbers of the report. The history is read many times, so it should be cached."""
     queues = versions.where(F.col("table_name") == "topic_queues")
     disagreements = {by: divergence(changes, versions, by) for by in (WALL_TIME, INGEST_TIME)}
     ended = versions.where(F.col("end_reason").isNotNull())

@@ -33,7 +33,6 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """The column for Spark."""
         not_null = "" if self.nullable else " NOT NULL"
         return f"{self.name} {self.type}{not_null} COMMENT '{self.comment}'"
 
@@ -146,21 +145,10 @@ TABLES = (*ROW_COLUMNS, CHANGES)
 
 
 def columns_of(table: str) -> tuple[Column, ...]:
-    """All columns of a table.
-
-    Raises:
-        KeyError: There is no such table.
-    """
+    """All columns of a table. Raises KeyError if there is no such table."""
     return CHANGE_COLUMNS if table == CHANGES else (*ORIGIN_COLUMNS, *ROW_COLUMNS[table])
 
 
 def spark_ddl(table: str, names: Collection[str] = ()) -> str:
-    """The schema of a table for Spark, with the comments.
-
-    Args:
-        names: Which columns; none: all.
-
-    Raises:
-        KeyError: There is no such table.
-    """
+    """The schema of a table, or of some of its columns, for Spark, with the comments. Raises KeyError."""
     return ", ".join(column.ddl for column in columns_of(table) if not names or column.name in names)

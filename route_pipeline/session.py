@@ -35,11 +35,7 @@ class SparkStartError(RuntimeError):
 
 
 def check_java() -> None:
-    """Makes sure that there is a Java for Spark; spark-submit has started one already.
-
-    Raises:
-        JavaNotFoundError: There is none; one line that says what to install.
-    """
+    """Raises JavaNotFoundError if there is no Java for Spark. Under spark-submit one runs already."""
     if _GATEWAY not in os.environ:
         ensure_java_home()
 

@@ -50,11 +50,7 @@ class QueueColumns(dict[bytes, int]):
         return number
 
     def of(self, topics: Iterable[route_service_pb2.TopicQueues], wanted: RowFilter) -> dict[str, pa.Array]:
-        """The columns of the wanted queues of topics, in the order of ``COLUMNS``.
-
-        Raises:
-            ValueError: What came is no queue.
-        """
+        """The columns of the wanted queues of topics, in the order of ``COLUMNS``. ValueError: one is no queue."""
         if len(self) > MAX_DIFFERENT_QUEUES:
             self.clear()
             self._queues.clear()
@@ -155,7 +151,6 @@ def read_table(
     """Reads one table of one name server, or a shard of it; all rows are of one revision.
 
     Args:
-        endpoint: Where the name server listens.
         table: topic_queues, brokers or clusters.
 
     Yields:
@@ -190,11 +185,7 @@ def read_table(
 def queue_columns(
     snapshot: SnapshotStream, queues: QueueColumns, chunk: route_service_pb2.SnapshotChunk, wanted: RowFilter
 ) -> dict[str, pa.Array]:
-    """The columns of topic_queues of a chunk.
-
-    Raises:
-        NamesrvError: A queue cannot be decoded.
-    """
+    """The columns of topic_queues of a chunk. Raises NamesrvError if a queue cannot be decoded."""
     try:
         return queues.of(chunk.topics, wanted)
     except ValueError as error:
@@ -217,7 +208,6 @@ class BrokerRows:
         """Rows that were added, filter servers included."""
 
     def add(self, chunk: route_service_pb2.SnapshotChunk) -> None:
-        """Takes up a chunk."""
         self.count += len(chunk.broker_datas) + len(chunk.live_brokers)
         # Copies: a reference to a part of a chunk would keep all of the chunk in memory.
         for group in chunk.broker_datas:

@@ -209,11 +209,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one task's part.
-
-        Raises:
-            NamesrvError: It could not be read whole; Spark fails the task.
-        """
+        """Reads one task's part. Raises NamesrvError, so that Spark fails the task, if it could not be read whole."""
         for batch in self._read(partition):
             yield self._request.selected(batch)
 

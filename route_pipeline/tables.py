@@ -42,7 +42,6 @@ def print_report(latest: LatestState, console: Console) -> None:
 
 
 def print_routes(console: Console, topic: str, at: datetime, routes: Sequence[RouteAt]) -> None:
-    """Prints a topic's route at a time."""
     if not routes:
         console.print(f"No name server had a route of {topic} at {_time(at)} (UTC).")
         return
@@ -57,7 +56,6 @@ def print_routes(console: Console, topic: str, at: datetime, routes: Sequence[Ro
 
 
 def print_events(console: Console, topic: str, events: Sequence[Event]) -> None:
-    """Prints what happened to a topic."""
     if not events:
         console.print(f"The log has nothing of a topic {topic}.")
         return

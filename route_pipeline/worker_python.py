@@ -22,10 +22,7 @@ class WorkerPythonError(RuntimeError):
 
 
 def check_worker_python(python: str) -> None:
-    """Checks that a Python has what the format needs, unless it is this one.
-
-    Args:
-        python: Its path, or its name on the PATH.
+    """Checks that a Python, a path or a name on the PATH, has what the format needs, unless it is this one.
 
     Raises:
         WorkerPythonError: It is not there, or lacks a package.

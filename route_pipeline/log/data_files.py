@@ -36,7 +36,6 @@ class NewFile:
         """Makes nothing yet.
 
         Args:
-            date: Day of the rows.
             made_by: Kind of the commit that will add it.
         """
         self._store = store
@@ -74,7 +73,6 @@ class NewFile:
 
 
 def folder_of(date: str) -> str:
-    """The folder of a day's data files."""
     return f"{DATA}/{date}"
 
 

@@ -137,5 +137,4 @@ def _end(epoch: str, revision: str, at: str, seen: str, reason: str | None) -> C
 
 
 def _point(snapshot: str) -> Column:
-    """The point of a snapshot, null if there is none."""
     return F.when(F.col(snapshot).isNotNull(), F.struct(f"{snapshot}.epoch", f"{snapshot}.revision"))

@@ -73,12 +73,6 @@ class Stager:
     ingested_at: datetime
 
     def __call__(self, part: InputPartition) -> Staged:
-        """Does so.
-
-        Raises:
-            NamesrvError: The part could not be read whole.
-            StoreError: It could not be written.
-        """
         date = f"{self.ingested_at.astimezone(UTC):%Y-%m-%d}"
         staged = Staged()
         with (
@@ -188,10 +182,6 @@ class Ingester:
 
         Args:
             spark: A session whose driver is this process.
-            endpoints: Where the name servers listen.
-            log: Where to write to.
-            options: More options of the data source.
-            on_batch: Told the summaries of each batch.
             new_run: Whether to forget how far was read, and so to begin with a snapshot.
 
         Raises:
@@ -262,7 +252,6 @@ class Ingester:
         return summaries
 
     def _stage(self, stager: Stager, reader: NamesrvStreamReader, end: dict[str, Any]) -> Staged:
-        """Plans a batch and lets the tasks write it."""
         staged = Staged()
 
         def run() -> None:

@@ -45,15 +45,12 @@ class LogFilesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``spark.read.format``."""
         return "namesrv_log_files"
 
     def schema(self) -> str:
-        """The columns of the log."""
         return LOG_DDL
 
     def reader(self, schema: StructType) -> LogFilesReader:  # noqa: ARG002 - Spark's
-        """A reader of the files that the option names."""
         store, files = pickle.loads(b64decode(self.options[_FILES]))  # noqa: S301 - of read_by_arrow
         return LogFilesReader(store, files)
 
@@ -91,7 +88,6 @@ class LogFilesReader(DataSourceReader):
 
 
 def read_by_arrow(spark: SparkSession, store: Store, files: list[DataFile]) -> DataFrame:
-    """The rows of files of the table ``changes``."""
     spark.dataSource.register(LogFilesSource)
     planned = b64encode(pickle.dumps((store, files))).decode()
     return spark.read.format(LogFilesSource.name()).option(_FILES, planned).load()

@@ -25,13 +25,9 @@ _OLDEST = pa.scalar(datetime(2000, 1, 1, tzinfo=UTC), TIMESTAMP)
 
 
 def problems_of(rows: pa.RecordBatch) -> pa.Array | None:
-    """The first rule that each row breaks, null where none.
+    """The column ``problem``: the first rule that each row of table ``changes`` breaks, null where none.
 
-    Args:
-        rows: Rows of the table ``changes``.
-
-    Returns:
-        The column ``problem``; None if no row breaks a rule, which is nearly always so.
+    None: no row breaks a rule, which is nearly always so.
     """
     found: pa.Array | None = None
     for problem, broken in _rules(rows):

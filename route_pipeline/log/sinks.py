@@ -22,7 +22,6 @@ def check_sink(sink: str, version: str = pyspark.__version__) -> None:
 
     Args:
         sink: One of :data:`SINKS`.
-        version: The Spark's version.
 
     Raises:
         SinkError: It is none, or no release of it supports this Spark: what was tried is in docs/pipeline.md.
@@ -43,7 +42,6 @@ def session_settings(sink: str, jars: str | None, version: str = pyspark.__versi
         sink: One of :data:`SINKS`, checked.
         jars: Files with Delta Lake, separated by commas; None: Spark fetches it from Maven Central, unless spark-submit
             started Spark, which then has been told ``--packages``.
-        version: The Spark's version.
     """
     if sink != DELTA:
         return {}

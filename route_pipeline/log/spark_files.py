@@ -46,11 +46,9 @@ class LogFilesSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``DataFrame.write.format``."""
         return "namesrv_log_sink"
 
     def writer(self, schema: StructType, overwrite: bool) -> LogFilesWriter:  # noqa: ARG002 - Spark's
-        """A writer to the target that the option names."""
         return LogFilesWriter(pickle.loads(b64decode(self.options[_TARGET])))  # noqa: S301 - of write_files
 
 
@@ -61,11 +59,6 @@ class LogFilesWriter(DataSourceArrowWriter):
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Writes the rows of a task.
-
-        Raises:
-            StoreError: They could not be written.
-        """
         target = self._target
         with NewFile(target.store, target.table, target.date, target.made_by) as file:
             for group in groups(iterator, ROW_GROUP_ROWS):
@@ -73,11 +66,7 @@ class LogFilesWriter(DataSourceArrowWriter):
         return Written(file.files())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Lists the files.
-
-        Raises:
-            StoreError: The list could not be written.
-        """
+        """Lists the files. Raises StoreError if the list could not be written."""
         files = [file_to_json(file) for message in messages if isinstance(message, Written) for file in message.files]
         self._target.store.create(self._target.receipt, json.dumps(files).encode())
 

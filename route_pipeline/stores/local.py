@@ -31,11 +31,9 @@ class LocalStore:
 
     @property
     def url(self) -> str:
-        """The path."""
         return str(self.root)
 
     def uri(self, path: str) -> str:
-        """The path of a file."""
         return str(self.root / path)
 
     def files(self, folder: str = "") -> list[StoredFile]:
@@ -50,17 +48,14 @@ class LocalStore:
             return sorted(found, key=lambda file: file.path)
 
     def info(self, path: str) -> StoredFile:
-        """What is known of a file."""
         with _errors(self.root / path, "read"):
             return self._info(self.root / path)
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
         with _errors(self.root / path, "read"):
             return (self.root / path).read_bytes()
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
-        """Whole files, None for those that are missing."""
         found: list[bytes | None] = []
         for path in paths:
             try:
@@ -70,7 +65,6 @@ class LocalStore:
         return found
 
     def create(self, path: str, content: bytes) -> bool:
-        """Makes a file unless there is one of that name."""
         target = self.root / path
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PART}")
         with _errors(target, "written"):
@@ -105,12 +99,10 @@ class LocalStore:
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file to be read."""
         with _errors(self.root / path, "read"), (self.root / path).open("rb") as stream:
             yield stream
 
     def delete(self, path: str) -> None:
-        """Removes a file if it is there."""
         with _errors(self.root / path, "removed"):
             disk.remove(self.root / path)
 

@@ -87,11 +87,9 @@ class RemoteStore:
         return f"{self.scheme}://{self.root}"
 
     def uri(self, path: str) -> str:
-        """The URL of a file."""
         return f"{self.url}/{path}"
 
     def files(self, folder: str = "") -> list[StoredFile]:
-        """All files below a folder."""
         prefix = self._name(folder)
         with self._errors(folder):
             try:
@@ -104,18 +102,15 @@ class RemoteStore:
             return sorted(listed, key=lambda file: file.path)
 
     def info(self, path: str) -> StoredFile:
-        """What is known of a file."""
         with self._errors(path):
             return self._file(self._client().info(self._name(path)))
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
         with self._errors(path):
             content: bytes = self._client().cat_file(self._name(path), **_WHOLE.get(self.scheme, {}))
             return content
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
-        """Whole files, None for those that are missing."""
         names = [self._name(path) for path in paths]
         with self._errors(""):
             found = self._client().cat(names, on_error="return", **_WHOLE.get(self.scheme, {})) if names else {}
@@ -132,7 +127,6 @@ class RemoteStore:
         return contents
 
     def create(self, path: str, content: bytes) -> bool:
-        """Makes a file unless there is one of that name."""
         name = self._name(path)
         with self._errors(path, writing=True):
             try:
@@ -158,12 +152,10 @@ class RemoteStore:
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file to be read."""
         with self._errors(path), self._client().open(self._name(path), "rb") as stream:
             yield cast(BinaryIO, _Reading(stream, partial(self._errors, path)))
 
     def delete(self, path: str) -> None:
-        """Removes a file if it is there."""
         with self._errors(path):
             try:
                 self._client().rm_file(self._name(path))

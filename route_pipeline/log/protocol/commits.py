@@ -181,7 +181,6 @@ def from_json(name: str, number: int, body: Mapping[str, Any]) -> Commit:
 
 
 def file_to_json(file: DataFile) -> dict[str, Any]:
-    """A file's entry."""
     entry = {name: getattr(file, name) for name in ("path", "table", "date", "rows", "size", "made_by")}
     return entry | {"spans": [[span.namesrv, span.epoch, span.first, span.last] for span in file.spans]}
 
@@ -205,7 +204,6 @@ def was_cut(name: str, size: int, written: int) -> str:
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
-    """A summary's entry."""
     return asdict(summary) | {"ingested_at": summary.ingested_at.isoformat()}
 
 

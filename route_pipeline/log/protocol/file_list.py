@@ -140,7 +140,6 @@ class FileList:
 
 
 def encode(files: pa.Table) -> bytes:
-    """The object."""
     sink = io.BytesIO()
     pq.write_table(files, sink, compression="zstd")
     return sink.getvalue()

@@ -49,7 +49,6 @@ class RouteLog:
 
     @property
     def url(self) -> str:
-        """Where it lies."""
         return self.store.url
 
     @classmethod
@@ -137,11 +136,7 @@ class RouteLog:
         return found
 
     def check_not_empty(self, found: LogState) -> None:
-        """Checks that there is something to read.
-
-        Raises:
-            StoreError: There is no ingest yet.
-        """
+        """Checks that there is something to read. Raises StoreError if there is no ingest yet."""
         if found.batch < 0 and not found.files:
             raise StoreError(f"{self.url} has no ingest yet")
 
@@ -205,17 +200,14 @@ class RouteLog:
 
 
 def commit_path(number: int) -> str:
-    """The name of a commit's object."""
     return f"_commits/{number:020d}.json"
 
 
 def checkpoint_path(number: int) -> str:
-    """The name of a checkpoint's object."""
     return f"{CHECKPOINTS}/{number:020d}.json"
 
 
 def checkpoint_files_path(number: int) -> str:
-    """The name of the object that has a checkpoint's files."""
     return f"{CHECKPOINTS}/{number:020d}.parquet"
 
 

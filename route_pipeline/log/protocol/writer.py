@@ -60,9 +60,6 @@ class LogWriter:
     def __init__(self, log: RouteLog, clock: Callable[[], float] = time.monotonic) -> None:
         """Reads what the log holds.
 
-        Args:
-            clock: Monotonic seconds.
-
         Raises:
             StoreError: The log is damaged, or the store cannot make a file only if there is none of that name.
         """
