@@ -85,9 +85,6 @@ def change_messages(
     Args:
         change: The first change to send; None if there is none. The caller must not hold on to it: every change after
             it would stay in memory.
-        up_to_revision: The last revision to send.
-        identity: Name and epoch that headers carry.
-        part: Which rows to send.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:
@@ -116,7 +113,6 @@ def route_changes(
     """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
 
     Args:
-        part: Which rows to take.
         normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
     """
     applied_at = b""
@@ -257,8 +253,6 @@ def follow_messages(
 
     Args:
         reader: What has been sent; moves on.
-        identity: Name and epoch that headers carry.
-        part: Which rows to send.
         feed: For a read-only copy: what it gets beyond the tables.
 
     Raises:

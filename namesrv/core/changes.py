@@ -229,15 +229,10 @@ class ChangeLog:
         return change
 
     def listen(self, listener: Listener) -> None:
-        """Has a listener told of every change from now on."""
         self._listeners.append(listener)
 
     def check_reaches(self, revision: int) -> None:
-        """Checks that the changes after a revision can be read.
-
-        Raises:
-            RevisionCompacted: They were dropped, or the revision is still to come.
-        """
+        """Raises RevisionCompacted if the changes after a revision were dropped, or it is still to come."""
         if not self.compacted_revision <= revision <= self.last.revision:
             raise RevisionCompacted(revision, self.compacted_revision, self.last.revision)
 

@@ -44,7 +44,6 @@ class DigestedBroker(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where it stands in the list."""
         return Position(*self.live.broker, self.live.broker_id)
 
 

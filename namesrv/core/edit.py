@@ -179,7 +179,6 @@ class TableEdit(EditState):
         self.groups[group.key] = group
 
     def put_live(self, live: BrokerLiveInfo) -> None:
-        """Adds or replaces a row of the live table."""
         self.live[live.key] = live
 
     def put_filter_servers(self, key: LiveKey, filter_servers: tuple[str, ...]) -> None:

@@ -111,7 +111,6 @@ def broker_data_fragment(group: BrokerData) -> bytes:
 
 
 def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
-    """A row of the broker address table as a message."""
     addrs = group.addrs
     message = route_data_pb2.BrokerData(
         cluster_name=group.key.cluster_name,
@@ -142,7 +141,6 @@ def cluster_data(cluster_name: str, broker_names: Iterable[str]) -> bytes:
 
 
 def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_data_pb2.BrokerLiveInfo:
-    """A row of the live table as a message."""
     version = live.data_version
     return route_data_pb2.BrokerLiveInfo(
         cluster_name=live.broker.cluster_name,
@@ -166,7 +164,6 @@ def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_dat
 
 
 def intent_message(intent: Intent) -> admin_service_pb2.Intent:
-    """An intent on the wire."""
     message = admin_service_pb2.Intent(
         kind=admin_service_pb2.Intent.Kind.Name(intent.kind.value),
         cluster_name=intent.key.cluster_name,

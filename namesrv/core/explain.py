@@ -90,7 +90,6 @@ class Question:
     """As a reader in this zone sees the route; None: as one that names no zone does."""
 
     def is_about(self, broker: BrokerKey) -> bool:
-        """Whether a group is asked about."""
         return self.broker_name in (None, broker.broker_name) and self.cluster_name in (None, broker.cluster_name)
 
 
@@ -136,7 +135,6 @@ class Present:
         return self.intents.get(HoldKey(topic, None)) or self.intents.get(HoldKey(topic, broker.cluster_name))
 
     def topic_count(self, broker: BrokerKey) -> str:
-        """Topics that a group has."""
         return counted(len(self._topics_by_broker.get(broker, ())), "topic")
 
     def acting_master(self, group: BrokerData) -> str | None:
@@ -239,11 +237,6 @@ def explain_route(state: RouteState, started_at_millis: int, question: Question)
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
     All but the number of a group's other topics is as of the first step.
-
-    Args:
-        state: The tables, and what goes with them.
-        started_at_millis: When this name server started, milliseconds since the Unix epoch.
-        question: Which topic, perhaps which groups, and who looks.
 
     Returns:
         Explanations by cluster and name.

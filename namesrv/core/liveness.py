@@ -60,7 +60,6 @@ class Liveness:
         self._channels[channel_id] = self._clock.monotonic() + self._expired_time
 
     def channel_ended(self, channel_id: str) -> None:
-        """A channel is gone."""
         self._channels.pop(channel_id, None)
 
     def give(self, key: LiveKey, seconds: float) -> None:
@@ -69,7 +68,7 @@ class Liveness:
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
     def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
-        """How many seconds the one of some brokers has that has most; None if no time runs for any of them."""
+        """Returns the longest remaining time of the given brokers in seconds, or None if none has a deadline."""
         now = self._clock.monotonic()
         left = [due - now for due in map(self._brokers.get, keys) if due is not None]
         return max(left, default=None)
@@ -87,7 +86,6 @@ class Liveness:
         self._last_update_millis[key] = last_update_millis
 
     def forget(self, key: LiveKey) -> None:
-        """A broker is gone."""
         self._brokers.pop(key, None)
         self._last_update_millis.pop(key, None)
 
@@ -141,7 +139,6 @@ class ChannelTable:
         return channel_id in self._open
 
     def open(self) -> str:
-        """Opens a channel and returns its id."""
         channel_id = self._new_channel_id()
         self._open[channel_id] = set()
         self._unused.add(channel_id)
@@ -158,7 +155,6 @@ class ChannelTable:
             raise ChannelGone(channel_id)
 
     def bind(self, channel_id: str, key: LiveKey) -> None:
-        """A broker registered over this channel."""
         self._open[channel_id].add(key)
         self._unused.discard(channel_id)
 
@@ -170,7 +166,6 @@ class ChannelTable:
             self._ended[channel_id].discard(key)
 
     def bound(self, channel_id: str) -> frozenset[LiveKey]:
-        """The brokers that are bound to an open channel."""
         return frozenset(self._open.get(channel_id, ()))
 
     def end(self, channel_id: str) -> None:

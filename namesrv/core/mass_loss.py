@@ -239,7 +239,6 @@ class MassLossGuard:
         """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
 
         Args:
-            behaviour: Holds the numbers.
             losing: Confirmed brokers that would be removed now.
         """
         self._pass_time(behaviour)

@@ -134,7 +134,6 @@ class QueueData:
         return self.numbers if self.mapping is None else (*self.numbers, self.mapping)
 
     def fragment_under(self, rule: WriteRule) -> bytes:
-        """The encoding under a rule."""
         return (self.fragment, self.wiped_fragment, self.added_fragment)[rule]
 
     def is_writable_under(self, rule: WriteRule) -> bool:
@@ -175,7 +174,6 @@ class BrokerData:
 
     @property
     def min_id(self) -> int:
-        """The lowest broker id."""
         return min(self.addrs)
 
 
@@ -255,7 +253,6 @@ class Registration:
 
     @property
     def live_key(self) -> LiveKey:
-        """Key of the broker's row in the live table."""
         return LiveKey(self.broker.cluster_name, self.broker_addr)
 
     @property
@@ -355,7 +352,6 @@ class IntentTable:
     """Topics held in each cluster, and (None) in all clusters. Every registration asks for them."""
 
     def __post_init__(self) -> None:
-        """Indexes the holds."""
         holds: dict[str | None, set[str]] = {None: set()}
         for key in self.intents:
             if isinstance(key, HoldKey):
@@ -385,7 +381,6 @@ class IntentTable:
         return intent.kind if intent else None
 
     def holds_of(self, cluster_name: str) -> frozenset[str]:
-        """Topics that are held in a cluster."""
         in_all = self._holds[None]
         in_this = self._holds.get(cluster_name)
         return in_all | in_this if in_this else in_all
@@ -418,7 +413,6 @@ class KvConfigTable:
 
     @classmethod
     def of(cls, namespaces: Mapping[str, Mapping[str, str]]) -> KvConfigTable:
-        """A table with these entries."""
         kept = {namespace: dict(entries) for namespace, entries in namespaces.items() if entries}
         sizes = [
             _byte_size(namespace, key, value) for namespace, entries in kept.items() for key, value in entries.items()
@@ -426,7 +420,6 @@ class KvConfigTable:
         return cls(kept, len(sizes), sum(sizes))
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value of a key; None if there is none."""
         return self.entries(namespace).get(key)
 
     def entries(self, namespace: str) -> Mapping[str, str]:

@@ -44,8 +44,6 @@ class PinShares(NamedTuple):
 
 @dataclass(slots=True)
 class _Pin:
-    """A snapshot and the end of its lease."""
-
     snapshot: RouteSnapshot
     owner: Sharer
     lease_seconds: float
@@ -68,7 +66,6 @@ class Pins:
         """Starts without pins.
 
         Args:
-            monotonic: Seconds from an arbitrary point; leases go by it.
             new_pin_id: Makes unguessable ids.
             shares: What callers hold; None: nobody else hands any out.
         """
@@ -94,7 +91,6 @@ class Pins:
         Args:
             take_snapshot: Takes a snapshot of it; called only if no pin has one already.
             lease_seconds: How long the pin is kept unless it is read.
-            owner: Whose shares it takes.
 
         Raises:
             LimitExceeded: The owner, or all callers together, hold too much for another one.
@@ -136,7 +132,6 @@ class Pins:
             pin.ends_at = self._monotonic() + pin.lease_seconds
 
     def drop_expired(self) -> None:
-        """Lets go of all pins whose lease has ended."""
         now = self._monotonic()
         for pin_id in [pin_id for pin_id, pin in self._pins.items() if not pin.readers and pin.ends_at < now]:
             self._drop(pin_id)

@@ -64,7 +64,6 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
         that it names is compared, and the others stay.
 
         Args:
-            cause: What the change log says.
             owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
 
         Raises:

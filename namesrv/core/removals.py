@@ -49,10 +49,7 @@ class BrokerRemovals(RouteState):
         """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
 
         Args:
-            broker: The group that the broker must be in.
-            reason: Why it leaves.
             generation: If given, the broker goes only if this is its current registration.
-            cause: What the change log says.
 
         Returns:
             What was removed; None if there was nothing to remove.

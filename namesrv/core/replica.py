@@ -337,7 +337,6 @@ class ReplicaIntake:
         """Starts before the first message of a snapshot.
 
         Args:
-            new_manager: Makes the empty tables.
             name: What the copy calls itself; None: as its leader does.
         """
         self._new_manager = new_manager

@@ -85,7 +85,6 @@ class SnapshotPart:
     tables: Collection[RouteTable] = ALL_TABLES
 
     def has_topic(self, topic: str) -> bool:
-        """Whether the topic belongs to its shard."""
         return zlib.crc32(topic.encode()) % self.count == self.index
 
     def has(self, table: RouteTable) -> bool:
@@ -120,9 +119,6 @@ class RouteSnapshot:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
 
         An empty message stands for a pause, after so much work for no message that other work should have a turn.
-
-        Args:
-            part: What to send, of tables that it holds.
         """
         assert all(table in self.tables for table in part.tables), "it was taken without one of these tables"
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)

@@ -130,7 +130,6 @@ class SnapshotReader:
 
     @property
     def size(self) -> CopySize:
-        """How much has been read."""
         return CopySize(len(self._topics), self._queue_data_count + self._mapped_queues, self._broker_rows)
 
     def let_go(self) -> Sliced[None]:

@@ -61,8 +61,6 @@ class RouteState:
         """Starts empty.
 
         Args:
-            identity: Name and epoch that answers carry.
-            clock: Where time comes from.
             new_channel_id: Makes unguessable channel ids.
             expired_time: Seconds of silence after which a broker, or an idle channel, is removed.
             behaviour: What operators may change; RocketMQ 4's if not given.
@@ -116,9 +114,6 @@ class RouteState:
         intents must be in force already; they apply to what the brokers reported. Does not give way: it is for the time
         before anybody listens.
 
-        Returns:
-            What was loaded.
-
         Raises:
             UnusableSnapshot: The messages are no snapshot; nothing has changed.
         """
@@ -168,7 +163,6 @@ class RouteState:
             raise ShuttingDown
 
     def _forget(self, live: BrokerLiveInfo) -> None:
-        """A broker has left the tables."""
         self._liveness.forget(live.key)
         self._guard.left(live.key)
         self.address_claims.left(live, self.behaviour.address_claim_seconds)

@@ -73,7 +73,6 @@ class TopicView(Mapping[str, TopicQueues]):
         return (topic for topic, _ in self.rows())
 
     def rows(self) -> Iterator[tuple[str, TopicQueues]]:
-        """All of them."""
         settled = itertools.chain.from_iterable(shard.items() for shard in self._shards)
         unmerged = self._unmerged
         if not unmerged:
@@ -143,7 +142,6 @@ class TopicTable:
         return queues
 
     def get(self, topic: str) -> TopicQueues | None:
-        """A topic's queues; None if it is not there."""
         if self._unmerged:
             queues = self._unmerged.get(topic, _NOT_CHANGED)
             if queues is not _NOT_CHANGED:
@@ -156,7 +154,6 @@ class TopicTable:
         return self._shards
 
     def copy(self) -> TopicView:
-        """All rows as they are now."""
         self._is_shared[:] = b"\1" * SHARDS
         return TopicView(self._shards.copy(), self._unmerged.copy(), self._len)
 
@@ -165,8 +162,6 @@ class TopicTable:
 
         Args:
             changed: Topics that come, change or (None) go. The table takes it over.
-            came: How many of them come.
-            went: How many of them go.
         """
         assert not self._unmerged, "a change is published before the one before it is merged"
         self._unmerged = changed
@@ -366,7 +361,6 @@ def route_fragments(
     """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
 
     Args:
-        tables: Where the groups are.
         zone_name: Leaves groups of other zones out where their master is live (RocketMQ: ZoneRouteRPCHook).
     """
     brokers, find = tables.broker_addr_table, tables.queue_datas.by_fragment

@@ -32,7 +32,6 @@ class TopicLists:
         self._changes = 0
 
     def names_changed(self) -> None:
-        """A topic came or went."""
         self._names = None
         self._changes += 1
 

@@ -21,7 +21,6 @@ class WarmUp:
         """Begins with the start of the name server; the snapshot file must be loaded before.
 
         Args:
-            manager: Knows which brokers of the snapshot file are still unconfirmed.
             warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
                 file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
                 file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.

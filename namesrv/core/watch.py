@@ -469,7 +469,6 @@ class WatchIndex:
         """Starts without watches.
 
         Args:
-            manager: Whose routes they watch.
             is_warm: Whether what is not in the tables does not exist, from the beginning.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
             is_copy: Whether the manager is one of several copies. A watch that resumes here may have been at another
@@ -594,7 +593,6 @@ class WatchIndex:
         self._followers[follower] = None
 
     def unfollow(self, follower: Follower) -> None:
-        """Forgets a follower."""
         self._followers.pop(follower, None)
         self._to_wake.pop(follower, None)
 
@@ -756,13 +754,7 @@ class WatchMessages:
     """Makes the messages of all watches, as of the current revision."""
 
     def __init__(self, manager: RouteInfoManager, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
-        """Starts without messages.
-
-        Args:
-            manager: Whose routes are watched.
-            watches: Who watches, and what waits to be sent to each.
-            is_warm: Whether what is not in the tables does not exist.
-        """
+        """Starts without messages."""
         self._manager = manager
         self._watches = watches
         self._is_warm = is_warm
