@@ -195,7 +195,6 @@ class Admission:
         entered.principal = principal
 
     def leave(self, entered: Entered) -> None:
-        """The call has ended."""
         self._shares.give_back(entered.sharer)
 
     def has_room(self) -> bool:
@@ -204,7 +203,6 @@ class Admission:
 
 
 def permission_of(method: MethodDescriptor) -> Permission:
-    """What a call needs."""
     return _PERMISSIONS[method.containing_service.name]
 
 

@@ -30,7 +30,6 @@ class AddressClaimStore:
 
         Args:
             claims: Those in force; empty.
-            seconds: How long a claim lasts.
 
         Raises:
             DataDirError: They cannot be loaded.

@@ -71,15 +71,7 @@ class ChannelStreams:
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
 
     def connect(self, holder: str, close: Callable[[], None], sharer: Sharer = MACHINE) -> str:
-        """Opens a channel that is a connection of another protocol; ``disconnected`` must follow when that has ended.
-
-        Args:
-            holder: Who is at the other end.
-            close: Ends the connection.
-            sharer: Whose share it takes.
-
-        Returns:
-            The id of the channel.
+        """Opens a channel for a connection of another protocol, and returns its id. ``disconnected`` must follow.
 
         Raises:
             LimitExceeded: Too many channels are open.
@@ -150,7 +142,6 @@ class ChannelStreams:
         events.put_nowait(pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=reason)))
 
     def close_all(self, reason: pb.ChannelClosing.Reason) -> None:
-        """Closes every channel."""
         for channel_id in (*self._events, *self._connections):
             self.close(channel_id, reason)
 

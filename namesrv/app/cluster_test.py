@@ -64,8 +64,6 @@ class ClusterTest:
         """Connects to nobody yet. Calls go without TLS.
 
         Args:
-            endpoints: Its name servers.
-            monotonic: The clock, in seconds.
             timeout_seconds: How long a lookup may take. Each name server that is asked gets its share of what is left.
             max_lookups: Lookups at once; more are refused and not queued.
         """
@@ -83,11 +81,7 @@ class ClusterTest:
         return cls(endpoints, monotonic) if endpoints else None
 
     async def route(self, topic: str, zone_name: str | None) -> bytes | None:
-        """The encoded TopicRouteData of a topic; None if the environment has no such topic.
-
-        Raises:
-            CallRefused: As ``routes`` does.
-        """
+        """The encoded TopicRouteData of a topic; None if the environment has no such topic."""
         return (await self.routes((topic,), zone_name))[topic]
 
     async def routes(self, topics: Sequence[str], zone_name: str | None) -> dict[str, bytes | None]:
@@ -204,7 +198,6 @@ class _ProductNamesrv:
             raise _NoAnswer("is no name server", str(error)) from None
 
     async def close(self) -> None:
-        """Closes the connection, if there is one."""
         if self._connection is not None:
             await self._connection.close(None)
 

@@ -52,11 +52,7 @@ class ConfigStore:
         """Applies what operators changed before to the settings; their values win.
 
         Args:
-            settings: From flags, environment and file.
             file: Where changes are made durable; without one, nothing can be changed.
-            apply: Told each change.
-            frozen: Whether no more changes are taken.
-            max_waiting: Changes that may wait for their turn.
 
         Raises:
             DataDirError: The file cannot be loaded, or holds a key or a value that could not be set over the wire.
@@ -75,10 +71,6 @@ class ConfigStore:
 
         A setting that gets the value that it has already is stored, too, so that it wins over a later flag, but it is
         not a change. A change whose turn has come is made even if its caller goes away.
-
-        Args:
-            values: New values as text, by key.
-            cause: Who wants it.
 
         Raises:
             ConfigKeyDenied: A key never changes over the wire.

@@ -28,7 +28,6 @@ class DurationCounter:
         """Sum of all, seconds."""
 
     def add(self, seconds: float) -> None:
-        """Counts one."""
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
@@ -87,7 +86,6 @@ class RegistrationCounter:
 
 
 def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
-    """The kind of registration that a request is."""
     if request.HasField("part"):
         return "full" if request.part.index + 1 == request.part.count else "part"
     if not request.HasField("base_version"):

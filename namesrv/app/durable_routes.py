@@ -88,12 +88,7 @@ class SnapshotWrites:
         file: SnapshotFile,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            warm_up: Knows when the name server is warm.
-            monotonic: The clock, seconds.
-        """
+        """Starts nothing yet."""
         self._manager = manager
         self._warm_up = warm_up
         self._file = file
@@ -221,7 +216,6 @@ class DurableRoutes:
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """The background work that has to run all the time."""
         tasks = [self.kv_config.print_all_periodically(), self.intents.lift_ended()]
         if self._claims is not None:
             tasks.append(self._claims.write_periodically())

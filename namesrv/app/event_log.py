@@ -47,7 +47,6 @@ def log_topic_registered(topic: str, groups: int, revision: int) -> None:
 
 
 def log_removed(gone: RemovedBroker) -> None:
-    """A broker left."""
     _log.info(
         "broker_removed",
         reason=gone.reason.name,
@@ -88,7 +87,6 @@ def log_topics_skipped(registration: Registration, skipped: int, problems: Seque
     """Topics of a registration that break a rule were passed over, and the others taken.
 
     Args:
-        skipped: How many these are.
         problems: What is wrong with the first of them.
     """
     _log.warning(

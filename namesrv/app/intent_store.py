@@ -52,11 +52,7 @@ class IntentStore:
         """Loads the intents into the manager, which must be empty: intents apply to what registers later.
 
         Args:
-            manager: Has the intents in force.
-            writer: Through which all changes of the tables go.
             file: Where intents are made durable; without one, none can be put in force.
-            wall_millis: The wall clock, milliseconds since the Unix epoch.
-            max_waiting: Changes that may wait for their turn.
 
         Raises:
             DataDirError: They cannot be loaded.
@@ -98,12 +94,7 @@ class IntentStore:
     async def lift_ended(
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
     ) -> None:
-        """Lifts intents whose time has run out, again and again. Runs until cancelled, or until the tables are frozen.
-
-        Args:
-            sleep: How to pause.
-            rng: Source of the jitter of retries.
-        """
+        """Lifts intents whose time has run out. Runs until cancelled, or until the tables are frozen."""
         again = AsyncRetrying(
             retry=retry_if_exception_type((NotDurable, Overloaded)),
             wait=Backoff(2 * POLL_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom()),

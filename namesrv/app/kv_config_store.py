@@ -43,9 +43,7 @@ class KvConfigStore:
         """Loads the configuration into the manager.
 
         Args:
-            manager: Holds the table.
             file: Where it is made durable; without one, nothing can be changed.
-            max_waiting: Changes that may wait for their turn.
 
         Raises:
             DataDirError: It cannot be loaded.
@@ -71,11 +69,7 @@ class KvConfigStore:
         return await self._commits.run(partial(self._commit, change, cause))
 
     def preview(self, change: KvChange) -> KvConfigTable:
-        """Checks a change as ``apply`` does, but changes nothing and needs no file.
-
-        Returns:
-            The table that it would be applied to.
-        """
+        """Checks a change as ``apply`` does, and returns the table that it would be applied to. Needs no file."""
         self._prepare(change)
         return self._manager.kv_config
 

@@ -90,5 +90,4 @@ class FairShares:
         return PinShares(self.pins, self.pinned_revisions, self.pinned_seconds)
 
     def by_kind(self) -> Mapping[str, Shares]:
-        """All of them by name."""
         return {kind.name: getattr(self, kind.name) for kind in fields(self)}

@@ -46,7 +46,6 @@ class RequestsInPieces:
 
     @classmethod
     def of(cls, server: object, writer: TableWriter) -> RequestsInPieces:
-        """For a server of any engine."""
         return cls(writer, getattr(server, "end_of_piece", in_one_piece))
 
     async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:

@@ -33,7 +33,6 @@ class StallDetector:
         """Measures from now on, or from ``begin``.
 
         Args:
-            monotonic: The clock, in seconds.
             on_stall: Called with the length of each stall in seconds, before other code can draw conclusions.
             doubtful_seconds: How long after a stall the ends of channels say nothing.
         """

@@ -106,7 +106,6 @@ class DigestSamples:
     """
 
     def __init__(self, manager: RouteInfoManager, wall_millis: Callable[[], int]) -> None:
-        """Takes the routes, and the wall clock."""
         self._digests = manager.digests
         self._wall_millis = wall_millis
         self.by_minute: Mapping[int, int] = {}

@@ -84,9 +84,6 @@ class WatchDispatcher:
         """Starts without streams.
 
         Args:
-            manager: Whose changes they are of.
-            warm_up: Knows whether the name server is warm: what is not in the tables does not exist.
-            clock: Tells when a stream was opened.
             rng: Spreads returns after a shutdown.
             shares: What callers hold; None: nobody else hands any out.
             is_copy: Whether the manager is one of several copies.
@@ -134,9 +131,7 @@ class WatchDispatcher:
 
         Args:
             after_revision: Begin with what changed after it; None: begin with the current routes.
-            peer: Who reads.
             writer: Sends what others are sent, too, without the caller's task, while that is idle.
-            sharer: Whose shares it takes.
 
         Raises:
             Overloaded: Too many watches are open.
@@ -249,7 +244,6 @@ class WatchDispatcher:
         return True
 
     def _send(self, together: dict[bytes, list[WatchStream]]) -> None:
-        """Sends each message to all who are to have it."""
         for message, watchers in together.items():
             writers = [watcher.writer for watcher in watchers if watcher.writer is not None]
             writers[0].write_to_all(writers, message)

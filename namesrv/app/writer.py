@@ -165,7 +165,6 @@ async def run_cooperatively(
     One turn is not enough: a call needs several until it is answered, and would wait for a slice before each of them.
 
     Args:
-        clock: Seconds.
         slice_turn: Shared by work of which one slice at a time may run; None: this work's slices wait for no others.
     """
     while True:
