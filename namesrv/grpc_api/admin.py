@@ -376,7 +376,6 @@ def intents_after(table: IntentTable, after: Position | None, limit: int) -> Sli
 
 
 def token_of(intent: Intent) -> str:
-    """The page token of what comes after an intent."""
     position = _position_of(intent)
     return page_token(f"{position.since_millis}\n{position.name}")
 
@@ -755,7 +754,6 @@ class WatcherListCalls:
     async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListWatchersRequest, _context: Context
     ) -> pb.ListWatchersResponse:
-        """Who watches what, and how far behind."""
         size = min(
             field_rules.page_size(request.page_size or limits.DEFAULT_WATCHER_PAGE_SIZE),
             limits.MAX_WATCHER_PAGE_SIZE,
@@ -809,7 +807,6 @@ class AdminQueries(NamedTuple):
     def of(
         cls, manager: RouteInfoManager, config: ConfigStore, watchers: WatchDispatcher, *, started_at_millis: int
     ) -> Self:
-        """Makes it of what a name server, or a copy of one, consists of."""
         return cls(
             KvConfigQueries(manager),
             ConfigQueries(manager, config),
@@ -838,7 +835,6 @@ class AdminChanges(NamedTuple):
         intents: IntentStore,
         config: ConfigStore,
     ) -> Self:
-        """Makes it of what a name server consists of."""
         return cls(
             KvConfigChanges(manager, kv_config),
             ConfigChanges(manager, config),

@@ -33,7 +33,6 @@ def handlers_of_server(
 
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-        shares: What callers have under way; None: nobody else hands it out.
         authorizer: Knows who may make which call; None: everybody.
         large_requests: Parses large requests; None: one in a turn of the event loop.
     """

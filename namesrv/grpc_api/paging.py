@@ -32,7 +32,6 @@ async def page_of(request: AsksForPage, names_after: Callable[[str, int], Sliced
     """Makes the page that a request asks for.
 
     Args:
-        request: Its size, and the token of the page before.
         names_after: Makes the sorted names after a name, at most so many.
 
     Raises:

@@ -32,7 +32,6 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: Share
 
     Args:
         services: Full names of its other services. Their descriptors are in the default pool.
-        gate: Limits the open calls of each caller.
     """
     names = [*services, *SERVICE_NAMES]
     servicer = reflection.aio.ReflectionServicer(names, pool=_Symbols())  # type: ignore[attr-defined]

@@ -121,11 +121,7 @@ class TopicsRead(dict[str, ReportedQueues]):
 
 
 def broker_identity(message: route_data_pb2.BrokerIdentity) -> BrokerIdentity:
-    """Checks a BrokerIdentity.
-
-    Raises:
-        InvalidField: A part is missing or breaks its rule.
-    """
+    """Checks a BrokerIdentity. Raises InvalidField."""
     broker_id = message.broker_id if message.HasField("broker_id") else None
     return _checked_identity(message.cluster_name, message.broker_name, broker_id, message.broker_addr)
 
@@ -143,11 +139,7 @@ def _checked_identity(cluster_name: str, broker_name: str, broker_id: int | None
 
 
 def data_version(field: str, message: route_data_pb2.DataVersion) -> DataVersion:
-    """Checks a DataVersion.
-
-    Raises:
-        InvalidField: Timestamp or counter is missing or negative.
-    """
+    """Checks a DataVersion. Raises InvalidField if timestamp or counter is missing or negative."""
     timestamp_millis, counter = message.timestamp_millis, message.counter
     if timestamp_millis > 0 and counter > 0:  # so both are there
         return DataVersion(timestamp_millis, counter, message.state_version)
@@ -244,11 +236,7 @@ def check_topic_count(count: int) -> None:
 
 
 def check_given_channel(channel_id: str, why: str) -> None:
-    """Checks that a request names a channel: who named none is not to open another one, as ChannelGone would have it.
-
-    Raises:
-        InvalidField: It names none.
-    """
+    """Raises InvalidField, and not ChannelGone, for a request without a channel: it is not to open another one."""
     if not channel_id:
         raise InvalidField("channel_id", f"is missing; {why}")
 
@@ -399,8 +387,6 @@ class RegistrationParts:
         """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
 
         Args:
-            registration: What the part says of all but its topics.
-            known_topics: Names that have been checked before.
             sharer: Whose share of what is staged the first part takes, and those after it.
 
         Returns:
@@ -520,11 +506,7 @@ class RegistrationReader:
         return await self._in_turn(request, steps)
 
     async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
-        """A registration with its topics, which did not count when it was read.
-
-        Raises:
-            InvalidField: A topic breaks a rule.
-        """
+        """A registration with its topics, which did not count when it was read. Raises InvalidField."""
         return await self._in_turn(request, self._with_topics(request, registration))
 
     async def _in_turn(self, request: pb.RegisterBrokerRequest, steps: Sliced[ResultT]) -> ResultT:

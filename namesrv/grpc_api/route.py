@@ -126,11 +126,7 @@ class _Batch:
         self._size = 0
 
     def add(self, topic: str, route: bytes | None) -> None:
-        """Adds a topic, or the route that was found for it elsewhere.
-
-        Raises:
-            LimitExceeded: The routes are too many bytes.
-        """
+        """Adds a topic, or its route from elsewhere. Raises LimitExceeded if the routes are too many bytes."""
         named = self._routes[topic] = None if route is None else _named_route(topic, route)
         self._size += len(named or b"")
         if self._size > limits.MAX_BATCH_ROUTES_BYTES:
@@ -143,11 +139,9 @@ class _Batch:
         self._not_known_yet = [topic for topic in topics if topic not in told]
 
     def without_route(self) -> list[str]:
-        """Topics that have no route so far."""
         return [topic for topic, route in self._routes.items() if route is None]
 
     def encoded(self, header: bytes) -> bytes:
-        """The BatchGetTopicRoutesResponse."""
         routes = (route for route in self._routes.values() if route is not None)
         not_known_yet = set(self._not_known_yet)
         not_found = (topic for topic in self.without_route() if topic not in not_known_yet)
@@ -379,7 +373,6 @@ class StatusCalls:
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
-        """How this name server is."""
         tables = self._manager.tables
         guarded, guard_ends_at = self._manager.guarded()
         return pb.GetNamesrvStatusResponse(
@@ -432,7 +425,6 @@ class RouteServicer(NamedTuple):
         engine_because: str,
         data_dir_problem: Callable[[], str | None],
     ) -> Self:
-        """Makes it of what a name server, or a copy of one, consists of, and of what carries its calls and why."""
         return cls(
             LookupCalls(manager, warm_up, product_env),
             TopicListCalls(manager),

@@ -133,11 +133,6 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
 def resume_revision(manager: RouteInfoManager, field: str, point: pb.ResumePoint) -> int:
     """The revision after which a reader wants the changes.
 
-    Args:
-        manager: Whose changes.
-        field: Name of the field that has the point.
-        point: Where to go on.
-
     Raises:
         InvalidField: A part of the point is missing or negative.
         EpochChanged: It is of another epoch.
