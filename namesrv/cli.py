@@ -99,5 +99,4 @@ add_command(app, "serve", NamesrvSettings, serve)
 
 
 def main() -> None:
-    """Entry point of the console script."""
     app()

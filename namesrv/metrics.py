@@ -82,7 +82,6 @@ class NamesrvMetrics(Collector):
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
 
     def collect(self) -> Iterator[Family]:
-        """Everything as it is now."""
         yield from self._gauges()
         yield from self._certificates()
         age = self._sources.snapshot_age()
@@ -229,7 +228,6 @@ class EngineMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Everything as it is now."""
         engine = GaugeMetricFamily("namesrv_engine", "1 for the engine that runs.", labels=["engine", "why"])
         engine.add_metric(self._engine, 1.0)
         yield engine
@@ -272,7 +270,6 @@ class Observability(Exports):
 
         Args:
             metrics_of: Adds what is told of the server, if anybody wants to know.
-            server: Carries the calls, and may answer some of them by itself.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -320,7 +317,6 @@ class ReplicaMetrics(Collector):
         registry.register(self)
 
     def alive(self) -> str | None:
-        """What is wrong if the event loop does not run; None if it does."""
         delay = self._stall_detector.longest_delay()
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
@@ -329,7 +325,6 @@ class ReplicaMetrics(Collector):
         return self._source.problem()
 
     def collect(self) -> Iterator[Family]:
-        """The metrics as they are now."""
         status, manager = self._source.status(), self._source.manager
         gauges = [
             ("replica_connected", "1 while the leader's stream stands.", float(status.leader_connected)),

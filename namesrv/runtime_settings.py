@@ -96,9 +96,6 @@ CONFIG_KEYS = MappingProxyType(
 def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSettings:
     """The settings with some of them replaced, checked by the rules that hold for flags.
 
-    Args:
-        texts: New values as text by key.
-
     Raises:
         ConfigKeyDenied: A key never changes over the wire.
         InvalidField: A key is unknown, or a value breaks its rule.

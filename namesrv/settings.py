@@ -232,7 +232,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @property
     def share_rules(self) -> ShareRules:
-        """How what callers hold is shared out."""
         return ShareRules(self.caller_share_percent)
 
     @property
@@ -247,7 +246,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where to listen."""
         return Endpoint.parse(self.listen, allow_port_zero=True)
 
     @property
@@ -257,7 +255,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @property
     def remoting_tls_mode(self) -> RemotingTlsMode:
-        """Whether connections of RocketMQ's protocol are with TLS."""
         return self.remoting_tls or ("enforcing" if self.listens_with_tls else "disabled")
 
     @property

@@ -22,11 +22,7 @@ from namesrv.settings import NamesrvSettings
 
 
 def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None = None) -> grpc.aio.Server:
-    """A server without services and ports.
-
-    Args:
-        tls: The listener's certificates; None: no TLS.
-    """
+    """A server without services and ports."""
     if engine == "native":
         return _native_server(settings, tls)
     options = listener_options(

@@ -20,14 +20,7 @@ BACKLOG = 4_096
 
 
 def listen(target: str) -> tuple[list[socket.socket], int]:
-    """Listens at ``HOST:PORT``; port 0 takes any free one.
-
-    Returns:
-        The sockets, and the port.
-
-    Raises:
-        OSError: The address is in use, or not of this machine.
-    """
+    """Listens at ``HOST:PORT``, and returns the sockets and the port; port 0 takes any free one. Raises OSError."""
     with contextlib.ExitStack() as opened:
         sockets: list[socket.socket] = []
         host, port = Endpoint.parse(target, allow_port_zero=True)
@@ -58,11 +51,7 @@ class Entrance:
     """Sockets and certificates, before the engine has them and, for certificates, whenever they have changed."""
 
     def __init__(self, tls: ListenerTls | None) -> None:
-        """Makes one without a socket.
-
-        Args:
-            tls: The certificates to show; None: no TLS.
-        """
+        """Makes one without a socket."""
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._secured = False

@@ -157,7 +157,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     # What the server does with it.
 
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
-        """What the client is told at the end."""
         self._code, self._details = code, details
 
     def refuse(self, code: grpc.StatusCode, details: str, trailing: Iterable[tuple[str, str | bytes]] = ()) -> None:
@@ -222,7 +221,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self.depends_on = (dependencies, self._server.generation)
 
     def may_repeat(self, again: Again) -> None:
-        """This is how the same call is answered when it comes again."""
         self.again = again
 
     async def read(self) -> Any:
@@ -256,7 +254,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self._server.flush_soon()
 
     async def send_initial_metadata(self, initial_metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Sends metadata before the first message."""
         self._initial = tuple(initial_metadata)
         self._begun = True
         self._server.engine.begin(self.call.id, fields_of(self._initial))
@@ -274,19 +271,15 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         raise grpc.aio.AbortError
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        """The same, from a status object."""
         await self.abort(status.code, status.details, status.trailing_metadata or ())
 
     def set_trailing_metadata(self, trailing_metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Metadata that goes with the status."""
         self._trailing = tuple(trailing_metadata)
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        """The status, if the handler returns."""
         self._code = code
 
     def set_details(self, details: str) -> None:
-        """Its text."""
         self._details = details
 
     def set_compression(self, compression: grpc.Compression) -> None:
@@ -296,7 +289,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         """Nothing: answers are not compressed."""
 
     def invocation_metadata(self) -> Metadata:  # type: ignore[override]
-        """What the client sent."""
         return metadata_of(self.call.metadata())
 
     def peer(self) -> str:
@@ -304,29 +296,23 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         return self.call.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """The names in the client's certificate; nothing without one."""
         certificate = self.call.certificate
         return {} if certificate is None else names_of(certificate)
 
     def peer_identity_key(self) -> str | None:
-        """Under which key ``auth_context`` has who the client is."""
         return next((key for key in ("peer_uri", "peer_dns", "x509_common_name") if self.auth_context().get(key)), None)
 
     def peer_identities(self) -> Iterable[bytes] | None:
-        """Who the client is."""
         key = self.peer_identity_key()
         return None if key is None else self.auth_context()[key]
 
     def trailing_metadata(self) -> Any:
-        """What goes with the status."""
         return self._trailing
 
     def code(self) -> grpc.StatusCode:
-        """The status so far."""
         return self._code
 
     def details(self) -> str:
-        """Its text."""
         return self._details
 
 
@@ -359,11 +345,9 @@ class KeptAnswers:
 
     @property
     def generation(self) -> int:
-        """Of what is computed now."""
         return self._generation
 
     def put(self, call: Call, message: bytes) -> None:
-        """Keeps an answer."""
         if self._manager is None or call.depends_on is None or not message.startswith(self._header):
             return
         dependencies, generation = call.depends_on
@@ -371,7 +355,6 @@ class KeptAnswers:
         self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
 
     def put_refusal(self, call: Call) -> None:
-        """Keeps a status."""
         if self._manager is None or call.depends_on is None:
             return
         dependencies, generation = call.depends_on
@@ -496,12 +479,6 @@ class NativeServer(grpc.aio.Server):
     """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
 
     def __init__(self, options: Options, tls: ListenerTls | None) -> None:
-        """Makes it.
-
-        Args:
-            options: How the engine is to be.
-            tls: The certificates to show; None: no TLS.
-        """
         self.options = options
         """As it was made."""
         self._entrance = Entrance(tls)
@@ -608,7 +585,6 @@ class NativeServer(grpc.aio.Server):
     # What a server has that keeps answers.
 
     def keep_answers_of(self, manager: RouteInfoManager) -> None:
-        """Answers are of these tables from now on."""
         self._manager = manager
         if self._answers is not None:
             self._answers.serve(manager)
@@ -641,7 +617,6 @@ class NativeServer(grpc.aio.Server):
         }
 
     def stats(self) -> Mapping[str, int]:
-        """Counters and gauges of the engine."""
         return {} if self._answers is None else self.engine.stats()
 
     def http2_errors(self) -> Mapping[str, int]:

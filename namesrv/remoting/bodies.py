@@ -201,7 +201,6 @@ class RegisteredTopics:
         """Begins without topics.
 
         Args:
-            body: Gets them.
             known_topics: Names that have been checked before.
         """
         self.body = body
@@ -422,8 +421,6 @@ class _PlainTable(NamedTuple):
 
 
 class _Reading:
-    """The reading of one body."""
-
     def __init__(self, topics: RegisteredTopics, held: TopicTableFingerprint | None) -> None:
         self.topics = topics
         self.held = held

@@ -57,7 +57,6 @@ class Caller:
         Args:
             peer: Its address, HOST:PORT.
             certificate: What it shows over TLS, as Python's ``ssl`` has it; empty if nothing.
-            close: Ends the connection.
         """
         self.name = f"rocketmq:{peer}"
         """Its name in the journal and the log."""
@@ -77,7 +76,6 @@ class Caller:
         """The id of the channel that the connection is. A connection that never registers is none.
 
         Args:
-            channels: Where it is opened.
             gate: Closes it once changed permits do not admit its brokers.
 
         Raises:
@@ -124,8 +122,6 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class _Connected:
-    """A connection that is a channel."""
-
     check: Callable[[], None]
     caller: Caller
 
@@ -164,8 +160,6 @@ class Gate:
         """Checks a call, and has the journal know its caller by the name in the permits.
 
         Args:
-            caller: Who calls.
-            grade: What the call needs.
             groups_of: A request of RegistrationService that is about the same broker groups; None: it is about none.
 
         Raises:

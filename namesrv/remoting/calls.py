@@ -567,9 +567,6 @@ def calls_of(
     """The calls of a name server, or of a copy of one.
 
     Args:
-        served: The tables that are read.
-        queries: Reads what operators set.
-        gate: Decides who may call.
         product_env: Is asked for topics that are unknown here; None: nobody is.
         registrations: Changes what brokers report; None on a copy.
         changes: Changes the intents; None on a copy.

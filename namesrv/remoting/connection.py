@@ -39,11 +39,9 @@ class Home(Protocol):
     calls: Calls
     """What answers requests now."""
 
-    def opened(self, connection: Connection) -> None:
-        """It is there."""
+    def opened(self, connection: Connection) -> None: ...
 
-    def closed(self, connection: Connection) -> None:
-        """It has ended."""
+    def closed(self, connection: Connection) -> None: ...
 
     def owes(self, connection: Connection) -> None:
         """Bytes wait for the peer of a connection. May end that connection, or others."""
@@ -51,8 +49,7 @@ class Home(Protocol):
     def broken(self, peer: str, problem: str) -> None:
         """A peer sent something that ends its connection."""
 
-    def answered(self, code: int, problem: CallRefused | None) -> None:
-        """A request was answered."""
+    def answered(self, code: int, problem: CallRefused | None) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -81,7 +78,6 @@ class Connection(asyncio.Protocol):
     # Of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         peer = transport.get_extra_info("peername")
@@ -109,7 +105,6 @@ class Connection(asyncio.Protocol):
         self._home.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answers what came."""
         if self._transport.is_closing():
             return
         self.last_active = self._clock()
@@ -123,7 +118,6 @@ class Connection(asyncio.Protocol):
         self._hold_reading()
 
     def resume_writing(self) -> None:
-        """The peer has read."""
         self._unsent_since = None
         self._answer_waiting()
         self._go_on()
@@ -142,7 +136,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes on their way to the peer."""
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
@@ -150,7 +143,6 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
         self._transport.abort()
 
     # Details

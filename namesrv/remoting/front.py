@@ -46,11 +46,6 @@ class RemotingFront:
     def __init__(self, settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter) -> None:
         """Takes the port.
 
-        Args:
-            settings: Where to listen, with what TLS, and what callers may do.
-            authorizer: Knows the permits; None: there are none.
-            counter: Counts connections and requests.
-
         Raises:
             OSError: The port is in use, or the address is not this machine's.
             CertificateError: The certificates cannot be used.

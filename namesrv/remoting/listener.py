@@ -59,10 +59,7 @@ class RemotingListener:
         """Takes the port; connections are taken once it runs.
 
         Args:
-            calls: What answers requests, to begin with.
-            counter: Counts connections and requests.
             tls: What is shown over TLS; None where that is disabled.
-            tls_mode: Whether connections are with TLS, without, or either.
             slow_reader_seconds: How long a peer may take no answers.
             shares: Connections of all addresses; None: as ``limits`` has them.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
@@ -127,7 +124,6 @@ class RemotingListener:
         self._counter.connections = len(self._connections)
 
     def closed(self, connection: Connection) -> None:
-        """It has ended."""
         self._connections.discard(connection)
         self._give_back(connection)
         self._unsent.forget(connection)
@@ -146,7 +142,6 @@ class RemotingListener:
         self._log.tell(peer=peer, problem=problem)
 
     def answered(self, code: int, problem: CallRefused | None) -> None:
-        """Counts a request of a known code."""
         self._counter.answered[code] += 1
         if problem is not None:
             self._counter.refused[code] += 1

@@ -68,8 +68,6 @@ class UnsentAnswers(Generic[PeerT]):
         """Starts without connections.
 
         Args:
-            max_bytes: Most bytes of all connections together.
-            unsent_bytes: Returns the bytes that wait for a peer now.
             address_of: Returns the address that a connection counts for.
         """
         self._max_bytes = max_bytes
@@ -94,7 +92,6 @@ class UnsentAnswers(Generic[PeerT]):
         return self._worst() if self._total > self._max_bytes else []
 
     def forget(self, peer: PeerT) -> None:
-        """Forgets a connection, which has ended."""
         self._total -= self._owed.pop(peer, 0)
 
     def _look_again(self) -> None:

@@ -75,11 +75,8 @@ class LeaderStream:
 
         Args:
             leaders: Whom to follow: targets of gRPC, in the order in which they are tried.
-            new_intake: Makes what fills a new copy.
             on_bookmark: Told whenever the copy that is being filled is as its leader is.
             security: What to show to leaders and to check theirs with; None: no TLS.
-            rng: Spreads tries.
-            monotonic: The clock, in seconds.
         """
         self._leaders = leaders
         self._new_intake = new_intake

@@ -65,7 +65,6 @@ class LeadersWarmUp(WarmUp):
         self._copy = manager
 
     def is_warm(self) -> bool:
-        """Whether what is not in the tables does not exist."""
         return self._copy.warm
 
 
@@ -144,9 +143,6 @@ class ReplicaServer:
 
     def __init__(self, settings: NamesrvSettings) -> None:
         """Binds the listener.
-
-        Args:
-            settings: Which leaders to follow and how to serve.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.

@@ -58,20 +58,14 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic(self) -> float:
-        """Seconds; never goes back."""
         return time.monotonic()
 
     def wall_millis(self) -> int:
-        """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
 
 def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
-
-    Args:
-        settings: Where to listen.
-        tls: What the listener shows; None: no TLS.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's, or what systemd hands over does not fit.
@@ -117,11 +111,8 @@ def add_services(
     """Adds the services of the contract, health and reflection.
 
     Args:
-        settings: How long readers of streams may take nothing.
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
-        health: Which of them serve.
         authorizer: Knows who may make which call; None: everybody.
-        shares: What callers have under way.
         large_requests: Parses large requests; None: one in a turn of the event loop.
     """
     handlers = handlers_of_server(
@@ -157,7 +148,6 @@ def listen_remoting(
 
 
 def tls_name(settings: NamesrvSettings) -> str:
-    """The name of the listener's TLS in the log."""
     if not settings.listens_with_tls:
         return "none"
     return "server" if settings.tls_client_ca is None else "mutual"
@@ -172,11 +162,7 @@ class Security:
     """The certificates of the listener, and the permits of its callers."""
 
     def __init__(self, settings: NamesrvSettings) -> None:
-        """Reads the files.
-
-        Raises:
-            ValueError: One of them cannot be used; the text names it and says why.
-        """
+        """Reads the files. Raises ValueError, which names the file and says why, if one cannot be used."""
         self.tls: ListenerTls | None = settings.listener_tls()
         """None without TLS."""
         self.on_permits_reloaded: Callable[[], None] = lambda: None
@@ -211,7 +197,6 @@ class Security:
                 await self._open_calls.check_again()
 
     def _generation(self) -> int:
-        """How often the permits have been read."""
         return 0 if self._permits is None else self._permits.generation
 
     def _permits_reloaded(self) -> None:

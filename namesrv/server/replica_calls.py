@@ -56,11 +56,8 @@ class StatusOfCopy:
         """Takes what it tells.
 
         Args:
-            name: What this process calls itself.
-            stall_detector: Knows how long the event loop has been held up.
             behaviours: What answers the calls of RouteService now, by their names; None if there is no copy.
             replica: Whom it follows, and how far behind it is.
-            engine: What carries the calls.
         """
         self._name = name
         self._started_at_millis = started_at_millis
@@ -73,7 +70,6 @@ class StatusOfCopy:
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetNamesrvStatusRequest, context: Context
     ) -> pb.GetNamesrvStatusResponse:
-        """How the copy is, and this process."""
         behaviours = self._behaviours()
         answer: pb.GetNamesrvStatusResponse
         if behaviours is not None:

@@ -75,7 +75,6 @@ class NamesrvServer:
         """Loads what is durable and binds the listener.
 
         Args:
-            settings: How to serve.
             data_dir: Where everything durable is; None: nowhere.
 
         Raises:

@@ -17,9 +17,6 @@ __all__ = ["CannotListen", "DataDirError", "serve_until"]
 async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
     """Serves until the event is set.
 
-    Args:
-        stop: When to end.
-
     Raises:
         CannotListen: The address, certificates or permits cannot be used.
         DataDirError: The data directory cannot be used.

@@ -44,12 +44,7 @@ class AddressClaimsFile(DurableFile[list[AddressClaim]]):
     """``address_claims.json`` and its copy in a folder. There are no claims if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet.
-
-        Args:
-            folder: The data directory.
-            write: Replaces a file as a whole and durably, or raises OSError.
-        """
+        """Touches nothing yet."""
         super().__init__(folder / ADDRESS_CLAIMS_FILE, [], _decode, _encode, write)
 
 

@@ -130,9 +130,6 @@ class AuditFile:
         """Starts no thread yet. Must be the listener of a change log from its first change on.
 
         Args:
-            file: Where the lines go.
-            epoch: The name server's lifetime, to which the revisions belong.
-            monotonic: The clock, in seconds.
             max_waiting: Changes that may wait for the thread.
             max_waiting_rows: Rows that they may have together.
         """
@@ -173,10 +170,6 @@ class AuditFile:
         """Owns the writer thread: starts it, and starts it again if it dies. Runs until cancelled.
 
         The thread goes on after that, until ``close``.
-
-        Args:
-            sleep: How to pause.
-            rng: Source of the jitter of pauses.
         """
         chance = rng or random.SystemRandom()
         backoff = Backoff(FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS, RESTART_JITTER, rng=chance)

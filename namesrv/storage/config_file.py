@@ -20,12 +20,7 @@ class ConfigFile(DurableFile[Mapping[str, str]]):
     """
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet.
-
-        Args:
-            folder: The data directory.
-            write: Replaces a file as a whole and durably, or raises OSError.
-        """
+        """Touches nothing yet."""
         self.path = folder / CONFIG_FILE
         super().__init__(self.path, {}, _decode, _encode, write)
 

@@ -50,5 +50,4 @@ class DataDir:
         return cls(path, lock)
 
     def close(self) -> None:
-        """Gives the folder up."""
         os.close(self._lock)

@@ -31,8 +31,6 @@ def read_model(model: type[ModelT], content: bytes, what: str) -> ModelT:
     """The content of a JSON file that a model describes.
 
     Args:
-        model: What the file should hold.
-        content: The bytes of the file.
         what: The same in words, for the error: ``intents of version 1``.
 
     Raises:
@@ -68,8 +66,6 @@ class DurableFile(Generic[ContentT]):
             file: The file; its folder exists.
             empty: The content if there never was a file.
             decode: Makes the content from the bytes of a file, or raises BrokenFile.
-            encode: Makes the bytes of a file.
-            write: Replaces a file as a whole and durably, or raises OSError.
         """
         self._file = file
         self._copy = file.with_name(f"{file.name}.bak")

@@ -23,10 +23,6 @@ def format_epoch(millis: int) -> str:
 def next_epoch(folder: Path, now_millis: int) -> str:
     """An epoch later than all before it, also after the clock has stepped back; durable before it is returned.
 
-    Args:
-        folder: The data directory.
-        now_millis: Now, milliseconds since the Unix epoch.
-
     Raises:
         DataDirError: It cannot be read or written, or neither the file nor its copy holds an epoch.
     """

@@ -65,12 +65,7 @@ class IntentsFile(DurableFile[IntentTable]):
     """``intents.json`` and its copy in a folder. There are no intents if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet.
-
-        Args:
-            folder: The data directory.
-            write: Replaces a file as a whole and durably, or raises OSError.
-        """
+        """Touches nothing yet."""
         super().__init__(folder / INTENTS_FILE, IntentTable(), _decode, _encode, write)
 
 

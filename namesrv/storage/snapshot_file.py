@@ -49,22 +49,14 @@ class SnapshotFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Touches nothing yet.
-
-        Args:
-            folder: The data directory.
-        """
+        """Touches nothing yet."""
         self._file = folder / SNAPSHOT_FILE
         self._copy = folder / f"{SNAPSHOT_FILE}.bak"
         self._temporary = folder / f"{SNAPSHOT_FILE}.tmp"
 
     @contextmanager
     def open_writer(self) -> Iterator[SnapshotWriter]:
-        """Opens a new snapshot. Unless it is committed before the context ends, nothing of it is left.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Opens a new snapshot. Without a commit in the context, nothing of it is left. Raises OSError."""
         with disk.open_new(self._temporary) as stream:
             try:
                 yield SnapshotWriter(stream, self._temporary, self._file, self._copy)

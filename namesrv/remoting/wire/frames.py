@@ -53,11 +53,7 @@ class FrameReader:
         self._data, self._at = data, 0
 
     def next(self) -> Frame | None:
-        """The next whole frame; None if there is none yet.
-
-        Raises:
-            BrokenFrame: What comes next is none.
-        """
+        """The next whole frame; None if there is none yet. Raises BrokenFrame if what comes next is none."""
         data, at = self._data, self._at
         left = len(data) - at
         if left < _PREFIX.size:

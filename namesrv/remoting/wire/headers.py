@@ -71,11 +71,7 @@ class Request(NamedTuple):
 
 
 def request_of(frame: Frame) -> Request:
-    """Reads the header of a frame.
-
-    Raises:
-        BrokenFrame: It cannot be read.
-    """
+    """Reads the header of a frame. Raises BrokenFrame if it cannot be read."""
     if frame.encoding == JSON_HEADER:
         found = _match_lookup(frame.header)
         if found is None:
@@ -90,12 +86,7 @@ def request_of(frame: Frame) -> Request:
 def answer(
     request: Request, code: int, body: bytes = b"", fields: Mapping[str, str] | None = None, remark: str | None = None
 ) -> bytes:
-    """The frame of an answer.
-
-    Args:
-        fields: Fields of the header; None: it has none.
-        remark: What people are told.
-    """
+    """The frame of an answer."""
     if request.encoding == BINARY_HEADER:
         header = _binary_header(request.opaque, code, fields or {}, remark or "")
     elif code or fields or remark is not None:
