@@ -14,7 +14,6 @@ use http::HeaderMap;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::ledger::Hold;
 use crate::peer::{Owner, Peer};
@@ -46,8 +45,6 @@ pub struct CallInfo {
     pub headers: HeaderMap,
     /// Who calls.
     pub peer: Arc<Peer>,
-    /// When its time is over.
-    pub deadline: Option<Instant>,
     /// What callers with the same credentials are known by; None if they are not known by anything.
     pub credentials: Option<Bytes>,
     /// The number by which Python knows its request.
@@ -91,7 +88,6 @@ impl CallInfo {
             method: 0,
             headers: HeaderMap::new(),
             peer: Arc::new(Peer::unknown()),
-            deadline: None,
             credentials: None,
             known: None,
             generation: 0,
@@ -415,7 +411,7 @@ mod tests {
     }
 
     fn call_of(id: CallId, ledger: &Arc<Ledger>, owner: Owner) -> Arc<CallInfo> {
-        let peer = Arc::new(Peer::of(None, ledger.account(owner)));
+        let peer = Arc::new(Peer::of(([10, 0, 0, 1], 1).into(), ledger.account(owner)));
         Arc::new(CallInfo { id, peer, ..CallInfo::unknown() })
     }
 

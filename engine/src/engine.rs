@@ -1,6 +1,7 @@
 //! The engine as Rust sees it: made, given listeners and certificates, started, stopped.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::accept::tls::listener_tls;
-use crate::accept::{self, Listener, listener_of};
+use crate::accept::{self, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
@@ -75,7 +76,7 @@ impl Explanation {
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    listeners: Mutex<Vec<Listener>>,
+    listeners: Mutex<Vec<TcpListener>>,
     commands: Mutex<Vec<(CallId, Command)>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -110,13 +111,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// It is no listener of TCP or of Unix.
+    /// It is no listener of TCP.
     pub fn listen(&self, socket: OwnedFd) -> std::io::Result<()> {
         locked(&self.listeners).push(listener_of(socket)?);
         Ok(())
     }
 
-    /// Has connections over TCP talk TLS from now on. Open connections stay open, unless `client_ca` no longer accepts the
+    /// Has connections talk TLS from now on. Open connections stay open, unless `client_ca` no longer accepts the
     /// certificate that their client showed.
     ///
     /// # Errors

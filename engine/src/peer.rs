@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 /// The other end of a connection, as long as it lasts.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`, `unix:`.
+    /// Its address as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`.
     pub address: String,
     /// The account of its address.
     pub(crate) account: Arc<Account>,
@@ -28,14 +28,16 @@ pub struct Peer {
 impl Peer {
     #[cfg(test)]
     pub(crate) fn unknown() -> Self {
-        Self::of(None, Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine))
+        Self::of(
+            SocketAddr::from(([127, 0, 0, 1], 0)),
+            Ledger::new(&crate::limits::Limits::default()).account(Owner::Machine),
+        )
     }
 
-    pub(crate) fn of(address: Option<SocketAddr>, account: Arc<Account>) -> Self {
+    pub(crate) fn of(address: SocketAddr, account: Arc<Account>) -> Self {
         let address = match address {
-            None => "unix:".into(),
-            Some(SocketAddr::V4(v4)) => format!("ipv4:{}:{}", v4.ip(), v4.port()),
-            Some(SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
+            SocketAddr::V4(v4) => format!("ipv4:{}:{}", v4.ip(), v4.port()),
+            SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
                 Some(v4) => format!("ipv4:{v4}:{}", v6.port()),
                 None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
             },
@@ -66,12 +68,9 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// The owner of a connection. With `trust_loopback`, those from loopback addresses are the machine's.
-    pub(crate) fn of(address: Option<SocketAddr>, trust_loopback: bool) -> Self {
-        match address.map(|address| address.ip().to_canonical()) {
-            None => Self::Machine,
-            Some(ip) if trust_loopback && ip.is_loopback() => Self::Machine,
-            Some(ip) => Self::Site(site_of(ip)),
-        }
+    pub(crate) fn of(address: SocketAddr, trust_loopback: bool) -> Self {
+        let ip = address.ip().to_canonical();
+        if trust_loopback && ip.is_loopback() { Self::Machine } else { Self::Site(site_of(ip)) }
     }
 }
 
@@ -94,18 +93,16 @@ mod tests {
             ("[::1]:80", "ipv6:%5B::1%5D:80"),
             ("[::ffff:1.2.3.4]:80", "ipv4:1.2.3.4:80"),
         ] {
-            assert_eq!(Peer::of(Some(address(told)), account()).address, written);
+            assert_eq!(Peer::of(address(told), account()).address, written);
         }
-        assert_eq!(Peer::of(None, account()).address, "unix:");
     }
 
     #[test]
     fn programs_of_this_machine_are_one_owner() {
-        assert_eq!(Owner::of(None, true), Owner::Machine, "a Unix socket");
         for told in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(Owner::of(Some(address(told)), true), Owner::Machine, "{told}");
+            assert_eq!(Owner::of(address(told), true), Owner::Machine, "{told}");
         }
-        assert_eq!(Owner::of(Some(address("10.0.0.1:1")), true), Owner::of(Some(address("[::ffff:10.0.0.1]:2")), true));
+        assert_eq!(Owner::of(address("10.0.0.1:1"), true), Owner::of(address("[::ffff:10.0.0.1]:2"), true));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! A connection's bytes: TCP or a Unix socket, with TLS or without.
+//! A connection's bytes, with TLS or without.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 /// What every connection of HTTP/2 begins with.
@@ -14,17 +14,9 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A socket. The accepting thread makes it and hands it to a worker's runtime.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Open(TcpStream),
     /// It is on its way from one runtime to another.
     Moving,
-}
-
-/// A socket that belongs to no runtime.
-#[derive(Debug)]
-enum Detached {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
 }
 
 impl Socket {
@@ -32,26 +24,17 @@ impl Socket {
     pub(crate) async fn peek(&self) -> io::Result<Option<u8>> {
         let mut byte = [0];
         match self {
-            Self::Tcp(stream) => Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0])),
-            Self::Unix(_) | Self::Moving => Err(io::ErrorKind::Unsupported.into()), // no TLS is talked there
-        }
-    }
-
-    fn detach(&mut self) -> io::Result<Detached> {
-        match std::mem::replace(self, Self::Moving) {
-            Self::Tcp(stream) => Ok(Detached::Tcp(stream.into_std()?)),
-            Self::Unix(stream) => Ok(Detached::Unix(stream.into_std()?)),
+            Self::Open(stream) => Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0])),
             Self::Moving => Err(io::ErrorKind::NotConnected.into()),
         }
     }
-}
 
-impl Detached {
-    fn attach(self) -> io::Result<Socket> {
-        Ok(match self {
-            Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
-        })
+    /// Takes it from its runtime.
+    fn detach(&mut self) -> io::Result<std::net::TcpStream> {
+        match std::mem::replace(self, Self::Moving) {
+            Self::Open(stream) => stream.into_std(),
+            Self::Moving => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }
 
@@ -66,7 +49,7 @@ pub(crate) enum Wire {
 #[derive(Debug)]
 pub(crate) struct MovingWire {
     wire: Wire,
-    socket: Detached,
+    socket: std::net::TcpStream,
 }
 
 impl Wire {
@@ -88,7 +71,7 @@ impl MovingWire {
     /// Gives it to the runtime of the current thread.
     pub(crate) fn attach(self) -> io::Result<Wire> {
         let Self { mut wire, socket } = self;
-        *wire.socket() = socket.attach()?;
+        *wire.socket() = Socket::Open(TcpStream::from_std(socket)?);
         Ok(wire)
     }
 }
@@ -100,8 +83,7 @@ fn moving<T>() -> Poll<io::Result<T>> {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Open(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Moving => moving(),
         }
     }
@@ -110,8 +92,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Open(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Moving => moving(),
         }
     }
@@ -122,8 +103,7 @@ impl AsyncWrite for Socket {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Open(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Moving => moving(),
         }
     }
@@ -138,8 +118,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Open(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Moving => moving(),
         }
     }

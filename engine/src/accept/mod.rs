@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
@@ -37,13 +37,6 @@ use crate::wire::{MovingWire, Socket, Wire};
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A socket that somebody else has bound and listens on.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
-}
-
 /// A connection that came in.
 #[derive(Debug)]
 pub(crate) struct Accepted {
@@ -54,25 +47,16 @@ pub(crate) struct Accepted {
     pub(crate) carrier: Carrier,
 }
 
-/// Whether a listening socket is one of TCP or of Unix.
-pub(crate) fn listener_of(socket: OwnedFd) -> std::io::Result<Listener> {
+/// A listening socket that somebody else has bound. Fails if it is none of TCP.
+pub(crate) fn listener_of(socket: OwnedFd) -> std::io::Result<std::net::TcpListener> {
     use rustix::net::{AddressFamily, getsockname};
-    let address = getsockname(&socket)?;
-    let listener = match address.address_family() {
-        AddressFamily::UNIX => Listener::Unix(socket.into()),
-        AddressFamily::INET | AddressFamily::INET6 => Listener::Tcp(socket.into()),
-        other => return Err(std::io::Error::other(format!("a listener of family {} is not known", other.as_raw()))),
-    };
-    match &listener {
-        Listener::Tcp(tcp) => tcp.set_nonblocking(true)?,
-        Listener::Unix(unix) => unix.set_nonblocking(true)?,
+    let family = getsockname(&socket)?.address_family();
+    if ![AddressFamily::INET, AddressFamily::INET6].contains(&family) {
+        return Err(std::io::Error::other(format!("a listener of family {} is not known", family.as_raw())));
     }
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-enum Open {
-    Tcp(TcpListener),
-    Unix(UnixListener),
 }
 
 /// What the acceptor needs, once for all listeners.
@@ -90,7 +74,7 @@ struct Acceptor {
 /// A listener cannot be used, or ended; in words.
 pub(crate) fn run(
     shared: Arc<Shared>,
-    listeners: Vec<Listener>,
+    listeners: Vec<std::net::TcpListener>,
     workers: Vec<UnboundedSender<Accepted>>,
 ) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -104,14 +88,11 @@ impl Acceptor {
         Self { shared, workers, next: RefCell::new(0), rates }
     }
 
-    async fn accept_all(self: Rc<Self>, listeners: Vec<Listener>) -> Result<(), String> {
+    async fn accept_all(self: Rc<Self>, listeners: Vec<std::net::TcpListener>) -> Result<(), String> {
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            let open = match listener {
-                Listener::Tcp(tcp) => TcpListener::from_std(tcp).map(Open::Tcp),
-                Listener::Unix(unix) => UnixListener::from_std(unix).map(Open::Unix),
-            };
-            let open = open.map_err(|error| format!("a listener cannot be used: {error}"))?;
+            let open =
+                TcpListener::from_std(listener).map_err(|error| format!("a listener cannot be used: {error}"))?;
             accepting.spawn_local(Rc::clone(&self).accept(open));
         }
         while self.shared.stage() < Stage::Draining {
@@ -123,14 +104,10 @@ impl Acceptor {
         Ok(())
     }
 
-    async fn accept(self: Rc<Self>, listener: Open) {
+    async fn accept(self: Rc<Self>, listener: TcpListener) {
         loop {
-            let accepted = match &listener {
-                Open::Tcp(tcp) => tcp.accept().await.map(|(stream, address)| (Socket::Tcp(stream), Some(address))),
-                Open::Unix(unix) => unix.accept().await.map(|(stream, _)| (Socket::Unix(stream), None)),
-            };
-            match accepted {
-                Ok((socket, address)) => self.let_in(socket, address),
+            match listener.accept().await {
+                Ok((stream, address)) => self.let_in(stream, address),
                 Err(error) => {
                     self.shared.notices.tell("accept_failed", "", &format!("no connection can be accepted: {error}"));
                     sleep(PAUSE).await;
@@ -139,7 +116,7 @@ impl Acceptor {
         }
     }
 
-    fn let_in(self: &Rc<Self>, socket: Socket, address: Option<SocketAddr>) {
+    fn let_in(self: &Rc<Self>, stream: TcpStream, address: SocketAddr) {
         let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
         let mut peer = Peer::of(address, account);
         let place = match peer.account.hold(Kind::Connections, 1) {
@@ -147,7 +124,7 @@ impl Acceptor {
             Err(over) => return self.no_place(&peer, over),
         };
         let now = self.shared.clock.now();
-        if address.is_some_and(|address| !self.rates.borrow_mut().admit(site_of(address.ip()), now)) {
+        if !self.rates.borrow_mut().admit(site_of(address.ip()), now) {
             let rate = self.shared.limits.max_connection_rate;
             self.refuse(
                 "connections_too_fast",
@@ -157,11 +134,10 @@ impl Acceptor {
             return;
         }
         self.shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
-        if let Socket::Tcp(stream) = &socket {
-            let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
-        }
+        let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
+        let socket = Socket::Open(stream);
         peer.authorities_generation = self.shared.authorities_generation(); // before its certificates are looked at
-        match self.shared.tls().filter(|_| address.is_some()) {
+        match self.shared.tls() {
             None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(tls) => {
                 let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
@@ -285,7 +261,7 @@ mod tests {
         for from in ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "127.0.0.1:1"] {
             clients.push(TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects"));
             let (stream, _) = listener.accept().await.expect("accepts");
-            acceptor.let_in(Socket::Tcp(stream), Some(from.parse().expect("an address")));
+            acceptor.let_in(stream, from.parse().expect("an address"));
         }
         let mut there = Vec::new();
         while let Ok(arrived) = accepted.try_recv() {

@@ -197,7 +197,6 @@ impl OpenCall {
             method: self.head.method,
             headers: std::mem::take(&mut self.headers),
             peer: Arc::clone(&self.peer),
-            deadline: self.deadline,
             credentials: self.credentials.take(),
             known,
             generation: self.generation,

@@ -56,12 +56,6 @@ impl PyCall {
         self.0.peer.certificate.as_ref().map(|der| PyBytes::new(py, der))
     }
 
-    /// Seconds until its deadline.
-    #[getter]
-    fn time_remaining(&self) -> Option<f64> {
-        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
-    }
-
     /// What the client sent, name and value as they came over the wire, without what gRPC itself puts there.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let sent = self.0.headers.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str()));

@@ -172,7 +172,7 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Has connections over TCP talk TLS from now on; raises `ValueError` if these cannot be used.
+    /// Has connections talk TLS from now on; raises `ValueError` if these cannot be used.
     #[pyo3(signature = (certificate, key, client_ca=None))]
     fn set_tls(&self, certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> PyResult<()> {
         self.engine.set_tls(certificate, key, client_ca).map_err(PyValueError::new_err)
