@@ -88,7 +88,6 @@ class SnapshotWrites:
         file: SnapshotFile,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts nothing yet."""
         self._manager = manager
         self._warm_up = warm_up
         self._file = file

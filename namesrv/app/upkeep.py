@@ -46,7 +46,6 @@ class ExpiryScanner:
             self._interval_changed.set()
 
     async def run(self) -> None:
-        """Scans until cancelled."""
         longest = FIRST_SCAN_SECONDS
         while True:
             try:

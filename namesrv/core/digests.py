@@ -49,8 +49,6 @@ class DigestedBroker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A digest that is kept, or under way."""
-
     held: Mapping[str, QueueData]
     """What the group reported of held topics: a change of that is in no change log, as no reader sees it."""
     digest: bytes | None = None

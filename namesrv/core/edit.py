@@ -289,7 +289,6 @@ class TableEdit(EditState):
         return restored
 
     def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Sliced[None]:
-        """Takes topics from a group, which has queues of them."""
         lost, _ = self.removed.setdefault(broker, ({}, reason))
         find, published = self.tables.queue_datas.by_fragment, self.tables.topic_queue_table
         for count, topic in enumerate(topics, 1):
@@ -624,8 +623,6 @@ TOPIC_SLICE = 100
 
 
 class _Topics:
-    """Counts topics and keeps the first of them by name."""
-
     def __init__(self) -> None:
         self.count = 0
         self._names: list[str] = []

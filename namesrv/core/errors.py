@@ -172,7 +172,6 @@ class KvNotFound(CallRefused):
     """The KV configuration has no such namespace or key."""
 
     def __init__(self, namespace: str, key: str | None = None) -> None:
-        """Names the namespace, and the key if one was asked for."""
         metadata = {"namespace": namespace} if key is None else {"namespace": namespace, "key": key}
         wanted = ", ".join(f"{part} {name!r}" for part, name in metadata.items())
         super().__init__(f"no config item: {wanted}", metadata)

@@ -116,7 +116,6 @@ class Liveness:
         return [channel_id for channel_id in overdue if self._channels.get(channel_id, now) < now]
 
     def grant_more_time(self, seconds: float) -> None:
-        """Moves all deadlines."""
         self._brokers = {key: due + seconds for key, due in self._brokers.items()}
         self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
 
@@ -150,7 +149,6 @@ class ChannelTable:
         return len(self._unused)
 
     def check_open(self, channel_id: str) -> None:
-        """Raises ChannelGone if the channel is not open."""
         if channel_id not in self._open:
             raise ChannelGone(channel_id)
 

@@ -48,8 +48,6 @@ Losing = Mapping[Owner, Counter[BrokerKey]]
 
 @dataclass(slots=True)
 class _Holding:
-    """The brokers of one owner."""
-
     brokers: int = 0
     lost: int = 0
     groups: Counter[BrokerKey] = field(default_factory=Counter)
@@ -101,7 +99,6 @@ class LossTally:
             self.put(key, self._voters[key][0], lost=True)
 
     def drop(self, key: LiveKey) -> None:
-        """Does not count a broker any more."""
         voter, lost = self._voters.pop(key, (None, False))
         if voter is not None:
             self._count(voter, -1, lost=lost)

@@ -126,7 +126,6 @@ class QueueData:
 
     @property
     def numbers(self) -> QueueNumbers:
-        """Counts, permission and flags."""
         return self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
 
     @property

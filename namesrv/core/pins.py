@@ -34,7 +34,6 @@ class PinShares(NamedTuple):
 
     @classmethod
     def usual(cls) -> PinShares:
-        """With the bounds of this module."""
         return cls(
             Shares("pins", MAX_PINS),
             Shares("pinned revisions", MAX_PINNED_REVISIONS),

@@ -175,7 +175,6 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
         return fragment
 
     def header(self) -> route_data_pb2.NamesrvHeader:
-        """Name, epoch and revision."""
         name, epoch = self.identity
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 

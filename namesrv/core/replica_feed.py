@@ -52,7 +52,6 @@ class ReplicaFeed:
     """The feed of one copy, which remembers what it has sent of that which is in no change log."""
 
     def __init__(self, manager: RouteInfoManager, is_warm: Callable[[], bool], monotonic: Callable[[], float]) -> None:
-        """Starts with a copy that has nothing."""
         self._manager = manager
         self._is_warm = is_warm
         self._monotonic = monotonic

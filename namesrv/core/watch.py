@@ -386,7 +386,6 @@ class SubscriptionIndex:
                 yield None
 
     def watchers_of_topic(self, topic: str) -> tuple[RouteWatch, ...]:
-        """All watchers of a topic by its name."""
         return self._by_topic.watchers(topic)
 
     def watchers_of_prefix(self, prefix: str) -> tuple[RouteWatch, ...]:
@@ -754,7 +753,6 @@ class WatchMessages:
     """Makes the messages of all watches, as of the current revision."""
 
     def __init__(self, manager: RouteInfoManager, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
-        """Starts without messages."""
         self._manager = manager
         self._watches = watches
         self._is_warm = is_warm

@@ -51,7 +51,6 @@ class Entrance:
     """Sockets and certificates, before the engine has them and, for certificates, whenever they have changed."""
 
     def __init__(self, tls: ListenerTls | None) -> None:
-        """Makes one without a socket."""
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._secured = False

@@ -76,7 +76,6 @@ class _Symbols:
         return getattr(self._files, name)
 
     def FindFileByName(self, file_name: str) -> FileDescriptor:  # noqa: N802 - the pool's name
-        """The file of that name. Raises KeyError."""
         try:
             return self._files.FindFileByName(file_name)
         except KeyError:

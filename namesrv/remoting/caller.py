@@ -95,7 +95,6 @@ class Caller:
         close()
 
     def left(self) -> None:
-        """The connection has ended."""
         if self._channels is not None and self._channel_id is not None:
             self._channels.disconnected(self._channel_id)
             self._channels = None
@@ -138,7 +137,6 @@ class Gate:
         self._authorizer = authorizer
 
     def allows(self, grade: Grade) -> bool:
-        """Whether the operator allows calls of a grade."""
         return grade in self._allowed
 
     def is_open(self, grade: Grade) -> bool:

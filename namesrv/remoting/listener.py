@@ -200,7 +200,6 @@ class RemotingListener:
         return True
 
     async def _greet(self, connected: socket.socket, peer: str, connection: Connection) -> None:
-        """Begins a connection on a socket, with TLS or without."""
         loop = asyncio.get_running_loop()
         try:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -112,7 +112,6 @@ class RouteJson:
         return self._of_fragments(topic, fragments, bare_keys=bare_keys)
 
     def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
-        """A topic's encoded TopicRouteData as JSON."""
         return self._of_fragments(topic, (field for _, field, _ in _fields(route)), bare_keys=bare_keys)
 
     def _of_fragments(self, topic: str, fragments: Iterable[bytes], *, bare_keys: bool) -> bytes:

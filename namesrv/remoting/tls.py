@@ -44,7 +44,6 @@ class RemotingTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
         return self._loaded.refreshed()[1]
 
     def _load(self) -> ssl.SSLContext:

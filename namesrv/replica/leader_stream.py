@@ -98,7 +98,6 @@ class LeaderStream:
         return self._leaders[self._turn % len(self._leaders)]
 
     async def run(self) -> None:
-        """Follows until cancelled."""
         while True:
             problem = await self._follow_once()
             if problem is None:
@@ -139,7 +138,6 @@ class LeaderStream:
             await run_cooperatively(intake.let_go())
 
     async def _follow(self) -> None:
-        """Reads one stream to its end."""
         request = pb.StreamRouteSnapshotRequest(follow=True, for_replica=True)
         if self._intake is not None and self._intake.manager is not None:
             self._intake.stream_ended()

@@ -272,7 +272,6 @@ class NamesrvServer:
         await self._watch_streams.announce_missing()
 
     def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
-        """Puts changed settings in force."""
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
 

@@ -31,8 +31,6 @@ class _Row(BaseModel):
 
 
 class _Content(BaseModel):
-    """The whole file."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     version: Annotated[int, Field(ge=1, le=1)]
@@ -44,7 +42,6 @@ class AddressClaimsFile(DurableFile[list[AddressClaim]]):
     """``address_claims.json`` and its copy in a folder. There are no claims if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet."""
         super().__init__(folder / ADDRESS_CLAIMS_FILE, [], _decode, _encode, write)
 
 

@@ -20,7 +20,6 @@ class ConfigFile(DurableFile[Mapping[str, str]]):
     """
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet."""
         self.path = folder / CONFIG_FILE
         super().__init__(self.path, {}, _decode, _encode, write)
 

@@ -52,8 +52,6 @@ class _HoldRow(_Row):
 
 
 class _Content(BaseModel):
-    """The whole file."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     version: Annotated[int, Field(ge=1, le=1)]
@@ -65,7 +63,6 @@ class IntentsFile(DurableFile[IntentTable]):
     """``intents.json`` and its copy in a folder. There are no intents if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet."""
         super().__init__(folder / INTENTS_FILE, IntentTable(), _decode, _encode, write)
 
 

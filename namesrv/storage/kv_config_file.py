@@ -20,7 +20,6 @@ class KvConfigFile(DurableFile[KvConfigTable]):
     """``kvConfig.json`` and its copy in a folder. The configuration is empty if there never was a file."""
 
     def __init__(self, folder: Path, write: Callable[[Path, bytes], None] = replace_durably) -> None:
-        """Touches nothing yet."""
         super().__init__(folder / KV_CONFIG_FILE, EMPTY, _decode, _encode, write)
 
 

@@ -49,7 +49,6 @@ class SnapshotFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Touches nothing yet."""
         self._file = folder / SNAPSHOT_FILE
         self._copy = folder / f"{SNAPSHOT_FILE}.bak"
         self._temporary = folder / f"{SNAPSHOT_FILE}.tmp"

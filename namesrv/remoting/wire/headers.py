@@ -86,7 +86,6 @@ def request_of(frame: Frame) -> Request:
 def answer(
     request: Request, code: int, body: bytes = b"", fields: Mapping[str, str] | None = None, remark: str | None = None
 ) -> bytes:
-    """The frame of an answer."""
     if request.encoding == BINARY_HEADER:
         header = _binary_header(request.opaque, code, fields or {}, remark or "")
     elif code or fields or remark is not None:
