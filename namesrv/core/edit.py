@@ -358,8 +358,6 @@ class TableEdit(EditState):
                 if count % SLICE == 0:
                     yield
 
-    # Details
-
     def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
         """What a group reports of a topic, held or not."""
         held = self.tables.held_queue_table.get(topic)

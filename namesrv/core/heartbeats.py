@@ -148,8 +148,6 @@ class Heartbeats(RouteState):
         """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
         return self._liveness.all_last_updates()
 
-    # Details
-
     def _live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
         live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
         if live is None or live.broker != broker or live.broker_id != broker_id:

@@ -319,8 +319,6 @@ class MassLossGuard:
             self._newcomers.pop(key, None)
             self._tally.lose(key)
 
-    # Details
-
     def _hold(self, key: LiveKey, at: float) -> None:
         self._held[key] = at
         heappush(self._held_by_time, (at, key))

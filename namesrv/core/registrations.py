@@ -197,8 +197,6 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
             last_heard=self._liveness.all_last_updates() if has_live else {},
         )
 
-    # Details
-
     def _note_increment(self, registration: Registration, *, was_known: bool) -> None:
         """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
         key = registration.live_key

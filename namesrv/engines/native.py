@@ -646,8 +646,6 @@ class NativeServer(grpc.aio.Server):
         if self._manager is not None:  # else any call may be traced, and has to be looked at
             self._known.learn(call, again, rpc_handlers.room_of(call.handler))
 
-    # Details.
-
     def _flush(self) -> None:
         self._flushing = False
         self.engine.flush()

@@ -518,8 +518,6 @@ class IntentChanges:
             blast_radius=_blast_radius(radius),
         )
 
-    # Details
-
     async def _change(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
         """Makes a change, or only says what it would do."""
         return await (self._intents.preview(change) if validate_only else self._intents.change(change, cause))

@@ -400,8 +400,6 @@ class RegistrationCalls:
                 log_topic_registered(topic, len(queues), self._manager.revision)
         return answer(request, ResponseCode.SUCCESS)
 
-    # Details
-
     def _check(self, caller: Caller, request: Request) -> None:
         """Checks that the caller may speak for the broker of a request, and for the one that has its address."""
         if not self._gate.is_open(Grade.REGISTRATIONS):

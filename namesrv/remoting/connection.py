@@ -145,8 +145,6 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    # Details
-
     def _is_held_up(self) -> bool:
         return self._unsent_since is not None or self._waits_for_memory or len(self._waiting) >= MAX_WAITING_REQUESTS
 

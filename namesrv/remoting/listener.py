@@ -146,8 +146,6 @@ class RemotingListener:
         if problem is not None:
             self._counter.refused[code] += 1
 
-    # Details
-
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -178,8 +178,6 @@ class RouteJson:
         names = (json.dumps(name).encode() for name in (key.broker_name, key.cluster_name))
         return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
 
-    # Details
-
     def _has_more_than_its_rows(self, topic: str) -> bool:
         """Whether the topic's route depends on more than its queues and their groups."""
         if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):

@@ -271,8 +271,6 @@ class ReplicaServer:
             return f"the copy is {behind:.0f} s old, at most {stale_seconds:g} s (follow_stale_millis)"
         return None
 
-    # Details
-
     def _behind_seconds(self) -> float | None:
         return None if self._current_at is None else max(0.0, self._clock.monotonic() - self._current_at)
 
