@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.faults.history import read_history
+from tests.faults.invariants import violations
 from tests.faults.nemesis import KINDS, OF_A_PIPELINE, OF_ROCKETMQ
 from tests.faults.profiles import PROFILES, run_profile
 from tests.support.rocketmq_programs.maven import missing
@@ -39,7 +41,12 @@ def main() -> int:
     parser.add_argument(
         "--rocketmq", action="store_true", help="with RocketMQ's own brokers, killed as well, where Java and Maven are"
     )
+    parser.add_argument("--check", type=Path, help="a kept history to check again; nothing runs")
     options = parser.parse_args()
+    if options.check:
+        found = violations(read_history(options.check))
+        sys.stdout.write("".join(f"{violation}\n" for violation in found) or "all invariants hold\n")
+        return int(bool(found))
     if options.faults and (options.pipeline or options.rocketmq):
         parser.error("--faults names all kinds, also those of --pipeline and --rocketmq: leave these out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes of the fleet are ended, too

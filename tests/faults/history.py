@@ -1,7 +1,7 @@
 """The history of a run, line by line: JSON objects with the second of the run, and what happened.
 
 A history is all that the checks get, so one that was kept can be checked again:
-``python -m tests.faults.recheck FILE``.
+``python -m tests.faults --check FILE``.
 """
 
 from __future__ import annotations

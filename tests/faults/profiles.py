@@ -21,12 +21,22 @@ class Profile:
     """What faults may last. Pings find a lost peer after 7 s, and silence counts as death after 25 s."""
     rest_seconds: tuple[float, ...]
     """What may be between two rounds; a check of what must stay needs 11 s without faults."""
+    pace: Pace
 
 
 PROFILES = {
-    "short": Profile(rounds=5, fault_seconds=(0.5, 3.0, 9.0), rest_seconds=(0.5, 2.0, 12.0)),
+    "short": Profile(rounds=5, fault_seconds=(0.5, 3.0, 9.0), rest_seconds=(0.5, 2.0, 12.0), pace=Pace()),
     "long": Profile(
-        rounds=60, fault_seconds=(0.5, 3.0, 6.9, 7.1, 15.0, 24.0, 26.0, 60.0), rest_seconds=(0.5, 5.0, 15.0)
+        rounds=60,
+        fault_seconds=(0.5, 3.0, 6.9, 7.1, 15.0, 24.0, 26.0, 60.0),
+        rest_seconds=(0.5, 5.0, 15.0),
+        pace=Pace(),
+    ),
+    "soak": Profile(  # an hour at a modest rate
+        rounds=90,
+        fault_seconds=(0.5, 3.0, 6.0, 15.0),
+        rest_seconds=(10.0, 30.0, 60.0),
+        pace=Pace(lookups=1.0, operator=5.0, topics=5.0),
     ),
 }
 
@@ -52,7 +62,7 @@ class Outcome:
         lines.append(f"name servers agreed within {agreed}")
         if self.violations:
             lines += [*self.violations[:20], f"{len(self.violations)} violations; history: {self.folder}/history.jsonl"]
-            lines += [f"again: {self.replay}", f"checks: python -m tests.faults.recheck {self.folder}/history.jsonl"]
+            lines += [f"again: {self.replay}", f"checks: python -m tests.faults --check {self.folder}/history.jsonl"]
         return "\n".join(lines) + "\n"
 
 
@@ -67,5 +77,5 @@ def run_profile(folder: Path, seed: int, profile: str, names: Sequence[str], rou
     size = PROFILES[profile]
     count = rounds or size.rounds
     planned = schedule(seed, names, count, size.fault_seconds, size.rest_seconds)
-    broken = run(folder, seed, planned, Pace(), Parts.needed_by(names))
+    broken = run(folder, seed, planned, size.pace, Parts.needed_by(names))
     return Outcome(folder, seed, replay(seed, profile, names, count), broken, read_history(folder / "history.jsonl"))

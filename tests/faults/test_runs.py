@@ -46,5 +46,5 @@ def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_agai
         "found: T0 is NOT_FOUND",
         f"1 violations; history: {tmp_path}/history.jsonl",
         "again: python -m tests.faults --seed 7 --profile short --rounds 5 --faults cut reset",
-        f"checks: python -m tests.faults.recheck {tmp_path}/history.jsonl",
+        f"checks: python -m tests.faults --check {tmp_path}/history.jsonl",
     ]
