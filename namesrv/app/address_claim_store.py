@@ -26,14 +26,7 @@ class AddressClaimStore:
     """Writes the claims, from a thread of its own. When the disk refuses, that is logged once and tried again."""
 
     def __init__(self, claims: AddressClaims, file: AddressClaimsFile, seconds: float) -> None:
-        """Loads the claims. Blocks, so call it before anybody is answered.
-
-        Args:
-            claims: Those in force; empty.
-
-        Raises:
-            DataDirError: They cannot be loaded.
-        """
+        """Loads ``claims``, which must be empty. Blocks, so call it before anybody is answered. Raises DataDirError."""
         claims.load(file.load(), seconds)
         self._claims = claims
         self._file = file

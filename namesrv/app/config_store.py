@@ -49,10 +49,7 @@ class ConfigStore:
         frozen: Callable[[], bool],
         max_waiting: int = MAX_WAITING_CONFIG_CHANGES,
     ) -> None:
-        """Applies what operators changed before to the settings; their values win.
-
-        Args:
-            file: Where changes are made durable; without one, nothing can be changed.
+        """Applies what operators changed before to the settings; their values win. Without a file, none can change.
 
         Raises:
             DataDirError: The file cannot be loaded, or holds a key or a value that could not be set over the wire.

@@ -84,11 +84,7 @@ def listen_for_names_in_two_clusters(manager: RouteInfoManager) -> None:
 
 
 def log_topics_skipped(registration: Registration, skipped: int, problems: Sequence[str]) -> None:
-    """Topics of a registration that break a rule were passed over, and the others taken.
-
-    Args:
-        problems: What is wrong with the first of them.
-    """
+    """Topics of a registration break a rule and were passed over; ``problems`` are those of the first."""
     _log.warning(
         "topics_skipped",
         cluster=registration.broker.cluster_name,

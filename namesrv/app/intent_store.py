@@ -51,11 +51,7 @@ class IntentStore:
     ) -> None:
         """Loads the intents into the manager, which must be empty: intents apply to what registers later.
 
-        Args:
-            file: Where intents are made durable; without one, none can be put in force.
-
-        Raises:
-            DataDirError: They cannot be loaded.
+        Without a file, none can be put in force. Raises DataDirError if they cannot be loaded.
         """
         self.wall_millis = wall_millis
         self._manager = manager

@@ -40,14 +40,7 @@ class KvConfigStore:
     def __init__(
         self, manager: RouteInfoManager, file: KvConfigFile | None, max_waiting: int = MAX_WAITING_KV_CHANGES
     ) -> None:
-        """Loads the configuration into the manager.
-
-        Args:
-            file: Where it is made durable; without one, nothing can be changed.
-
-        Raises:
-            DataDirError: It cannot be loaded.
-        """
+        """Loads the configuration into the manager. Without a file, nothing can be changed. Raises DataDirError."""
         self._manager = manager
         self._file = file
         self._commits = OrderedCommits("kv_config", max_waiting)

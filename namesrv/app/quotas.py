@@ -50,12 +50,7 @@ class FairShares:
 
     @classmethod
     def of(cls, rules: ShareRules | None = None, **most: int) -> FairShares:
-        """Makes them.
-
-        Args:
-            rules: What one caller may hold of each kind; None: as the settings are by default.
-            most: Other bounds than those of ``limits``, by kind.
-        """
+        """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
 
         def passing(what: str, kind: str, usual: int) -> Shares:
             return Shares(what, most.get(kind, usual), rules, own=overloaded, full=overloaded)

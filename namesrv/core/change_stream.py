@@ -80,11 +80,8 @@ def change_messages(
 ) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
-    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn.
-
-    Args:
-        change: The first change to send; None if there is none. The caller must not hold on to it: every change after
-            it would stay in memory.
+    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn. Callers must
+    not hold on to the first change: every change after it would stay in memory.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:
@@ -112,8 +109,7 @@ def route_changes(
 ) -> Iterator[bytes]:
     """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
 
-    Args:
-        normalised: Whether a group that goes is one row in every shard, instead of one for each of its topics.
+    Normalised, a group that goes is one row in every shard, instead of one for each of its topics.
     """
     applied_at = b""
     for chunk in chunks(_rows(rows, applied_at_millis, part, normalised=normalised)):

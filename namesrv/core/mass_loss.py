@@ -235,8 +235,7 @@ class MassLossGuard:
     def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[Owner]]:
         """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
 
-        Args:
-            losing: Confirmed brokers that would be removed now.
+        ``losing`` are the confirmed brokers that would be removed now.
         """
         self._pass_time(behaviour)
         if self._by_address and self._clock.monotonic() >= self._founded_at + 2 * behaviour.mass_loss_settle_seconds:

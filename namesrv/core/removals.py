@@ -48,8 +48,7 @@ class BrokerRemovals(RouteState):
     ) -> Sliced[RemovedBroker | None]:
         """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
 
-        Args:
-            generation: If given, the broker goes only if this is its current registration.
+        With a generation, the broker goes only if that is its current registration.
 
         Returns:
             What was removed; None if there was nothing to remove.

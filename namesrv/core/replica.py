@@ -77,11 +77,7 @@ class ReplicaManager(RouteInfoManager):
     def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Sliced[None]:
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
 
-        Args:
-            more: The rows beyond the tables, which came before them.
-
-        Raises:
-            OutOfStep: It cannot be taken over.
+        ``more`` has the rows beyond the tables, which came before them. Raises OutOfStep if it cannot be taken over.
         """
         self.intents = IntentTable.of(_intents(more.intents))
         namespaces: dict[str, dict[str, str]] = {}
@@ -334,11 +330,7 @@ class ReplicaIntake:
     """Fills a copy from a snapshot, then makes the leader's changes in it. One for each copy."""
 
     def __init__(self, new_manager: Callable[[NamesrvIdentity], ReplicaManager], name: str | None) -> None:
-        """Starts before the first message of a snapshot.
-
-        Args:
-            name: What the copy calls itself; None: as its leader does.
-        """
+        """Starts before the first message of a snapshot. Without a name, the copy has its leader's."""
         self._new_manager = new_manager
         self._name = name
         self._reader: SnapshotReader | None = SnapshotReader(of_leader=True)

@@ -98,11 +98,7 @@ class SnapshotReader:
     """Takes one message after the other. Brokers come before topics, because they are written in this order."""
 
     def __init__(self, *, of_leader: bool) -> None:
-        """Starts with the first message.
-
-        Args:
-            of_leader: Whether brokers are as confirmed as the snapshot says. Nobody has confirmed what was in a file.
-        """
+        """Starts with the first message. Brokers of a file are unconfirmed, whatever the snapshot says of them."""
         self._loaded = LoadedSnapshot()
         self._of_leader = of_leader
         self._clusters: dict[str, set[str]] = {}

@@ -158,11 +158,7 @@ class TopicTable:
         return TopicView(self._shards.copy(), self._unmerged.copy(), self._len)
 
     def publish(self, changed: dict[str, TopicQueues | None], came: int, went: int) -> None:
-        """Makes a change show, in one step.
-
-        Args:
-            changed: Topics that come, change or (None) go. The table takes it over.
-        """
+        """Makes a change show, in one step. The table takes ``changed`` over: topics that come, change or (None) go."""
         assert not self._unmerged, "a change is published before the one before it is merged"
         self._unmerged = changed
         self._len += came - went
@@ -360,8 +356,7 @@ def route_fragments(
 ) -> list[bytes]:
     """The fields of an encoded TopicRouteData, each of queues or a group as the one object that the tables hold.
 
-    Args:
-        zone_name: Leaves groups of other zones out where their master is live (RocketMQ: ZoneRouteRPCHook).
+    With a zone, groups of other zones are left out where their master is live (RocketMQ: ZoneRouteRPCHook).
     """
     brokers, find = tables.broker_addr_table, tables.queue_datas.by_fragment
     groups = [brokers[find[queue].broker] for queue in queues]

@@ -29,10 +29,7 @@ class Page(NamedTuple):
 
 
 async def page_of(request: AsksForPage, names_after: Callable[[str, int], Sliced[list[str]]]) -> Page:
-    """Makes the page that a request asks for.
-
-    Args:
-        names_after: Makes the sorted names after a name, at most so many.
+    """Makes the page that a request asks for. ``names_after`` makes the sorted names after a name, at most so many.
 
     Raises:
         InvalidField: The size is negative, or the token none of ours.

@@ -28,11 +28,7 @@ _CALL = "ServerReflectionInfo"
 
 
 def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: ShareGate) -> None:
-    """Adds reflection to a server.
-
-    Args:
-        services: Full names of its other services. Their descriptors are in the default pool.
-    """
+    """Adds reflection of services, given by their full names, whose descriptors are in the default pool."""
     names = [*services, *SERVICE_NAMES]
     servicer = reflection.aio.ReflectionServicer(names, pool=_Symbols())  # type: ignore[attr-defined]
 

@@ -187,7 +187,6 @@ def read_topics(
     """Checks topic configurations in steps, and puts what they say to those that have been read.
 
     Args:
-        messages: The configurations of a request.
         known_topics: Names that have been checked before: the names in the topic table.
         read: Topics of the same registration: those of its parts so far; None if it has none. Of no use any more after
             an error.

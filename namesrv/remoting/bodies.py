@@ -198,11 +198,7 @@ class RegisteredTopics:
     """Takes topics, one by one, into a body."""
 
     def __init__(self, body: RegistrationBody, known_topics: Container[str]) -> None:
-        """Begins without topics.
-
-        Args:
-            known_topics: Names that have been checked before.
-        """
+        """Begins without topics. ``known_topics`` are names that have been checked before."""
         self.body = body
         self.configs: dict[str, QueueNumbers] = {}
         self._known = known_topics

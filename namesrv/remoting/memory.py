@@ -65,11 +65,7 @@ class UnsentAnswers(Generic[PeerT]):
     def __init__(
         self, max_bytes: int, unsent_bytes: Callable[[PeerT], int], address_of: Callable[[PeerT], str]
     ) -> None:
-        """Starts without connections.
-
-        Args:
-            address_of: Returns the address that a connection counts for.
-        """
+        """Starts without connections. ``address_of`` returns the address that a connection counts for."""
         self._max_bytes = max_bytes
         self._unsent_bytes = unsent_bytes
         self._address_of = address_of

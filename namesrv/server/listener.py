@@ -175,8 +175,7 @@ class Security:
     def authorizer(self, manager: RouteInfoManager | None) -> Authorizer | None:
         """The authorizer with the permits; None if there are none and everybody may do everything.
 
-        Args:
-            manager: Where brokers register; None where none do.
+        ``manager`` is None where no brokers register.
         """
         permits = self._permits
         groups = NamedGroups(manager).of if manager is not None else lambda _: ()

@@ -31,11 +31,7 @@ class CallsOfCopy:
     """A part that hands each of its calls to the copy of the moment."""
 
     def __init__(self, methods: Iterable[MethodDescriptor], behaviours: Callable[[], Mapping[str, Behaviour]]) -> None:
-        """Has a method for each call.
-
-        Args:
-            behaviours: What answers them now, by their names; may raise CallRefused.
-        """
+        """Has a method for each call. ``behaviours`` returns what answers them now, or raises CallRefused."""
         for method in methods:
             setattr(self, method.name, _handed_on(method.name, behaviours))
 

@@ -72,10 +72,7 @@ class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
     def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
-        """Loads what is durable and binds the listener.
-
-        Args:
-            data_dir: Where everything durable is; None: nowhere.
+        """Loads what is durable, if there is a data directory, and binds the listener.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
