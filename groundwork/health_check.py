@@ -12,10 +12,7 @@ from groundwork.endpoints import Endpoint
 def check_health(
     endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
 ) -> str | None:
-    """Asks ``grpc.health.v1`` once.
-
-    Args:
-        service: Full name of a service; empty for the whole server.
+    """Asks ``grpc.health.v1`` once. An empty service is the whole server.
 
     Returns:
         None if the answer is SERVING, otherwise one line that says what it was instead.

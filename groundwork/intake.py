@@ -30,11 +30,7 @@ class Intake:
     """The account of one answer that comes in several messages. The reader of the answer owns it."""
 
     def __init__(self, what: str, limits: IntakeLimits, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Starts empty.
-
-        Args:
-            what: The answer, for the error: "a snapshot".
-        """
+        """Starts empty. ``what`` names the answer in the error: "a snapshot"."""
         self._what = what
         self._limits = limits
         self._monotonic = monotonic

@@ -136,11 +136,7 @@ class ListIntake:
         limits: IntakeLimits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts before the first answer.
-
-        Args:
-            limits: The most that all answers may bring; None: ``LIST_LIMITS``.
-        """
+        """Starts before the first answer. Without limits, those of ``LIST_LIMITS`` hold."""
         self._endpoint = endpoint
         self._intake = Intake(name, limits or LIST_LIMITS, monotonic)
         self._name = name

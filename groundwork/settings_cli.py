@@ -58,10 +58,7 @@ class ProgramSettings(BaseSettings):
 
     @classmethod
     def load(cls, config_file: Path | None, flags: dict[str, Any]) -> Self:
-        """Reads the settings.
-
-        Args:
-            flags: Values given on the command line, by field name.
+        """Reads the settings. ``flags`` are the values given on the command line, by field name.
 
         Raises:
             pydantic.ValidationError: A value breaks its rule or a key is unknown.

@@ -100,11 +100,7 @@ def is_system_name(topic: str) -> bool:
 
 
 def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
-    """The kind of a topic.
-
-    Args:
-        named_after: Names of clusters and brokers, which have topics of their own name.
-    """
+    """The kind of a topic. ``named_after`` has the clusters and brokers, each of which has a topic of its own name."""
     if topic.startswith("%RETRY%"):
         return TopicKind.RETRY
     if topic.startswith("%DLQ%"):
