@@ -73,8 +73,7 @@ def change_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Reads changes; shard 0 ends with the row that says which ones they are.
 
-    Args:
-        source: Where the name server listens, and its name.
+    ``source`` is where the name server listens, and its name.
     """
     endpoint, namesrv = source
     common = {"namesrv": namesrv, "epoch": span.epoch, "from_snapshot": False}

@@ -47,8 +47,7 @@ _PLAIN = {
 def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str | None:
     """What a user can do about a failed call; None if its text says it all.
 
-    Args:
-        of_call: What helps with this call only, by reason of the contract.
+    ``of_call`` has what helps with this call only, by reason of the contract.
     """
     hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
     if hint is not None or cause.code is not grpc.StatusCode.UNAVAILABLE:
@@ -102,8 +101,7 @@ class Connection:
     def call(self, name: str, request: Message, hints: Mapping[str, str] | None = None) -> Message:
         """The answer of a small call of RouteService. Raises NamesrvError.
 
-        Args:
-            hints: What the user can do, by reason of the contract.
+        ``hints`` has what the user can do, by reason of the contract.
         """
         with self._failures(self._client.timeout_seconds, hints or {}):
             return self._client.call(name, request)

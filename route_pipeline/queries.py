@@ -50,11 +50,7 @@ class Event:
 
 
 def route_at(versions: DataFrame, topic: str, at: datetime) -> list[RouteAt]:
-    """A topic's route at a time, as each name server had it by its own clock.
-
-    Args:
-        at: The time, with its time zone.
-    """
+    """A topic's route at a time, which has a time zone, as each name server had it by its own clock."""
     there = as_of(versions, at)
     queues = there.where((F.col("table_name") == "topic_queues") & (F.col("topic") == topic))
     groups = there.where(F.col("table_name") == "broker_groups").select(

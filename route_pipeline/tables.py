@@ -16,8 +16,7 @@ from route_pipeline.queries import Event, LatestState, RouteAt, utc
 def print_report(latest: LatestState, console: Console) -> None:
     """Prints what is known of each name server, and where they disagree.
 
-    Args:
-        console: Where to. It must not interpret markup: names of topics and name servers are others' text.
+    The console must not interpret markup: names of topics and name servers are others' text.
     """
     headings = ("name server", "epoch", "revision", "ingested at (UTC)", "topics", "queue rows", "brokers")
     table = _table("Name servers", headings)

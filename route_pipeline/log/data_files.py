@@ -33,11 +33,7 @@ class NewFile:
     """A Parquet file that is there once it has rows; it is durable when the block is left."""
 
     def __init__(self, store: Store, table: str, date: str, made_by: str) -> None:
-        """Makes nothing yet.
-
-        Args:
-            made_by: Kind of the commit that will add it.
-        """
+        """Makes nothing yet. ``made_by`` is the kind of the commit that will add the file."""
         self._store = store
         self._path = f"{DATA}/{date}/{secrets.token_hex(16)}.parquet"
         self._of = (table, date, made_by)

@@ -62,11 +62,7 @@ def current(versions: DataFrame) -> DataFrame:
 
 
 def as_of(versions: DataFrame, at: datetime) -> DataFrame:
-    """The versions that were there at a time, by the clock of each name server.
-
-    Args:
-        at: The time, with its time zone.
-    """
+    """The versions that were there at a time, which has a time zone, by the clock of each name server."""
     moment = F.timestamp_micros(F.lit(round(at.timestamp() * 1_000_000)))
     return versions.where(
         (F.col("valid_from") <= moment) & (F.col("end_reason").isNull() | (F.col("valid_to") > moment))

@@ -42,11 +42,7 @@ class FileList:
     """
 
     def __init__(self, fetch: Callable[[], pa.Table] | None = None) -> None:
-        """Fetches nothing yet.
-
-        Args:
-            fetch: Gives the files of the checkpoint, in columns; None: there is no checkpoint.
-        """
+        """Fetches nothing yet. ``fetch`` gives the files of the checkpoint, in columns; None: there is none."""
         self._fetch = fetch or SCHEMA.empty_table
         self._base: pa.Table | None = None
         self._since: list[Commit] = []
