@@ -33,11 +33,7 @@ class Heartbeats(RouteState):
         return False, live.data_version
 
     def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
-        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT).
-
-        Raises:
-            BrokerNotRegistered: There is no such broker here, or it is unconfirmed: it must register.
-        """
+        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT). Raises BrokerNotRegistered also for an unconfirmed broker."""
         live = self._live_broker(broker, broker_id, broker_addr)
         if live is None or live.unconfirmed:
             raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
@@ -91,11 +87,7 @@ class Heartbeats(RouteState):
         return True
 
     def open_channel(self) -> str:
-        """Opens a channel and returns its id.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
-        """
+        """Opens a channel and returns its id. Raises ShuttingDown if the tables are frozen."""
         self._check_not_frozen()
         channel_id = self.channels.open()
         self._liveness.channel_opened(channel_id)

@@ -89,11 +89,7 @@ class OperatorChanges(RouteState):
         self.append_change(cause, rows)
 
     def release_address_claim(self, key: LiveKey, cause: Cause) -> AddressClaim | None:
-        """Ends the claim to an address, and returns it; None if there is none. Takes a revision.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
-        """
+        """Ends the claim to an address, and returns it, if there is one. Takes a revision. Raises ShuttingDown."""
         self._check_not_frozen()
         claim = self.address_claims.at(key)
         if claim is not None:

@@ -114,11 +114,7 @@ class Pins:
 
     @contextmanager
     def reading(self, pin_id: str) -> Iterator[RouteSnapshot]:
-        """The pinned snapshot, which is kept as long as this lasts and for a whole lease afterwards.
-
-        Raises:
-            SnapshotGone: There is no such pin, or its lease has ended.
-        """
+        """The pinned snapshot, kept as long as this lasts and for a lease afterwards. Raises SnapshotGone."""
         self.drop_expired()
         pin = self._pins.get(pin_id)
         if pin is None:

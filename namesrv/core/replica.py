@@ -167,11 +167,7 @@ class ReplicaManager(RouteInfoManager):
         self.check_size()
 
     def take_news(self, news: pb.ReplicaRows) -> None:
-        """Takes over what has changed at the leader without taking a revision.
-
-        Raises:
-            CopyTooLarge: A name is too long, or the tables are over a limit now.
-        """
+        """Takes over what has changed at the leader without taking a revision. Raises CopyTooLarge."""
         if news.HasField("warm"):
             self.warm = news.warm
         for heard in news.heard_brokers:

@@ -241,11 +241,7 @@ def check_given_channel(channel_id: str, why: str) -> None:
 
 
 def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Sliced[None]:
-    """Checks in steps that the topic configurations are those that body_crc32 was taken of; 0 or absent checks nothing.
-
-    Raises:
-        Crc32NotMatch: They are not.
-    """
+    """Checks the topic configurations in steps against body_crc32; 0 or absent checks nothing. Raises Crc32NotMatch."""
     if not request.body_crc32:
         return
     actual = 0

@@ -142,11 +142,7 @@ class ReplicaServer:
     """One read-only copy in this process. Must be made inside the event loop that runs it."""
 
     def __init__(self, settings: NamesrvSettings) -> None:
-        """Binds the listener.
-
-        Raises:
-            CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
-        """
+        """Binds the listener. Raises CannotListen, also if certificates or permits cannot be used."""
         self._settings = settings
         try:
             self._engine = choose_engine(settings.engine, settings.endpoint)

@@ -23,11 +23,7 @@ class DataDir:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Makes the folder if it is not there, and locks it.
-
-        Raises:
-            DataDirError: It cannot be made or written, or another process holds it.
-        """
+        """Makes the folder if it is not there, and locks it. Raises DataDirError, also if another process holds it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
