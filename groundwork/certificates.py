@@ -82,11 +82,7 @@ def read_key_pair(certificate: Path, key: Path) -> KeyPair:
 
 
 def read_authorities(path: Path) -> bytes:
-    """Reads the certificates that others are checked with, as PEM.
-
-    Raises:
-        CertificateError: The file cannot be read, or holds no certificate.
-    """
+    """Reads the certificates that others are checked with, as PEM. Raises CertificateError, also if there are none."""
     text = read_file(path)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text.decode("ascii", "ignore"))
@@ -106,11 +102,7 @@ def read_file(path: Path) -> bytes:
 
 
 def names_in(content: bytes, *, is_der: bool = False) -> Mapping[str, Sequence[bytes]]:
-    """The names in a certificate, keyed as grpcio keys them; of a PEM text, those in the first.
-
-    Raises:
-        CertificateError: It is not encoded as it should be.
-    """
+    """The names in a certificate, keyed as grpcio does; of a PEM text, those in the first. Raises CertificateError."""
     from cryptography import x509  # noqa: PLC0415
 
     with _read(content, is_der=is_der) as certificate:

@@ -79,11 +79,7 @@ class MetricsServer:
     """
 
     def __init__(self, listen: Endpoint, registry: CollectorRegistry, alive: Check, ready: Check) -> None:
-        """Takes the port; answers once started.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
+        """Takes the port; answers once started. Raises OSError if it cannot have the port."""
         self._socket = bound_socket(listen)
         self.endpoint = Endpoint(listen.host, self._socket.getsockname()[1])
         """Where it listens."""

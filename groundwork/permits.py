@@ -294,11 +294,7 @@ class _File(BaseModel):
 
 
 def read_permits(path: Path) -> Permits:
-    """Reads a permits file.
-
-    Raises:
-        PermitsError: It cannot be read, is empty or wrong, or two principals show the same.
-    """
+    """Reads a permits file. Raises PermitsError, also if two principals show the same."""
     try:
         data = read_at_most(path, MAX_PERMITS_FILE_BYTES)
     except OSError as error:

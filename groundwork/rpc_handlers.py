@@ -347,11 +347,7 @@ class CallHandlers:
         self._large_requests = large_requests or OneInATurn()
 
     def add_service(self, server: grpc.aio.Server, service: ServiceDescriptor, parts: Iterable[object]) -> None:
-        """Adds a service to a server of any engine.
-
-        Raises:
-            NotComposed: Not every call is answered by exactly one part.
-        """
+        """Adds a service to a server of any engine. Raises NotComposed unless exactly one part answers each call."""
         self._add(server, service, self.of(service, parts))
 
     def add_calls(self, server: grpc.aio.Server, service: ServiceDescriptor, part: object) -> None:

@@ -140,11 +140,7 @@ class Telemetry:
     """The exporter of a program's spans."""
 
     def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
-        """Prepares everything; connects to nobody yet.
-
-        Raises:
-            ValueError: A variable holds a value that it cannot have.
-        """
+        """Prepares everything; connects to nobody yet. Raises ValueError if a variable has no possible value."""
         for name in _NOISY_LOGGERS:
             logging.getLogger(name).addFilter(_AtMostEvery(PROBLEM_LOG_SECONDS))
         follows = traces_follow_callers and not os.environ.get(OTEL_TRACES_SAMPLER)
