@@ -59,11 +59,7 @@ class NamesrvDataSource(DataSource):
         return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's name
-        """A reader of the tables as they are now and of every change from then on.
-
-        Raises:
-            ValueError: An option is wrong, or the table is not ``changes``.
-        """
+        """A reader of the tables as they are now and of every change from then on. Raises ValueError."""
         from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
 
         request = ReadRequest.of_options(self.options, streaming=True)

@@ -79,11 +79,7 @@ def to_json(positions: Positions) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Positions:
-    """The offset that Spark kept.
-
-    Raises:
-        OffsetError: It is of another version of this program, or of another source.
-    """
+    """The offset that Spark kept. Raises OffsetError if it is of another version of this program, or another source."""
     version = offset.get("version") if isinstance(offset, dict) else None
     if type(version) is not int or version != OFFSET_VERSION:  # a JSON true equals 1
         raise OffsetError(

@@ -156,11 +156,7 @@ def to_json(commit: Commit) -> dict[str, Any]:
 
 
 def from_json(name: str, number: int, body: Mapping[str, Any]) -> Commit:
-    """A commit from its body.
-
-    Raises:
-        LogError: A field is missing or of another type.
-    """
+    """A commit from its body. Raises LogError if a field is missing or of another type."""
     try:
         return Commit(
             number=number,

@@ -53,21 +53,13 @@ class FileList:
 
     @property
     def there(self) -> dict[str, DataFile]:
-        """The files of the log, by path.
-
-        Raises:
-            StoreError: They cannot be read, or a commit does not follow on them.
-        """
+        """The files of the log, by path. Raises StoreError if they cannot be read, or a commit does not follow."""
         self._name_all()
         return self._there
 
     @property
     def removed(self) -> dict[str, datetime]:
-        """Files that were removed and are still in the store, with when.
-
-        Raises:
-            StoreError: They cannot be read, or a commit does not follow on them.
-        """
+        """Files that were removed and are still in the store, with when. Raises StoreError as ``there`` does."""
         self._name_all()
         return self._removed
 
@@ -82,11 +74,7 @@ class FileList:
         self._since.append(commit)
 
     def table(self) -> pa.Table:
-        """All of it in columns, for the next checkpoint, without an object for each file.
-
-        Raises:
-            StoreError: The files of the last checkpoint cannot be read.
-        """
+        """All of it in columns, for the next checkpoint, without an object for each file. Raises StoreError."""
         base = self._checkpoint_files()
         added: dict[str, DataFile] = {}
         gone: dict[str, datetime | None] = {}
@@ -147,11 +135,7 @@ def digest(content: bytes) -> str:
 
 
 def decode(name: str, sha256: str, content: bytes) -> pa.Table:
-    """The files of an object. It may have more columns than this program knows.
-
-    Raises:
-        LogError: It is cut or changed.
-    """
+    """The files of an object. It may have more columns than this program knows. Raises LogError if it was changed."""
     if digest(content) != sha256:
         raise LogError(f"{name} was cut or changed after it was written: its checksum is another one")
     try:

@@ -53,11 +53,7 @@ class RouteLog:
 
     @classmethod
     def create(cls, place: str | PathLike[str]) -> RouteLog:
-        """Opens a log, or makes one where nothing is yet.
-
-        Raises:
-            StoreError: There is something else, or it cannot be written to.
-        """
+        """Opens a log, or makes one where nothing is yet. Raises StoreError, also if something else is there."""
         store = open_store(place)
         try:
             return cls._of_marker(store)
@@ -72,11 +68,7 @@ class RouteLog:
 
     @classmethod
     def open(cls, place: str | PathLike[str]) -> RouteLog:
-        """Opens a log.
-
-        Raises:
-            StoreError: There is none.
-        """
+        """Opens a log. Raises StoreError if there is none."""
         store = open_store(place)
         if isinstance(store, LocalStore) and not store.root.is_dir():
             raise StoreError(f"{store.url} is not a folder")
@@ -116,11 +108,7 @@ class RouteLog:
         return found
 
     def commits_after(self, number: int, most: int) -> list[Commit]:
-        """The commits after one, some at once; none if there is none.
-
-        Raises:
-            LogError: One is missing, cut, changed, or of another log.
-        """
+        """The commits after one, some at once; none if there is none. Raises LogError for a damaged one."""
         numbers = range(number + 1, number + 1 + most)
         contents = self.store.read_many([commit_path(one) for one in numbers])
         if None in contents and any(contents[contents.index(None) :]):

@@ -49,11 +49,7 @@ class LogState:
 
     @property
     def files(self) -> dict[str, DataFile]:
-        """The files of the log, by path.
-
-        Raises:
-            StoreError: They cannot be read, or a commit does not follow on them.
-        """
+        """The files of the log, by path. Raises StoreError if they cannot be read, or a commit does not follow."""
         return self.file_list.there
 
     @property
@@ -62,11 +58,7 @@ class LogState:
         return self.file_list.removed
 
     def apply(self, commit: Commit) -> None:
-        """Takes the next commit in.
-
-        Raises:
-            LogError: It cannot follow on what is known.
-        """
+        """Takes the next commit in. Raises LogError if it cannot follow on what is known."""
         if commit.number != self.number + 1:
             raise LogError(f"commit {commit.number} does not follow on commit {self.number}")
         if commit.position is not None and commit.writer.epoch < self.epoch:
@@ -115,11 +107,7 @@ def to_json(log: str, state: LogState, files_sha256: str) -> dict[str, Any]:
 
 
 def from_json(name: str, number: int, body: Mapping[str, Any], file_list: FileList) -> LogState:
-    """A state from the body of a checkpoint, and its files.
-
-    Raises:
-        LogError: A field is missing or of another type.
-    """
+    """A state from the body of a checkpoint, and its files. Raises LogError if the body is damaged."""
     try:
         return LogState(
             number=number,
