@@ -35,7 +35,7 @@ _SHOWN_CHARACTERS = 40
 
 
 def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
-    """Checks the name of a cluster or a broker and returns it. Raises ValueError, without the name if that is too long."""
+    """Checks the name of a cluster or a broker and returns it. Raises ValueError, which leaves out a long name."""
     if not name:
         raise ValueError("is empty")
     if len(name) > max_length:
