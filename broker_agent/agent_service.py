@@ -37,7 +37,6 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         request: pb.GetAgentStatusRequest,  # noqa: ARG002
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.GetAgentStatusResponse:
-        """How the agent and its name servers are."""
         return self._status()
 
     def ChangeBrokerRole(  # noqa: N802
@@ -45,7 +44,6 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         request: pb.ChangeBrokerRoleRequest,
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.ChangeBrokerRoleResponse:
-        """Makes the broker a master or a slave."""
         if not request.HasField("broker_id"):
             raise InvalidField("broker_id", "is missing; 0 is the master, above 0 a slave")
         if request.broker_id < 0:
@@ -62,7 +60,6 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         request: pb.UpdateBrokerPermissionRequest,
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.UpdateBrokerPermissionResponse:
-        """Changes what the broker allows."""
         if not request.HasField("perm"):
             raise InvalidField("perm", f"is missing; write the permission bits, 0 to {MAX_PERM}")
         if not 0 <= request.perm <= MAX_PERM:
@@ -85,10 +82,7 @@ def agent_status(
     """What would be registered now, and how the name servers are.
 
     Args:
-        registration: What would be registered.
         master: The master, of a slave that knows it.
-        outer_api: The name servers.
-        probe: Who watches the broker; None if nobody does.
         topics_problem: What is wrong with the file of topics; None if nothing is.
     """
     broker, version = registration.broker, registration.version

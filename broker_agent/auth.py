@@ -97,7 +97,6 @@ class ByPermits:
     """The rule of a permits file: what it does not grant is denied."""
 
     def __init__(self, permits: Callable[[], Permits], group: Group) -> None:
-        """Takes what gives the permits in force, and the broker's group."""
         self._permits = permits
         self._group = group
 
@@ -120,7 +119,6 @@ class OwnGroupCommands:
         self._group = group
 
     def check(self, name: str, call: Call) -> None:
-        """Raises NotPermitted."""
         actions = ACTIONS[name]
         if not COMMANDS.issuperset(actions) or call.peer().startswith(_LOOPBACK_PEERS):
             return
@@ -160,7 +158,6 @@ class MethodGate(OpenGate):
         self._open_calls = open_calls
 
     def enter(self, context: Call) -> None:
-        """A call begins. Raises CallRefused."""
         self._admission.check(self._name, context)
 
     def while_allowed(self, entered: None, context: Any) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
@@ -182,11 +179,7 @@ class AgentSecurity:
     """The agent's certificates, token and permits. Without TLS there are no certificates."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Reads the files.
-
-        Raises:
-            StartError: One of them cannot be used; the text names it and says why.
-        """
+        """Reads the files. Raises StartError, with the file and the reason, if one cannot be used."""
         try:
             self.listener = settings.listener_tls()
             """For both listeners."""

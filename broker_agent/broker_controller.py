@@ -59,12 +59,6 @@ class BrokerController:
     ) -> None:
         """Takes the listeners' ports and prepares everything else; calls nobody yet.
 
-        Args:
-            topic_configs: The broker's topics.
-            namesrv_list: The name servers.
-            timing: Clocks and randomness; the real ones by default.
-            schedule: When periodic registrations are due; as the settings say by default.
-
         Raises:
             StartError: A port is in use, or certificates or variables OTEL_... cannot be used.
         """
@@ -227,7 +221,6 @@ class BrokerController:
         )
 
     def status(self) -> broker_agent_service_pb2.GetAgentStatusResponse:
-        """What would be registered now, and how the name servers are."""
         return agent_status(
             self._current.registration(),
             master=self.master,
@@ -266,8 +259,6 @@ class BrokerController:
         self._current.change_permission(permission)
         _log.info("broker_permission_changed", permission=permission)
         return self._register_change()
-
-    # Details
 
     def _listen(self) -> None:
         operated = BrokerAgentServicer(self.status, self.change_broker_role, self.update_broker_permission)

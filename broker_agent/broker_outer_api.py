@@ -50,12 +50,6 @@ class BrokerOuterAPI:
         targets: Iterable[NamesrvTarget],
         timing: Timing,
     ) -> None:
-        """Creates it.
-
-        Args:
-            targets: The name servers at first.
-            timing: Clock and randomness.
-        """
         self._timing = timing
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
@@ -70,7 +64,6 @@ class BrokerOuterAPI:
 
     @property
     def targets(self) -> tuple[NamesrvTarget, ...]:
-        """The name servers now."""
         return tuple(self._lanes)
 
     @property
@@ -93,7 +86,6 @@ class BrokerOuterAPI:
         """Leaves a name server out from now on, unregisters from it in the background, and closes it.
 
         Args:
-            target: The name server.
             timeout_seconds: Time for it, once the call in flight has ended.
         """
         with self._lock:
@@ -153,7 +145,6 @@ class BrokerOuterAPI:
         If a call to it is in flight, this follows it, and does nothing if that call was the registration wanted.
 
         Args:
-            target: The name server.
             registration: What to register, asked for when it begins.
             timeout_seconds: Time for the registration, from its beginning.
             on_results: Gets the answer, in a thread of the pool. Not called if it failed.
@@ -295,12 +286,7 @@ class NamesrvTargets:
         *,
         forget: Callable[[Endpoint], None] = lambda _: None,
     ) -> None:
-        """Starts without any.
-
-        Args:
-            outer_api: What calls them.
-            forget: Told of each name server that has gone.
-        """
+        """Starts without any. ``forget`` is told of each name server that has gone."""
         self._outer_api = outer_api
         self._make = make
         self._identity = identity
@@ -369,12 +355,7 @@ class RegistrationResults:
         ha_master_address: str | None,
         update_order_topics: Callable[[Collection[str]], None],
     ) -> None:
-        """Creates it.
-
-        Args:
-            is_slave: Whether the broker is a slave now.
-            ha_master_address: Where a slave replicates from, whatever the answers say; None to use the answers.
-        """
+        """Without ``ha_master_address``, a slave replicates from the address that the answers name."""
         self._is_slave = is_slave
         self._ha_master_address = ha_master_address
         self._update_order_topics = update_order_topics
@@ -390,7 +371,6 @@ class RegistrationResults:
         """Takes the answers of a round.
 
         Args:
-            results: The answers, in the order in which they came.
             check_order_config: Whether the answers say which topics are ordered.
         """
         if self._is_slave():

@@ -60,7 +60,6 @@ class BrokerProbe:
         Args:
             check: One look; None to take the broker for alive whatever happens.
             failures: Failed looks in a row that are the broker's death.
-            wait: How to wait between two looks.
         """
         self._check = check
         self._timing = timing
@@ -73,7 +72,6 @@ class BrokerProbe:
 
     @property
     def is_up(self) -> bool:
-        """Whether the broker counts as alive."""
         return self._up
 
     def first_look(self) -> bool:

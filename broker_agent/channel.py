@@ -120,16 +120,7 @@ class NamesrvChannel:
         timing: Timing,
         changed: threading.Condition,
     ) -> None:
-        """Creates it; opens nothing yet.
-
-        Args:
-            endpoint: The name server, for the log.
-            stub: How to call it.
-            holder: What the agent calls itself.
-            listener: Who is told.
-            reopening: When to open again.
-            changed: Guards the channel's id and is notified when it changes.
-        """
+        """Creates it; opens nothing yet. ``changed`` guards the channel's id and is notified when it changes."""
         self._stub = stub
         self._holder = holder
         self._listener = listener
@@ -263,7 +254,6 @@ class ConnectionOptions:
     """Longest wait before a channel that ended is opened again."""
 
     def as_grpc(self) -> list[tuple[str, int]]:
-        """These as options of gRPC."""
         return [
             NO_RETRIES,
             ("grpc.keepalive_time_ms", self.keepalive_time_millis),

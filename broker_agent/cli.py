@@ -50,7 +50,6 @@ class Signals:
         reload_on_hangup()
 
     def wait(self) -> int:
-        """Returns the number of the next signal."""
         return self._signals.recv(1)[0]
 
 
@@ -69,7 +68,6 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Runs the command line."""
     app(prog_name=_PROGRAM)
 
 

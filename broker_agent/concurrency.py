@@ -27,11 +27,7 @@ class CountDownLatch:
                 self._zero.notify_all()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Waits for zero.
-
-        Returns:
-            True if the count is zero, False if the time ran out first.
-        """
+        """Waits for zero. Returns False if the time ran out first."""
         with self._zero:
             return self._zero.wait_for(lambda: self._count == 0, timeout_seconds)
 
@@ -54,11 +50,7 @@ class CopyOnWriteList(Generic[T]):
         self._writing = threading.Lock()
 
     def append(self, item: T) -> bool:
-        """Adds an item at the end.
-
-        Returns:
-            False, and nothing is added, if the list has been closed.
-        """
+        """Adds an item at the end. Returns False, and adds nothing, if the list has been closed."""
         with self._writing:
             if self._closed:
                 return False

@@ -70,7 +70,6 @@ class NameServerError(AgentError):
 
     @classmethod
     def of_call(cls, error: grpc.RpcError) -> NameServerError:
-        """The error of a call that failed in gRPC."""
         return cls(RichError.of(cast("FailedCall", error)))  # its stubs type the metadata as another sequence
 
     @classmethod

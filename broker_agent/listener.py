@@ -42,12 +42,7 @@ class CallThreads:
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        """Starts them with the first call.
-
-        Args:
-            threads: How many.
-            name: What they are called, with a number each.
-        """
+        """Starts them with the first call."""
         self._pool = DaemonExecutor(threads, name)  # a disk that hangs must not keep the process
         self._free = asyncio.Semaphore(threads)
 
@@ -139,7 +134,6 @@ class AgentServer:
             listen: Where to listen; port 0 means any free one.
             services: What answers calls of which service, by methods of their names that block. Other calls of the
                 service there are not.
-            tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
 
         Raises:
@@ -174,7 +168,6 @@ class AgentServer:
         return None if self._accepted else "no name server has accepted the registration yet"
 
     def start(self) -> None:
-        """Starts to answer."""
         self._runner.start()
         self._runner.run(self._start())
 
@@ -253,7 +246,6 @@ def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any
 
 
 def _options() -> list[tuple[str, int]]:
-    """What gRPC bounds."""
     keepalive_millis = round(KEEPALIVE_SECONDS * 1000)
     return [
         *listener_options(

@@ -45,11 +45,7 @@ class TargetState:
     """Changes with each answer and with the channel. All methods may be called from any thread."""
 
     def __init__(self, changed: threading.Condition, timing: Timing) -> None:
-        """Starts without knowing anything.
-
-        Args:
-            changed: Guards this, together with the channel's id.
-        """
+        """Starts without knowing anything. ``changed`` guards this, together with the channel's id."""
         self._changed = changed
         self._timing = timing
         self._wanted = True
@@ -368,12 +364,8 @@ class NamesrvTarget:
         """Creates it; calls nobody yet.
 
         Args:
-            endpoint: Where the name server answers.
-            holder: What the agent calls itself.
-            options: How connections are made.
             on_wanted: Called when a channel is open that has no registration yet, or the name server asks for the full
                 table. Like ``on_accepted`` it is called in the target's own threads, and must not block.
-            timing: Clocks and randomness.
             on_accepted: Called when the name server has accepted a registration.
             interceptors: Called around each call (RocketMQ: RPCHook).
             security: What to show to the name server and to check it with; None: no TLS.
@@ -405,7 +397,6 @@ class NamesrvTarget:
         self._log = _log.bind(endpoint=str(endpoint))
 
     def status(self) -> agent_pb.NamesrvTargetStatus:
-        """How the name server is doing."""
         status = self.record.status()
         with self._changed:
             status.channel_open = self._channel.id is not None
@@ -453,7 +444,6 @@ class NamesrvTarget:
         """Asks whether the name server holds another version of the topic table (RocketMQ: needRegister).
 
         Args:
-            registration: What it should hold.
             deadline: By the injected clock.
 
         Raises:
@@ -541,7 +531,6 @@ class NamesrvTarget:
         self._on_wanted(self)
 
     def channel_ended(self, why: str, *, was_open: bool) -> None:
-        """The channel has ended, and with it the registration over it."""
         self.state.channel_ended()
         self.record.failed(why)
         if was_open:
@@ -567,8 +556,6 @@ class NamesrvTarget:
             self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
         else:
             self._log.debug("channel_event_passed_over", channel_event=kind)
-
-    # Details
 
     def _register(
         self,
@@ -690,7 +677,6 @@ class CallRetries:
         """Creates it.
 
         Args:
-            timing: Clock and randomness.
             stopping: Once set, no wait goes on and nothing is tried again.
             sleep: How to wait; by default until ``stopping`` is set.
         """
@@ -749,7 +735,6 @@ class RegistrationSync:
         """Registers the broker with the name server if that is needed.
 
         Args:
-            target: The name server.
             deadline: By the injected clock.
             force: Send the whole table without asking first.
 

@@ -65,11 +65,7 @@ def check_address_server(url: str) -> str:
 
 
 def split_address_server(url: str) -> SplitResult:
-    """The parts of an address server's URL.
-
-    Raises:
-        ValueError: As for ``check_address_server``.
-    """
+    """The parts of an address server's URL. Raises ValueError as ``check_address_server`` does."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -97,11 +93,7 @@ def parse_list(text: str) -> tuple[Endpoint, ...]:
 
 
 def read_list_file(path: Path) -> tuple[Endpoint, ...]:
-    """Reads a file that holds the list.
-
-    Raises:
-        ValueError: The file cannot be read or is no list; the message names it.
-    """
+    """Reads a file that holds the list. Raises ValueError, which names the file, if it is unreadable or no list."""
     try:
         with open_regular(path) as file:
             content = file.read(MAX_LIST_BYTES + 1)
@@ -113,11 +105,7 @@ def read_list_file(path: Path) -> tuple[Endpoint, ...]:
 
 
 def decode_list(content: bytes) -> str:
-    """The text of a list.
-
-    Raises:
-        ValueError: It is too long or no text.
-    """
+    """The text of a list. Raises ValueError if it is too long or no text."""
     if len(content) > MAX_LIST_BYTES:
         raise ValueError(f"the list has more than {MAX_LIST_BYTES} bytes")
     try:
@@ -167,9 +155,6 @@ class ListFile:
     def __init__(self, path: Path, wait: Wait = threading.Event.wait) -> None:
         """Reads the list.
 
-        Args:
-            wait: How to wait between two looks.
-
         Raises:
             ValueError: The file cannot be read or is no list; the message names it.
         """
@@ -184,16 +169,13 @@ class ListFile:
         return self._list.value
 
     def start(self, on_names: OnNames) -> None:
-        """See ``NameSource``."""
         self._on_names = on_names
         self._thread.start()
 
     def stop(self) -> None:
-        """See ``NameSource``."""
         self._thread.stop()
 
     def join(self, seconds: float) -> None:
-        """See ``NameSource``."""
         self._thread.join(seconds)
 
     def _look(self) -> float:
@@ -218,9 +200,7 @@ class AddressServer:
         """Creates it; nobody is asked yet.
 
         Args:
-            url: Where to ask.
             names: The list in force until there is an answer.
-            wait: How to wait between two questions.
 
         Raises:
             ValueError: The URL is not one of http or https.
@@ -235,16 +215,13 @@ class AddressServer:
         )
 
     def start(self, on_names: OnNames) -> None:
-        """See ``NameSource``."""
         self._on_names = on_names
         self._thread.start()
 
     def stop(self) -> None:
-        """See ``NameSource``."""
         self._thread.stop()
 
     def join(self, seconds: float) -> None:
-        """See ``NameSource``."""
         self._thread.join(seconds)
 
     def _ask(self) -> float:
@@ -355,8 +332,6 @@ class ResolvedName:
         Args:
             name: Host name or address, and port. An address stands for itself.
             on_change: Called after each change of the addresses, in this name's thread.
-            timing: Clock and randomness.
-            resolve: How to look a name up.
         """
         self._name = name
         self._on_change = on_change
@@ -457,9 +432,6 @@ def namesrv_list_of(
         namesrv: ``host:port`` lists, or ``file:`` and a path, alone; names in them are looked up again and again. May
             be empty if there is an address server.
         address_server: URL whose answer replaces the list, first after 10 s, then every 120 s.
-        timing: Clock and randomness.
-        resolve: How names are looked up.
-        wait: How threads wait.
 
     Raises:
         ValueError: The settings contradict each other, or the file cannot be read or is no list.
@@ -501,9 +473,6 @@ class NamesrvList:
         Args:
             names: The names in force at first.
             source: Where they change; None if they do not.
-            timing: Clock and randomness.
-            resolve: How names are looked up.
-            wait: How threads wait between two lookups.
         """
         self._first_names = names
         self._source = source

@@ -102,7 +102,6 @@ class AgentMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Family]:
-        """Everything as it is now."""
         yield from _of_targets(self._outer_api.targets)
         ends = GaugeMetricFamily(
             "broker_agent_certificate_not_after_seconds",

@@ -61,7 +61,6 @@ class BrokerState:
 
     @classmethod
     def of(cls, settings: AgentSettings) -> BrokerState:
-        """The broker as the settings say."""
         return cls(
             settings.cluster,
             settings.broker_name,
@@ -226,11 +225,6 @@ class CurrentBroker:
     """Holds the broker's state and makes registrations of it. While nothing changes, it returns the same one."""
 
     def __init__(self, state: BrokerState, topic_configs: TopicConfigManager, timing: Timing) -> None:
-        """Creates it.
-
-        Args:
-            timing: Wall clock.
-        """
         self._topic_configs = topic_configs
         self._timing = timing
         self._lock = threading.Lock()

@@ -148,7 +148,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
 
     @property
     def is_slave(self) -> bool:
-        """Whether the broker is a slave."""
         return self.broker_id != 0
 
     @property
@@ -164,7 +163,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
 
     @property
     def connection_options(self) -> ConnectionOptions:
-        """How connections to name servers are made and watched."""
         return ConnectionOptions(
             keepalive_time_millis=self.keepalive_time_millis,
             compressed_register=self.compressed_register,
@@ -178,12 +176,10 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
 
     @property
     def listen_endpoint(self) -> Endpoint:
-        """Where the ordinary listener is."""
         return Endpoint.parse(self.listen, allow_port_zero=True)
 
     @property
     def fast_listen_endpoint(self) -> Endpoint:
-        """Where the fast listener is."""
         if self.fast_listen is not None:
             return Endpoint.parse(self.fast_listen, allow_port_zero=True)
         return fast_endpoint(self.listen_endpoint)

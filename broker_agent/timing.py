@@ -169,7 +169,6 @@ class PeriodicThread:
         Args:
             work: Does the work once and returns the seconds until it is due again.
             first_delay: Seconds before the first time.
-            wait: How to wait; tests put virtual time here.
         """
         self._work = work
         self._first_delay = first_delay

@@ -37,9 +37,6 @@ class StreamChannel:
         """Makes an open channel.
 
         Args:
-            channel_id: What the client names it by.
-            holder: What the client calls itself, for logs.
-            remote_addr: Address that the client calls from.
             now: Monotonic seconds.
             wake: Makes the stream take what is pending; called by any thread, but for notices only once until it has.
         """
@@ -58,7 +55,6 @@ class StreamChannel:
 
     @property
     def remote_addr(self) -> str:
-        """Address that the client calls from."""
         return self._remote_addr
 
     @property
@@ -122,12 +118,7 @@ class ClientChannels:
     """The open channels by their ids. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float], max_channels: int = MAX_CHANNELS) -> None:
-        """Starts without any.
-
-        Args:
-            clock: Monotonic seconds.
-            max_channels: Most open channels. One address has half of them.
-        """
+        """Starts without any; one address has half of ``max_channels``. ``clock`` gives monotonic seconds."""
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[str, StreamChannel] = {}
@@ -155,11 +146,7 @@ class ClientChannels:
             return channel
 
     def heard(self, channel_id: str) -> StreamChannel:
-        """The channel that a client calls over; it is not idle now.
-
-        Raises:
-            ChannelGone: It has ended, is about to, or never was.
-        """
+        """The channel that a client calls over; it is not idle now. Raises ChannelGone if it is not open."""
         with self._lock:
             channel = self._open.get(channel_id)
             if channel is None or not channel.is_active:
@@ -168,7 +155,6 @@ class ClientChannels:
             return channel
 
     def find(self, channel_id: str) -> StreamChannel | None:
-        """The channel of that id; None if it is not open."""
         with self._lock:
             return self._open.get(channel_id)
 

@@ -62,12 +62,7 @@ ValueT = TypeVar("ValueT")
 
 
 def heartbeat(request: pb.HeartbeatRequest) -> HeartbeatData:
-    """Checks a heartbeat.
-
-    Raises:
-        InvalidField: A part is missing, breaks its rule, or is there twice.
-        LimitExceeded: There are too many groups or subscriptions.
-    """
+    """Checks a heartbeat. Raises InvalidField or LimitExceeded."""
     for kind, count in (("producer", len(request.producer_groups)), ("consumer", len(request.consumer_groups))):
         if count > limits.MAX_GROUPS_PER_HEARTBEAT:
             raise LimitExceeded(f"{kind} groups of one heartbeat", count, limits.MAX_GROUPS_PER_HEARTBEAT)
@@ -282,7 +277,6 @@ class ClientQueries:
 
 
 def _place(info: ClientChannelInfo) -> tuple[str, str]:
-    """Where a member comes in a list."""
     return info.client_id, info.remote_addr
 
 
@@ -321,11 +315,7 @@ class ClientServicer:
     """Checks requests, asks the managers, makes answers. Runs on one event loop and never waits but for notices."""
 
     def __init__(self, managers: ClientManagers, identity: Callable[[], route_data_pb2.BrokerIdentity]) -> None:
-        """Serves the managers.
-
-        Args:
-            identity: The broker that the agent is beside, as it is now.
-        """
+        """Serves the managers. ``identity`` is the broker that the agent is beside, as it is now."""
         self._managers = managers
         self._tables = managers.tables
         self._identity = identity
@@ -380,25 +370,21 @@ class ClientServicer:
     async def ListConsumerIds(  # noqa: N802
         self, request: pb.ListConsumerIdsRequest, _context: Context
     ) -> pb.ListConsumerIdsResponse:
-        """See ClientQueries."""
         return self._queries.list_consumer_ids(request)
 
     async def ListConsumerConnections(  # noqa: N802
         self, request: pb.ListConsumerConnectionsRequest, _context: Context
     ) -> pb.ListConsumerConnectionsResponse:
-        """See ClientQueries."""
         return self._queries.list_consumer_connections(request)
 
     async def ListProducerConnections(  # noqa: N802
         self, request: pb.ListProducerConnectionsRequest, _context: Context
     ) -> pb.ListProducerConnectionsResponse:
-        """See ClientQueries."""
         return self._queries.list_producer_connections(request)
 
     async def ListConsumerFilters(  # noqa: N802
         self, request: pb.ListConsumerFiltersRequest, _context: Context
     ) -> pb.ListConsumerFiltersResponse:
-        """See ClientQueries."""
         return self._queries.list_consumer_filters(request)
 
     async def RegisterFilterServer(  # noqa: N802

@@ -49,7 +49,6 @@ class ClientTables:
         notify_consumer_ids_changed_enable: bool,
         max_channels: int,
     ) -> ClientTables:
-        """Empty tables; see ``ClientManagers`` for the arguments."""
         lock = threading.RLock()
         filters = ConsumerFilterManager(timing)
         listener = DefaultConsumerIdsChangeListener(
@@ -168,12 +167,6 @@ class ClientHousekeepingService:
     """Turns ends of channels and silence into removals, in every table at once. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float], tables: ClientTables, wait: Wait = threading.Event.wait) -> None:
-        """Prepares the scans.
-
-        Args:
-            clock: Monotonic seconds.
-            wait: How to wait between two scans.
-        """
         self._clock = clock
         self._tables = tables
         self._frozen = False
@@ -268,14 +261,7 @@ class ClientManagers:
         max_channels: int = MAX_CHANNELS,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        """Makes empty tables; nothing runs before ``start``.
-
-        Args:
-            timing: Clocks; the real ones by default.
-            notify_consumer_ids_changed_enable: Whether consumers are told when their group changes.
-            max_channels: Most open channels.
-            wait: How to wait between two scans.
-        """
+        """Makes empty tables; nothing runs before ``start``."""
         self.timing = timing or Timing()
         self.tables = ClientTables.empty(
             self.timing,
@@ -297,7 +283,6 @@ class ClientManagers:
         self.tables.filter_servers.on_change(listener)
 
     def start(self) -> None:
-        """Starts the scan for silence."""
         self.housekeeping.start()
 
     def stop(self) -> None:

@@ -47,11 +47,7 @@ class FilterServerManager:
             self._listeners.append(listener)
 
     def register_filter_server(self, channel: ClientChannel, addr: str) -> None:
-        """Adds a filter server, or renews it.
-
-        Raises:
-            LimitExceeded: There would be too many.
-        """
+        """Adds a filter server, or renews it. Raises LimitExceeded if there would be too many."""
         with self._lock:
             known = self._table.get(channel)
             if known is None and len(self._table) >= MAX_FILTER_SERVERS:

@@ -41,11 +41,7 @@ class GroupMembers:
     """
 
     def __init__(self, kind: str) -> None:
-        """Makes an empty table.
-
-        Args:
-            kind: ``producer`` or ``consumer``, for errors.
-        """
+        """Makes an empty table. ``kind`` is ``producer`` or ``consumer``, for errors."""
         self._kind = kind
         self._groups: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
         self._groups_of: dict[ClientChannel, set[str]] = {}
@@ -57,7 +53,6 @@ class GroupMembers:
 
     @property
     def groups(self) -> Collection[str]:
-        """Names of all groups."""
         return self._groups.keys()
 
     @property
@@ -140,19 +135,13 @@ class ProducerManager:
     """Producer groups and their clients. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float], lock: AbstractContextManager[object]) -> None:
-        """Makes an empty table.
-
-        Args:
-            clock: Monotonic seconds.
-            lock: Reentrant; guards the table, and may be shared with other tables.
-        """
+        """Makes an empty table. The reentrant lock guards it, and may be shared with other tables."""
         self._clock = clock
         self._lock = lock
         self._members = GroupMembers("producer")
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of all groups."""
         with self._lock:
             return tuple(self._members.groups)
 
@@ -325,13 +314,7 @@ class ConsumerManager:
         lock: AbstractContextManager[object],
         listener: DefaultConsumerIdsChangeListener,
     ) -> None:
-        """Makes an empty table.
-
-        Args:
-            clock: Monotonic seconds.
-            lock: Reentrant; guards the table, and may be shared with other tables.
-            listener: Who is told of changes.
-        """
+        """Makes an empty table. The reentrant lock guards it, and may be shared with other tables."""
         self._clock = clock
         self._lock = lock
         self._listener = listener
@@ -341,7 +324,6 @@ class ConsumerManager:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of all groups."""
         with self._lock:
             return tuple(self._infos)
 

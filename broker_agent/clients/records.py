@@ -16,8 +16,7 @@ class ClientChannel(Protocol):
     """
 
     @property
-    def remote_addr(self) -> str:
-        """Address that the client calls from."""
+    def remote_addr(self) -> str: ...
 
     @property
     def is_active(self) -> bool:

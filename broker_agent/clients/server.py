@@ -57,7 +57,6 @@ class ClientServerOptions:
     """How long the holder of a channel may take nothing."""
 
     def as_grpc(self) -> list[tuple[str, int]]:
-        """The options of gRPC that bring this about."""
         return listener_options(
             max_connections=min(MAX_CONNECTIONS, descriptors_of_listener()),
             max_message_bytes=MAX_MESSAGE_BYTES,
@@ -100,8 +99,6 @@ class ClientServer:
             listen: Where to listen; port 0 means any free one.
             managers: The state that it serves; whoever made them starts and stops them.
             identity: The broker that the agent is beside, as it is now; called by the event loop.
-            options: How connections are watched.
-            tls: What it shows; None: no TLS.
             admission: Who may call; None: everybody.
 
         Raises:
@@ -126,7 +123,6 @@ class ClientServer:
         """Where it listens."""
 
     def start(self) -> None:
-        """Starts to answer."""
         self._runner.start()
         self._runner.run(self._start())
 

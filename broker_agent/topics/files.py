@@ -385,11 +385,7 @@ def mappings_path(topics: Path) -> Path:
 
 
 def decode_mappings(content: bytes) -> TopicQueueMappings:
-    """Makes the mappings of the content of a topicQueueMapping.json.
-
-    Raises:
-        BrokenTopics: It is none.
-    """
+    """Makes the mappings of the content of a topicQueueMapping.json. Raises BrokenTopics if it is none."""
     return decoded(content, lambda text: _mappings(_lenient(text)))
 
 

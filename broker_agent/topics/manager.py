@@ -78,10 +78,7 @@ class TopicConfigManager:
         """The agent owns the file: it makes it if there is none, puts the built-in topics in, and writes each change.
 
         Args:
-            path: The topics.json.
             built_in: Topics that the broker always has; what the file says of one of them wins.
-            timing: Clocks; the real ones by default.
-            file: The file, if it is not simply that of the path.
 
         Raises:
             StartError: The file and its copy are broken, or the file cannot be written.
@@ -114,10 +111,7 @@ class TopicConfigManager:
         """The file is the broker's: the agent reads it again when it changes, and never writes.
 
         Args:
-            path: The topics.json.
             without_file: The table as long as there is no file; None if the agent shall not start without.
-            built_in: The broker's own topics.
-            timing: Clocks; the real ones by default.
 
         Raises:
             StartError: The file stays broken or missing, and so is its copy.

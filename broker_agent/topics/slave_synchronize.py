@@ -72,7 +72,6 @@ class MasterAgent:
             raise CopyFailed(str(error)) from error
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._channel.close()
 
 
@@ -87,14 +86,7 @@ class SlaveSynchronize:
         timing: Timing | None = None,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        """Creates it; nothing runs before ``start``.
-
-        Args:
-            manager: Keeps the slave's topics.
-            master: Where the master's agent is now; None if none is known, or the broker is no slave.
-            timing: Clock and randomness; the real ones by default.
-            wait: How to wait; tests put virtual time here.
-        """
+        """Creates it; nothing runs before ``start``. ``master`` is None if none is known, or the broker is no slave."""
         self._manager = manager
         self._master = master
         self._connect = connect
@@ -108,7 +100,6 @@ class SlaveSynchronize:
         self._thread = PeriodicThread("broker-agent-slave-sync", self._work, first_delay=FIRST_DELAY_SECONDS, wait=wait)
 
     def start(self) -> None:
-        """Starts to copy."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -47,7 +47,6 @@ class Signature(NamedTuple):
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Self:
-        """The signature of a file that looks like that."""
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
@@ -75,12 +74,7 @@ class TopicsFile:
         path: Path,
         write: Callable[[Path, bytes], None] | None = None,
     ) -> None:
-        """Touches nothing yet.
-
-        Args:
-            path: The file; a link is followed, and its target written.
-            write: Replaces the file as a whole and durably, or raises OSError.
-        """
+        """Touches nothing yet. If the path is a link, its target is written."""
         self.path = path
         self._target = path.resolve()
         self._write = write or replace_keeping_copy
@@ -168,12 +162,7 @@ class FollowedTopics:
     """
 
     def __init__(self, path: Path, timing: Timing, wait: Wait = threading.Event.wait) -> None:
-        """Touches nothing yet.
-
-        Args:
-            path: The topics.json, or a link to it.
-            wait: How to wait; tests put virtual time here.
-        """
+        """Touches nothing yet."""
         self._path = path
         self._timing = timing
         self._wait = wait

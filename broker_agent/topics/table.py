@@ -120,7 +120,6 @@ class TopicConfigTable:
         object.__setattr__(self, "_by_name", {topic.topic_name: topic for topic in self.topics})
 
     def get(self, name: str) -> TopicConfig | None:
-        """The topic of that name, or None."""
         return self._by_name.get(name)
 
     def with_topics(self, topics: Iterable[TopicConfig], version: DataVersion) -> TopicConfigTable:

@@ -79,7 +79,6 @@ def copied_topic(message: pb.TopicConfig) -> TopicConfig:
 
 
 def topic_message(topic: TopicConfig) -> pb.TopicConfig:
-    """A topic as it travels."""
     return pb.TopicConfig(
         topic_name=topic.topic_name,
         read_queue_nums=topic.read_queue_nums,
@@ -93,7 +92,6 @@ def topic_message(topic: TopicConfig) -> pb.TopicConfig:
 
 
 def version_message(version: DataVersion) -> route_data_pb2.DataVersion:
-    """A version as it travels."""
     return route_data_pb2.DataVersion(
         timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
     )
@@ -212,11 +210,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
     """Checks requests, and lets the manager do what they ask for."""
 
     def __init__(self, manager: TopicConfigManager, is_slave: Callable[[], bool]) -> None:
-        """Creates it.
-
-        Args:
-            is_slave: Whether the broker is a slave now: then only the master changes its topics.
-        """
+        """While the broker is a slave, only the master changes its topics."""
         self._manager = manager
         self._is_slave = is_slave
         self._listed = ListedTables()
