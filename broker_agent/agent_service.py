@@ -79,12 +79,7 @@ def agent_status(
     probe: BrokerProbe | None,
     topics_problem: str | None,
 ) -> pb.GetAgentStatusResponse:
-    """What would be registered now, and how the name servers are.
-
-    Args:
-        master: The master, of a slave that knows it.
-        topics_problem: What is wrong with the file of topics; None if nothing is.
-    """
+    """What would be registered now, and how the name servers are."""
     broker, version = registration.broker, registration.version
     state = pb.BROKER_PROBE_STATE_UNSPECIFIED
     if probe is not None:

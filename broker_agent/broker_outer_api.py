@@ -298,8 +298,7 @@ class NamesrvTargets:
     def take(self, endpoints: tuple[Endpoint, ...], *, open_now: bool = True) -> None:
         """Makes exactly these the name servers to call from now on. Does not wait for any of them.
 
-        Args:
-            open_now: Open a channel to each new one, which registers the broker with it.
+        ``open_now`` opens a channel to each new one, which registers the broker with it.
         """
         with self._lock:
             if self._closed:
@@ -368,11 +367,7 @@ class RegistrationResults:
         return self._master if self._is_slave() else None
 
     def take(self, results: Results, *, check_order_config: bool) -> None:
-        """Takes the answers of a round.
-
-        Args:
-            check_order_config: Whether the answers say which topics are ordered.
-        """
+        """Takes the answers of a round."""
         if self._is_slave():
             self._learn_master(results)
         ordered = next((result.order_topic_config for result in results if result.order_topic_config), None)

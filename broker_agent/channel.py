@@ -44,11 +44,7 @@ class Reopening:
         self._failures = 0
 
     def next_wait(self, *, shutting_down: bool) -> float:
-        """Seconds to wait after an end, or after a failure to open.
-
-        Args:
-            shutting_down: The name server said that it ends.
-        """
+        """Seconds to wait after an end, also one that the name server announced, or after a failure to open."""
         self._failures += 1
         if self._failures == 1 and not shutting_down:
             return self._backoff.after(1)

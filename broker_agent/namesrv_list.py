@@ -55,11 +55,7 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
 
 
 def check_address_server(url: str) -> str:
-    """Checks the URL of an address server.
-
-    Raises:
-        ValueError: It is no http or https URL; the message says what is wrong.
-    """
+    """Checks the URL of an address server. Raises ValueError, with what is wrong, if it is no http or https URL."""
     split_address_server(url)
     return url
 
@@ -153,11 +149,7 @@ class ListFile:
     """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of."""
 
     def __init__(self, path: Path, wait: Wait = threading.Event.wait) -> None:
-        """Reads the list.
-
-        Raises:
-            ValueError: The file cannot be read or is no list; the message names it.
-        """
+        """Reads the list. Raises ValueError, which names the file, if that cannot be read or is no list."""
         self._path = path
         self._on_names: OnNames = lambda _names: None
         self._list = WatchedFile([path], lambda: read_list_file(path), on_kept=self._kept)
@@ -327,11 +319,9 @@ class ResolvedName:
         resolve: Resolve = addresses_of,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        """Creates it; nothing is looked up before ``start``.
+        """Creates it; nothing is looked up before ``start``. An address as ``name`` stands for itself.
 
-        Args:
-            name: Host name or address, and port. An address stands for itself.
-            on_change: Called after each change of the addresses, in this name's thread.
+        ``on_change`` is called after each change of the addresses, in this name's thread.
         """
         self._name = name
         self._on_change = on_change
@@ -468,12 +458,7 @@ class NamesrvList:
         resolve: Resolve = addresses_of,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        """Creates it; nothing is looked up before ``start``.
-
-        Args:
-            names: The names in force at first.
-            source: Where they change; None if they do not.
-        """
+        """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
         self._first_names = names
         self._source = source
         self._timing = timing

@@ -164,12 +164,7 @@ class PeriodicThread:
     def __init__(
         self, name: str, work: Callable[[], float], *, first_delay: float = 0.0, wait: Wait = threading.Event.wait
     ) -> None:
-        """Creates it; nothing runs before ``start``.
-
-        Args:
-            work: Does the work once and returns the seconds until it is due again.
-            first_delay: Seconds before the first time.
-        """
+        """Creates it; nothing runs before ``start``. ``work`` returns the seconds until it is due again."""
         self._work = work
         self._first_delay = first_delay
         self._wait = wait

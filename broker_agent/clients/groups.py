@@ -105,11 +105,7 @@ class GroupMembers:
         ]
 
     def check_room(self, channel: ClientChannel, groups: Iterable[str], sharer: Sharer) -> None:
-        """Checks that a client may join all of these groups, and its caller hold that much.
-
-        Raises:
-            LimitExceeded: There would be too many groups, clients of a group, groups of the client, or both together.
-        """
+        """Checks that a client may join all of these groups, and its caller hold that much. Raises LimitExceeded."""
         joined = [group for group in groups if channel not in self.of(group)]
         if not joined:
             return

@@ -176,11 +176,7 @@ class TopicConfigManager:
             return TopicConfigChange(before, topic, table.data_version)
 
     def delete(self, name: str, *, validate_only: bool = False) -> TopicConfigChange:
-        """Deletes a topic.
-
-        Raises:
-            CallRefused: There is none of that name, it is not allowed, or could not be made durable.
-        """
+        """Deletes a topic. Raises CallRefused, also if it could not be made durable."""
         with self._changing:
             self._check_changeable(name)
             before = self._table.get(name)

@@ -208,11 +208,7 @@ class FollowedTopics:
         self._thread.join(_JOIN_SECONDS)
 
     def look(self) -> TopicConfigTable | None:
-        """Looks at both files once.
-
-        Returns:
-            The table with its mappings, if a file was read again.
-        """
+        """Looks at both files once. Returns the table with its mappings, if a file was read again."""
         problem = self._topics.problem or self._mappings.problem
         (of_topics, table), (of_mappings, mapped) = self._topics.look(), self._mappings.look()
         if problem is not None and not (self._topics.problem or self._mappings.problem):

@@ -134,11 +134,7 @@ class TopicConfigTable:
 
 
 def changed_topics(before: TopicConfigTable, after: TopicConfigTable) -> tuple[TopicConfig, ...] | None:
-    """The increment from one table to another: topics that are new or different.
-
-    Returns:
-        None if no increment can say it, because a topic has gone.
-    """
+    """The topics that are new or different; None if no increment can say it, because a topic has gone."""
     if any(after.get(topic.topic_name) is None for topic in before.topics):
         return None
     return tuple(topic for topic in after.topics if before.get(topic.topic_name) != topic)
