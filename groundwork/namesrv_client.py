@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,16 +128,10 @@ def turn_page(request: Message, answer: Message) -> bool:
 class ListIntake:
     """The account of a list that comes in several answers. The reader of the list owns it."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        name: str,
-        limits: IntakeLimits | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, name: str, limits: IntakeLimits | None = None) -> None:
         """Starts before the first answer. Without limits, those of ``LIST_LIMITS`` hold."""
         self._endpoint = endpoint
-        self._intake = Intake(name, limits or LIST_LIMITS, monotonic)
+        self._intake = Intake(name, limits or LIST_LIMITS)
         self._name = name
         self._pages = 0
 

@@ -175,14 +175,13 @@ class _AtMostEvery(logging.Filter):
     The kind is its text before values are put in.
     """
 
-    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__()
         self._seconds = seconds
-        self._monotonic = monotonic
         self._passed_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        now = self._monotonic()
+        now = time.monotonic()
         if now - self._passed_at.get(record.msg, float("-inf")) < self._seconds:
             return False
         self._passed_at[record.msg] = now

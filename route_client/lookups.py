@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import grpc
@@ -30,8 +29,6 @@ ASK_ELSEWHERE = frozenset(
     }
 )
 """Codes that say something about the name server and not about the topic. UNIMPLEMENTED: another service."""
-
-_log = logging.getLogger(__name__)
 
 
 class Lookups:

@@ -45,18 +45,17 @@ def values_of(figures: Iterable[Figure]) -> Values:
     return {(figure.workload, figure.name): figure.values for figure in figures}
 
 
-def ratio_of(values: Values, workload: str, server: str, name: str, peer: str = JAVA) -> Ratio:
-    """Divides a figure by that of a peer, in the rounds in which the peer was warm.
+def ratio_of(values: Values, workload: str, server: str, name: str) -> Ratio:
+    """Divides a figure by that of Java, in the rounds in which Java was warm.
 
     Args:
         values: The figures.
         workload: Name of the workload.
         server: Name of the server.
         name: Name of the figure.
-        peer: Name of the server to compare with.
     """
-    own, other = (values.get((f"{workload}: {one}", name), ()) for one in (server, peer))
-    speeds, seconds = (values.get((f"{workload}: {peer}", one), ()) for one in (SPEED, SECONDS))
+    own, other = (values.get((f"{workload}: {one}", name), ()) for one in (server, JAVA))
+    speeds, seconds = (values.get((f"{workload}: {JAVA}", one), ()) for one in (SPEED, SECONDS))
     warm = first_warm(speeds, seconds)
     if warm is None or len(own) != len(other):
         return Ratio(warm, ())

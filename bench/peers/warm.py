@@ -15,8 +15,6 @@ class Warm(NamedTuple):
 
     round: int
     """Counted from 1, warm-up rounds included."""
-    loaded_seconds: float
-    """Load before this round."""
     is_steady: bool
     """Whether the round was steady; otherwise the peer had been loaded for three minutes before it."""
 
@@ -36,6 +34,6 @@ def first_warm(speeds: Sequence[float], seconds: Sequence[float]) -> Warm | None
     for number, (speed, lasted) in enumerate(zip(speeds, seconds, strict=True), 1):
         is_steady = abs(speed - before) < STEADY_SHARE * before
         if is_steady or loaded >= LOADED_SECONDS:
-            return Warm(number, loaded, is_steady)
+            return Warm(number, is_steady)
         loaded, before = loaded + lasted, speed
     return None

@@ -114,10 +114,10 @@ class Fleet:
         encoded = self.manager.pickup_topic_route_data(topic)
         return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
 
-    def addrs(self, topic: str = "TopicTest", group: int = 0) -> dict[int, str]:
+    def addrs(self, topic: str = "TopicTest") -> dict[int, str]:
         route = self.route(topic)
         assert route is not None, f"no route for {topic}"
-        return addrs_of(route.broker_datas[group])
+        return addrs_of(route.broker_datas[0])
 
     @property
     def topics(self) -> set[str]:

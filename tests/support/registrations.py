@@ -80,6 +80,6 @@ def register_group(
     return answer.header.revision
 
 
-def unregister_group(client: Client, port: int = 10911) -> None:
-    """Unregisters the only broker of a group that is named for its port."""
-    unregister(client, f"broker-{port}", port)
+def unregister_group(client: Client) -> None:
+    """Unregisters the broker that ``register_group`` registers by default."""
+    unregister(client, "broker-10911")

@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -57,15 +57,14 @@ class Batch:
 class LogWriter:
     """One process that writes to a log. Others may, too: of two that append batches, one ends."""
 
-    def __init__(self, log: RouteLog, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: RouteLog) -> None:
         """Reads what the log holds.
 
         Raises:
             StoreError: The log is damaged, or the store cannot make a file only if there is none of that name.
         """
         self.log = log
-        self._clock = clock
-        self._opened = clock()
+        self._opened = time.monotonic()
         self._opened_at = check_creates_once(log.store)
         self.state = log.state()
         self._me = Writer(secrets.token_hex(8), self.state.epoch + 1, socket.gethostname(), f"namesrv {__version__}")
@@ -74,7 +73,7 @@ class LogWriter:
     @property
     def store_time(self) -> datetime:
         """The time by the store's clock, which is the same for all that write to it; S3 tells whole seconds."""
-        return self._opened_at + timedelta(seconds=self._clock() - self._opened)
+        return self._opened_at + timedelta(seconds=time.monotonic() - self._opened)
 
     def catch_up(self) -> None:
         """Takes in what others have committed, and batches of this writer of which all answers were lost.

@@ -122,7 +122,6 @@ class Fleet:
         stack: ExitStack,
         topics: TopicChanges,
         brokers: Sequence[Broker] = BROKERS,
-        namesrv_flags: Sequence[str] = NO_GUARD,
     ) -> None:
         self.processes: dict[str, Process] = {}
         self.brokers = tuple(replace(broker, port=free_ports()) if broker.release else broker for broker in brokers)
@@ -131,7 +130,6 @@ class Fleet:
         self._folder = folder
         self._network = network
         self._stack = stack
-        self._namesrv_flags = tuple(namesrv_flags)
         self._topics = topics
         self._changing = threading.Lock()
         self._topics_of_client: dict[str, tuple[str, ...]] = {}
@@ -152,7 +150,7 @@ class Fleet:
         remoting = Endpoint(LOOPBACK, self._remoting[name].port if before else 0)
         flags = ["--listen", str(listen), "--data-dir", str(self._folder / name), *NAMESRV]
         fronts = ["--remoting-listen", str(remoting)]
-        process = self._start(name, [*program, *flags, *fronts, *self._namesrv_flags])
+        process = self._start(name, [*program, *flags, *fronts, *NO_GUARD])
         started = process.wait_for("namesrv_started")
         self._endpoints[name] = Endpoint.parse(str(started["listen"]))
         self._remoting[name] = Endpoint.parse(str(started["remoting"]))

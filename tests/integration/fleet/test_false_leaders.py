@@ -37,7 +37,6 @@ class FalseLeader:
     script: Script
     calls: int = 0
     sent_bytes: int = 0
-    sent_messages: int = 0
     clock: VirtualClock = field(default_factory=VirtualClock)
     """The clock of the copy."""
 
@@ -47,7 +46,6 @@ class FalseLeader:
             encoded = message.SerializeToString()
             yield encoded
             self.sent_bytes += len(encoded)
-            self.sent_messages += 1
 
 
 @asynccontextmanager

@@ -39,10 +39,6 @@ class FakeChannel:
     def notify_consumer_ids_changed(self, group: str) -> None:
         self.told.append(group)
 
-    def take_told(self) -> list[str]:
-        told, self.told = self.told, []
-        return told
-
 
 class Events(DefaultConsumerIdsChangeListener):
     """Remembers what managers told."""

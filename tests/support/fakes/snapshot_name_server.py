@@ -108,9 +108,9 @@ def serving(script: Script, namesrv: str = "ns-a") -> Iterator[FakeNamesrv]:
             server.stop(grace=None).wait()
 
 
-def header(namesrv: str = "ns-a", epoch: str = "0001", revision: int = 7) -> Response:
+def header(namesrv: str = "ns-a", revision: int = 7) -> Response:
     return Response(
-        header=route_data_pb2.NamesrvHeader(namesrv_name=namesrv, epoch=epoch, revision=revision),
+        header=route_data_pb2.NamesrvHeader(namesrv_name=namesrv, epoch="0001", revision=revision),
         snapshot_header=route_service_pb2.SnapshotHeader(taken_at_millis=TAKEN_AT_MILLIS),
     )
 
@@ -149,14 +149,14 @@ def topics_chunk(**queues: list[route_data_pb2.QueueData]) -> Chunk:
     return Chunk(topics=[route_service_pb2.TopicQueues(topic=name, queue_datas=rows) for name, rows in queues.items()])
 
 
-def live(broker_id: int, broker_addr: str, counter: int = 3) -> route_data_pb2.BrokerLiveInfo:
+def live(broker_id: int, broker_addr: str) -> route_data_pb2.BrokerLiveInfo:
     return route_data_pb2.BrokerLiveInfo(
         cluster_name="DefaultCluster",
         broker_name="broker-a",
         broker_id=broker_id,
         broker_addr=broker_addr,
         ha_server_addr="10.0.0.1:10912" if broker_id == 0 else None,
-        data_version=route_data_pb2.DataVersion(timestamp_millis=1000, counter=counter, state_version=0),
+        data_version=route_data_pb2.DataVersion(timestamp_millis=1000, counter=3, state_version=0),
         last_update_timestamp_millis=TAKEN_AT_MILLIS - 5,
         generation=4,
         has_channel=True,
@@ -186,13 +186,13 @@ def put(topic: str, queues: route_data_pb2.QueueData) -> route_service_pb2.Route
     return route_service_pb2.RouteChange(topic_put=route_service_pb2.TopicQueues(topic=topic, queue_datas=[queues]))
 
 
-def gone(topic: str, broker_name: str = "broker-a") -> route_service_pb2.RouteChange:
+def gone(topic: str) -> route_service_pb2.RouteChange:
     """A topic lost its queues."""
     return route_service_pb2.RouteChange(
         topic_removed=route_service_pb2.TopicQueuesRemoval(
             topic=topic,
             cluster_name="DefaultCluster",
-            broker_name=broker_name,
+            broker_name="broker-a",
             reason=route_data_pb2.REMOVAL_REASON_NOT_IN_REGISTRATION,
         )
     )

@@ -60,19 +60,17 @@ def answer(
     return Answer("TopicTest", told, origin, revision, removals)
 
 
-def removal(reason: pb.RemovalReason, name: str = "broker-a", broker_id: int | None = 0) -> Removal:
+def removal(reason: pb.RemovalReason, broker_id: int | None = 0) -> Removal:
     """A broker that left."""
-    return Removal(GroupKey(CLUSTER, name), broker_id, addr(name, broker_id or 0), reason)
+    return Removal(GroupKey(CLUSTER, "broker-a"), broker_id, addr("broker-a", broker_id or 0), reason)
 
 
-def wire_removal(
-    reason: pb.RemovalReason, name: str = "broker-a", broker_id: int | None = 0
-) -> route_service_pb2.BrokerRemoval:
+def wire_removal(reason: pb.RemovalReason, broker_id: int | None = 0) -> route_service_pb2.BrokerRemoval:
     """The same, as it travels."""
     return route_service_pb2.BrokerRemoval(
         cluster_name=CLUSTER,
-        broker_name=name,
+        broker_name="broker-a",
         broker_id=broker_id,
-        broker_addr=addr(name, broker_id or 0),
+        broker_addr=addr("broker-a", broker_id or 0),
         reason=reason,  # type: ignore[arg-type,unused-ignore]
     )

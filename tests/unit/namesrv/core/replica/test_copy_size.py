@@ -16,7 +16,6 @@ from namesrv.core.replica import ReplicaIntake, ReplicaManager
 from namesrv.core.slices import run_sync
 from tests.support.virtual_clock import VirtualClock
 
-HEADER = route_data_pb2.NamesrvHeader(namesrv_name="leader", epoch="1", revision=1)
 CLUSTER, GROUP, ADDRESS = "c", "broker-a", "127.0.0.1:10911"
 
 

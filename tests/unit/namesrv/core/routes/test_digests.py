@@ -18,7 +18,6 @@ from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expecte
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
 
 OTHER = BrokerKey(CLUSTER, "broker-b")
-C = "127.0.0.1:30911"
 
 
 def test_a_digest_is_over_the_lines_that_the_contract_says(made: Digests) -> None:

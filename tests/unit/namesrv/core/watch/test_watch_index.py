@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core import watch as watch_module
-from namesrv.core.changes import Cause, ChangeLog
+from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Overloaded, RevisionCompacted
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, run_sync
 from namesrv.core.watch import SUBSCRIBE_SLICE, Follower
 from tests.support.core_fleet import CLUSTER, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
-
-CAUSE = Cause("test")
 
 
 def test_only_those_are_woken_whose_topics_changed_and_once_for_many_changes(fleet: WatchedFleet) -> None:

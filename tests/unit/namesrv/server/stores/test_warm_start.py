@@ -17,8 +17,6 @@ from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restart
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module
 
-INTERVAL = 30.0
-
 
 def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()

@@ -23,8 +23,6 @@ from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 
-C = "127.0.0.1:30911"
-
 
 def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
     return pb.WipeWritePermOfBrokerRequest(broker_name=name, **fields)

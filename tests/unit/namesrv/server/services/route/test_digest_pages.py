@@ -17,9 +17,6 @@ from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
 
 
-C = "127.0.0.1:30911"
-
-
 def fill(fleet: Fleet) -> list[Position]:
     """Five brokers in two clusters, registered in no order."""
     for cluster, name, broker_id in (
