@@ -124,8 +124,8 @@ MAX_KV_BYTES = 2 * 1024 * 1024
 """Most bytes of all entries together, the namespace counted with each: every change writes all of them to disk, and
 a list or an answer to a registration stays below the 4 MiB that clients take."""
 
-MAX_WAITING_KV_CHANGES = 1_000
-"""Most calls that wait until the disk has taken the changes before them."""
+MAX_WAITING_OPERATOR_CHANGES = 1_000
+"""Most calls that change intents, KV configuration or settings and wait until the disk has taken those before them."""
 
 MAX_LEADERS = 8
 """Most name servers that a read-only copy may follow in turn: each that hangs costs ten seconds before the next one."""
@@ -150,12 +150,18 @@ DEFAULT_AUDIT_PAGE_SIZE = 100
 MAX_AUDIT_PAGE_SIZE = 500
 """Most entries of the journal in a page: with the longest summaries a page stays below the 4 MiB that clients take."""
 
-MAX_WAITING_AUDIT_CHANGES = 10_000
-"""Most changes that wait to be written to the audit file. A disk that hangs must not fill memory; what does not fit
-is counted in the file."""
+MAX_JOURNAL_ENTRIES = 200_000
+"""Most entries of the journal on disk; its bytes are a setting. A search that finds nothing looks at all of them."""
 
-MAX_WAITING_AUDIT_ROWS = 500_000
+MAX_WAITING_JOURNAL_CHANGES = 10_000
+"""Most changes that wait to be written to the journal. A disk that hangs must not fill memory; what does not fit is
+left out, and an entry says how many."""
+
+MAX_WAITING_JOURNAL_ROWS = 500_000
 """Most rows that those changes may have together, each topic of a group counted: about 40 MB."""
+
+MAX_WAITING_JOURNAL_READS = 100
+"""Most calls that wait for entries from the disk: one after the other, a tenth of a second for the longest search."""
 
 MAX_COMMENT_LENGTH = 500
 """Longest comment of an operator: it is kept with each intent, in the journal and in log lines."""
@@ -163,9 +169,6 @@ MAX_COMMENT_LENGTH = 500
 MAX_INTENTS = 5_000
 """Most intents that may be in force: every change writes all of them to disk, and encoding so many with the longest
 comments holds the interpreter for 8 ms."""
-
-MAX_WAITING_INTENT_CHANGES = 1_000
-"""Most calls that wait until the disk has taken the intents before them."""
 
 DEFAULT_INTENT_PAGE_SIZE = 100
 """Intents in a page if the caller does not say."""

@@ -18,6 +18,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import Exports, MetricsServer, metrics_registry
 from groundwork.signals import open_telemetry
 from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples
@@ -51,8 +52,7 @@ class Sources:
     registrations: RegistrationCounter
     certificates: Callable[[], Mapping[str, Validity]]
     """Certificates by their use: listener or client."""
-    snapshot_age: Callable[[], float | None]
-    """Seconds since the snapshot file last held what the tables held; None before the first is wanted."""
+    durable: DurableRoutes
     digest_samples: DigestSamples
     front: FrontCounter | None = None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
@@ -84,10 +84,7 @@ class NamesrvMetrics(Collector):
     def collect(self) -> Iterator[Family]:
         yield from self._gauges()
         yield from self._certificates()
-        age = self._sources.snapshot_age()
-        if age is not None:
-            text = "Time since the snapshot file last held what the tables held."
-            yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
+        yield from _of_data_dir(self._sources.durable)
         yield _of_digests(self._sources.digest_samples)
         registrations = CounterMetricFamily(
             "namesrv_registrations", "What agents sent to keep brokers registered.", labels=["kind", "result"]
@@ -158,6 +155,20 @@ class NamesrvMetrics(Collector):
         for row in change.rows:
             if isinstance(row, LiveRemoved):
                 self._removals.labels(row.reason.name).inc()
+
+
+def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
+    """What the disk takes; nothing without a data directory."""
+    if durable.is_kept:
+        text = "1 while the disk refuses what must be durable: changes by operators fail meanwhile."
+        yield GaugeMetricFamily("namesrv_durable_writes_refused", text, value=durable.data_dir_problem() is not None)
+    if durable.journal is not None:
+        text = "Changes that the journal on disk left out, because too many waited."
+        yield CounterMetricFamily("namesrv_journal_changes_left_out", text, value=durable.journal.left_out)
+    age = durable.snapshot_age_seconds()
+    if age is not None:
+        text = "Time since the snapshot file last held what the tables held."
+        yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
 
 
 def _of_digests(samples: DigestSamples) -> Family:

@@ -115,11 +115,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Time between snapshot files, if routes changed: a period of registrations. 0: at shutdown only.",
         json_schema_extra=ADVANCED,
     )
-    audit_file_max_bytes: int = Field(
-        0,
+    journal_max_bytes: int = Field(
+        64 * 1024 * 1024,
         ge=0,
         le=10_000_000_000,
-        description="Size of a file of the journal. 0: no files.",
+        description="Text that the journal in the data directory holds; the oldest entries go first. 0: none.",
         json_schema_extra=ADVANCED,
     )
     channel_grace_millis: int = Field(
@@ -279,12 +279,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             raise ValueError(f"follow names {self.endpoint}, where this name server listens itself")
         if self.follow_token_file is not None and self.follow_tls_ca is None:
             raise ValueError("follow_token_file is set, but follow_tls_ca is not: it is for calls over TLS")
-        return self
-
-    @model_validator(mode="after")
-    def _check_audit_file(self) -> Self:
-        if self.audit_file_max_bytes and self.data_dir is None:
-            raise ValueError("audit_file_max_bytes is set, but the file's place, data_dir, is not")
         return self
 
     @model_validator(mode="after")

@@ -71,6 +71,7 @@ for _name, _command in _ACTS.items():
     add_command(app, _name, _command, acts=True)
 add_command(kv, "list", change.kv_list)
 add_command(kv, "get", change.kv_get)
+add_command(kv, "export", backup.kv_export, acts=True)
 add_command(kv, "put", change.kv_put, acts=True)
 add_command(kv, "delete", change.kv_delete, acts=True)
 add_command(config, "show", change.config_show)

@@ -1,4 +1,4 @@
-"""Durable state: what a start loads, and when the snapshot file is written."""
+"""What a start loads of the routes, and when the snapshot file, the journal and the claims are written."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ import structlog
 from groundwork.daemon_executor import DaemonExecutor
 from groundwork.shutdown import run_step
 from namesrv.app.address_claim_store import AddressClaimStore
-from namesrv.app.intent_store import IntentStore
-from namesrv.app.kv_config_store import KvConfigStore
-from namesrv.app.writer import TableWriter
 from namesrv.core.policy import Clock
 from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.warm_up import WarmUp
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.address_claims_file import AddressClaimsFile
-from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
-from namesrv.storage.data_dir import DataDir
-from namesrv.storage.intents_file import IntentsFile
-from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.database import Database
+from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
 
 # The use of the snapshot file: read at the start, written while the name server runs, written last at its end.
@@ -164,75 +158,68 @@ class SnapshotWrites:
             _log.error("snapshot_not_written", problem=problem)
 
 
-# The contents of the data directory beside the routes in memory: loaded, kept and closed.
-
-AUDIT_FILES = 3
-"""Audit files that are kept, the current one included: the last changes are always in two of them or more."""
+# All that is on disk but what operators change: the journal, the claims, the snapshot file.
 
 LAST_WRITE_SECONDS = 5.0
-"""How long the disk may take for the write under way of each file at shutdown."""
+"""How long the disk may take for the last writes at shutdown, each of its kind."""
 
 LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
 """Deadline of a step of the shutdown that ends with such a write."""
 
 
 class DurableRoutes:
-    """KV configuration, intents, claims, the snapshot file, the audit file: none of them without a data directory."""
+    """Journal, claims and snapshot file: none of them without a data directory."""
 
     def __init__(
-        self,
-        manager: RouteInfoManager,
-        writer: TableWriter,
-        clock: Clock,
-        settings: NamesrvSettings,
-        data_dir: DataDir | None,
+        self, manager: RouteInfoManager, clock: Clock, settings: NamesrvSettings, database: Database | None
     ) -> None:
-        """Loads everything into an empty manager. Blocks, so call it before anybody is answered.
+        """Loads claims and routes into a manager that has its intents already. Blocks.
 
         Raises:
-            DataDirError: KV configuration, intents or claims cannot be loaded; a snapshot file that cannot is no error.
+            DataDirError: The claims cannot be loaded; a snapshot file that cannot is no error.
         """
-        folder = data_dir.path if data_dir else None
-        self._audit_file: AuditFile | None = None
-        if folder and settings.audit_file_max_bytes:
-            file = RotatingFile(folder / AUDIT_FILE, settings.audit_file_max_bytes, AUDIT_FILES)
-            self._audit_file = AuditFile(file, manager.identity.epoch)
-            manager.change_log.listen(self._audit_file.on_change)  # from the first change on
-        self.kv_config = KvConfigStore(manager, KvConfigFile(folder) if folder else None)
-        self.intents = IntentStore(manager, writer, IntentsFile(folder) if folder else None, clock.wall_millis)
-        self._claims = (
-            AddressClaimStore(
-                manager.address_claims, AddressClaimsFile(folder), manager.behaviour.address_claim_seconds
-            )
-            if folder
-            else None
-        )
-        snapshot_file = SnapshotFile(folder) if folder else None
-        if snapshot_file is not None:
-            load_routes(manager, snapshot_file, clock)  # the intents are in force before
+        self._database = database
+        self.journal: Journal | None = None
+        self._claims: AddressClaimStore | None = None
+        snapshot_file: SnapshotFile | None = None
+        if database is not None:
+            if settings.journal_max_bytes:
+                self.journal = Journal(database, manager.identity.epoch, settings.journal_max_bytes)
+                manager.change_log.listen(self.journal.on_change)  # from the first change on
+            seconds = manager.behaviour.address_claim_seconds
+            self._claims = AddressClaimStore(manager.address_claims, database, seconds)
+            snapshot_file = SnapshotFile(database.folder)
+            load_routes(manager, snapshot_file, clock)
         self.warm_up = WarmUp(manager, clock, settings.warm_up_millis / 1000)
         self._snapshots = SnapshotWrites(manager, self.warm_up, snapshot_file) if snapshot_file else None
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        tasks = [self.kv_config.print_all_periodically(), self.intents.lift_ended()]
+        tasks: list[Coroutine[Any, Any, None]] = []
+        if self._database is not None:
+            tasks.append(self._database.watch())
+        if self.journal is not None:
+            tasks.append(self.journal.keep_writing())
         if self._claims is not None:
             tasks.append(self._claims.write_periodically())
-        if self._audit_file is not None:
-            tasks.append(self._audit_file.keep_writing())
         if self._snapshots is not None and self._snapshot_interval:
             tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
         return tasks
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a data directory."""
+        return self._database is not None
 
     def snapshot_age_seconds(self) -> float | None:
         """Time since the snapshot file last held what the tables held; None without one, and before the first."""
         return None if self._snapshots is None else self._snapshots.age_seconds()
 
     def data_dir_problem(self) -> str | None:
-        """Why the snapshot file or that of address claims could not be written; None if both could, or are not kept."""
-        if self._snapshots is None or self._claims is None:
+        """Why the disk refused the last commit or the last snapshot file; None if it took both, or none are kept."""
+        if self._database is None or self._snapshots is None:
             return None
-        return self._snapshots.problem or self._claims.problem
+        return self._database.problem or self._snapshots.problem
 
     async def write_last_snapshot(self) -> None:
         """Writes the snapshot file once more. The tables must be frozen before, and no stream ended yet."""
@@ -240,13 +227,12 @@ class DurableRoutes:
             await self._snapshots.write_last(LAST_WRITE_SECONDS)
 
     async def close(self) -> None:
-        """Waits for the write under way of each file. The tables must be frozen before."""
-        closing = {
-            "kv_config": self.kv_config.close(LAST_WRITE_SECONDS),
-            "intents": self.intents.close(LAST_WRITE_SECONDS),
-        }
+        """Writes what waits for the database. The tables must be frozen before, and the tasks cancelled."""
+        last: dict[str, Coroutine[Any, Any, None]] = {}
         if self._claims is not None:
-            closing["address_claims"] = self._claims.close(LAST_WRITE_SECONDS)
-        if self._audit_file is not None:
-            closing["audit_file"] = self._audit_file.close(LAST_WRITE_SECONDS)
-        await asyncio.gather(*(run_step(name, work, LAST_STEP_SECONDS) for name, work in closing.items()))
+            last["address_claims"] = self._claims.write_if_changed()
+        if self.journal is not None:
+            last["journal"] = self.journal.write_last()
+        await asyncio.gather(*(run_step(name, work, LAST_STEP_SECONDS) for name, work in last.items()))
+        if self._database is not None:
+            await self._database.close(LAST_WRITE_SECONDS)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from groundwork.printable import counted
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
+from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
     MASTER_ID,
     WRITE,
@@ -230,6 +231,17 @@ class Explanation(NamedTuple):
     """When that came to be, milliseconds since the Unix epoch; None if that is not known (any more)."""
     removal_reason: RemovalReason | None = None
     """Why it left, if it did."""
+    is_unknown: bool = False
+    """Whether nothing is known of the group since the start."""
+
+
+def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explanation:
+    """Adds what an entry of a former epoch says of the group."""
+    told = f"{explanation.text}; before that start, at {iso(entry.applied_at_millis)}: {entry.summary}"
+    cause = Cause(entry.cause, entry.caller, entry.comment)
+    reason = RemovalReason(entry.removal_reason) if entry.removal_reason else None
+    text = f"{told}{by_caller(cause)}{with_comment(cause)}"
+    return _shortened(explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason))
 
 
 def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Sliced[list[Explanation]]:
@@ -397,6 +409,7 @@ def _never_registered(broker_name: str, now: Present) -> Explanation:
         in_route=False,
         text=f"not in the route: {who} {never} since its start at {now.started_at}, revision 0; "
         f"the change log reaches back to revision {compacted}",
+        is_unknown=True,
     )
 
 

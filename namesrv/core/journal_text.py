@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from namesrv.core.changes import (
@@ -103,29 +103,38 @@ def touches_topic(change: Change, topic: str) -> bool:
     That a group of the topic changed its addresses is not about the topic. Takes a lookup for each row, provided that
     the topics of a row are a mapping or a set.
     """
-    return any(_row_touches_topic(row, topic) for row in change.rows)
+    return any(topic in _topics_of(row) for row in change.rows)
 
 
 def touches_broker(change: Change, broker_name: str) -> bool:
     """Whether a change is about a broker group of a name, in any cluster."""
-    return any(broker is not None and broker.broker_name == broker_name for broker in map(_broker_of, change.rows))
+    return any(name == broker_name for name in touched_brokers(change))
 
 
-def _row_touches_topic(row: Row, topic: str) -> bool:
+def touched_brokers(change: Change) -> Iterator[str]:
+    """Names of the broker groups that a change is about; the same name may come several times."""
+    return (broker.broker_name for broker in map(_broker_of, change.rows) if broker is not None)
+
+
+def touched_topics(change: Change) -> Iterator[str]:
+    """The topics that a change is about, as ``touches_topic`` has it; the same one may come several times."""
+    return (topic for row in change.rows for topic in _topics_of(row))
+
+
+def _topics_of(row: Row) -> Collection[str]:
     match row:
         case QueuesPut():
-            return topic in row.queues
+            return row.queues
         case QueuesRemoved():
-            return topic in row.topics
+            return row.topics
         case IntentPut() | IntentLifted():
-            key = row.intent.key
-            return isinstance(key, HoldKey) and key.topic == topic
+            return (row.intent.key.topic,) if isinstance(row.intent.key, HoldKey) else ()
         case KvPut():
-            return row.namespace == ORDER_TOPIC_CONFIG and row.key == topic
+            return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
         case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
-            return False
+            return ()
         case FilterServersPut() | ConfigPut() | AddressClaimReleased():
-            return False
+            return ()
 
 
 def _broker_of(row: Row) -> BrokerKey | None:

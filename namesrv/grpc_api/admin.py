@@ -14,13 +14,11 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of
-from namesrv.app.config_store import ConfigStore
 from namesrv.app.event_log import log_removed, log_topic_deleted
-from namesrv.app.intent_store import IntentChange, IntentStore
-from namesrv.app.kv_config_store import KvChange, KvConfigStore
+from namesrv.app.operators import IntentChange, KvChange, Operators, SettingsInForce
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.writer import TableWriter, run_cooperatively
-from namesrv.core.changes import Cause, Change, LiveRemoved
+from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import (
     BrokerNotRegistered,
@@ -29,10 +27,12 @@ from namesrv.core.errors import (
     InvalidField,
     KvNotFound,
     LimitExceeded,
+    NotDurable,
+    Overloaded,
     TopicNotFound,
 )
-from namesrv.core.explain import Explanation, Question, explain_route
-from namesrv.core.journal_text import summary, touches_broker, touches_topic
+from namesrv.core.explain import Explanation, Question, explain_route, with_journal_entry
+from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entries_in_memory
 from namesrv.core.model import (
     BlastRadius,
     BrokerKey,
@@ -54,142 +54,111 @@ from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import last_of_page_before, page_token
 from namesrv.runtime_settings import CONFIG_KEYS, Effect
 from namesrv.settings import NamesrvSettings
+from namesrv.storage.journal import Journal
 
 # The call of AdminService that pages through the journal.
 
-_FILTER_SLICE = 2_000
-"""Changes and rows that a filter looks at before giving way: about a millisecond."""
-
-_ENTRY_COST = 50
-"""How many of those making an entry counts as."""
-
-_MAX_REVISION_DIGITS = 18
-"""Digits of a revision in a page token: such a number fits into 64 bits."""
+_POSITION = re.compile(r"([0-9a-f-]{1,64}) ([0-9]{1,18})")
+"""An epoch and a revision, a number of 64 bits."""
 
 
 class AuditCalls:
-    """Answers from the change log, which is the journal."""
+    """The latest changes are answered from the change log, those before from the database, if there is one."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
+    def __init__(self, manager: RouteInfoManager, journal: Journal | None) -> None:
         self._manager = manager
+        self._journal = journal
 
     async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListAuditEntriesRequest, _context: Context
     ) -> pb.ListAuditEntriesResponse:
         """The journal, newest first; RocketMQ has none."""
-        wanted = _Wanted.of(request)
         size = min(
             field_rules.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
             limits.MAX_AUDIT_PAGE_SIZE,
         )
-        before = _revision_to_go_on_before(request.page_token)
-        page = await run_cooperatively(_page_of(self._newest_first(before), wanted, size))
+        entries = await self._newest(_query(request, size + 1))  # one more than fits tells whether there is a next page
+        page = entries[:size]
         return pb.ListAuditEntriesResponse(
-            header=self._manager.header(), entries=page.entries, next_page_token=page.next_page_token
+            header=self._manager.header(),
+            entries=[_audit_entry(entry) for entry in page],
+            next_page_token=_token(page[-1].position) if len(entries) > size else "",
         )
 
-    def _newest_first(self, before: int | None) -> list[Change]:
-        """What the journal holds of the revisions before one; None: all of it."""
-        changes = self._manager.change_log.newest_first()
-        if before is None or not changes:
-            return changes
-        return changes[max(0, changes[0].revision - before + 1) :]  # revisions have no gaps
+    async def last_before_start(self, broker_name: str) -> JournalEntry | None:
+        """The last entry of former epochs about a group; None if there is none, or no database.
+
+        Raises:
+            NotDurable: The database cannot be read.
+            Overloaded: Too many reads wait.
+        """
+        if self._journal is None:
+            return None
+        before = JournalPosition(self._manager.identity.epoch, 0)
+        found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
+        return found[0] if found else None
+
+    async def _newest(self, query: JournalQuery) -> list[JournalEntry]:
+        log, epoch = self._manager.change_log, self._manager.identity.epoch
+        oldest = JournalPosition(epoch, log.compacted_revision + 1)
+        entries = await run_cooperatively(entries_in_memory(log, epoch, query))
+        missing = query.limit - len(entries)
+        if missing and self._journal is not None:
+            before = oldest if query.before is None else min(oldest, query.before)
+            entries += await self._journal.read(query._replace(limit=missing, before=before))
+        return entries
 
 
-class _Wanted(NamedTuple):
-    """Which changes a request is about."""
-
-    topic: str | None
-    broker_name: str | None
-    from_millis: int | None
-    to_millis: int | None
-
-    @classmethod
-    def of(cls, request: pb.ListAuditEntriesRequest) -> _Wanted:
-        """Checks the filters of a request. Raises InvalidField."""
-        if request.HasField("topic"):
-            field_rules.check_topic("topic", request.topic)
-        if request.HasField("broker_name"):
-            field_rules.check_name("broker_name", request.broker_name)
-        for field in ("from_millis", "to_millis"):
-            millis = getattr(request, field)
-            if millis < 0:
-                raise InvalidField(field, f"is {millis}, must not be negative")
-        if request.HasField("from_millis") and request.HasField("to_millis"):
-            first, end = request.from_millis, request.to_millis
-            if first >= end:
-                raise InvalidField("to_millis", f"is {end}, must be after from_millis, which is {first}")
-        return cls(
-            request.topic if request.HasField("topic") else None,
-            request.broker_name if request.HasField("broker_name") else None,
-            request.from_millis if request.HasField("from_millis") else None,
-            request.to_millis if request.HasField("to_millis") else None,
-        )
-
-    def matches(self, change: Change) -> Sliced[bool]:
-        """Whether a change passes all filters. Gives way within one of very many rows: a lost data centre has them."""
-        at = change.applied_at_millis
-        if (self.from_millis is not None and at < self.from_millis) or (
-            self.to_millis is not None and self.to_millis <= at
-        ):
-            return False
-        topic_missing, broker_missing = self.topic is not None, self.broker_name is not None
-        for start in range(0, len(change.rows), _FILTER_SLICE):
-            rows = change.rows[start : start + _FILTER_SLICE]
-            part = change if len(rows) == len(change.rows) else replace(change, rows=rows, next=None)
-            topic_missing = topic_missing and not touches_topic(part, self.topic or "")
-            broker_missing = broker_missing and not touches_broker(part, self.broker_name or "")
-            if not (topic_missing or broker_missing):
-                break
-            if part is not change:
-                yield
-        return not (topic_missing or broker_missing)
-
-
-class _Page(NamedTuple):
-    entries: list[pb.AuditEntry]
-    next_page_token: str
-
-
-def _page_of(changes: list[Change], wanted: _Wanted, size: int) -> Sliced[_Page]:
-    """The first entries that are wanted. Looks also at changes after one that is too old: clocks step back."""
-    entries: list[pb.AuditEntry] = []
-    cost = 0
-    for change in changes:
-        cost += 1 + len(change.rows)
-        if (yield from wanted.matches(change)):
-            if len(entries) == size:
-                return _Page(entries, page_token(str(entries[-1].revision)))
-            entries.append(_audit_entry(change))
-            cost += _ENTRY_COST
-        if cost >= _FILTER_SLICE:
-            cost = 0
-            yield
-    return _Page(entries, "")
-
-
-def _audit_entry(change: Change) -> pb.AuditEntry:
-    gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]
-    return pb.AuditEntry(
-        revision=change.revision,
-        applied_at_millis=change.applied_at_millis,
-        caller=change.cause.caller,
-        cause=change.cause.call,
-        summary=summary(change),
-        comment=change.cause.comment,
-        removed_broker_count=len(gone),
-        removal_reason=route_data_pb2.RemovalReason.Name(gone[0].value if gone else 0),
+def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
+    """Checks the filters of a request. Raises InvalidField."""
+    if request.HasField("topic"):
+        field_rules.check_topic("topic", request.topic)
+    if request.HasField("broker_name"):
+        field_rules.check_name("broker_name", request.broker_name)
+    for field in ("from_millis", "to_millis"):
+        millis = getattr(request, field)
+        if millis < 0:
+            raise InvalidField(field, f"is {millis}, must not be negative")
+    if request.HasField("from_millis") and request.HasField("to_millis"):
+        first, end = request.from_millis, request.to_millis
+        if first >= end:
+            raise InvalidField("to_millis", f"is {end}, must be after from_millis, which is {first}")
+    return JournalQuery(
+        limit,
+        _position(request.page_token),
+        request.topic if request.HasField("topic") else None,
+        request.broker_name if request.HasField("broker_name") else None,
+        request.from_millis if request.HasField("from_millis") else None,
+        request.to_millis if request.HasField("to_millis") else None,
     )
 
 
-def _revision_to_go_on_before(token: str) -> int | None:
+def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
+    return pb.AuditEntry(
+        epoch=entry.epoch,
+        revision=entry.revision,
+        applied_at_millis=entry.applied_at_millis,
+        caller=entry.caller,
+        cause=entry.cause,
+        summary=entry.summary,
+        comment=entry.comment,
+        removed_broker_count=entry.removed_broker_count,
+        removal_reason=route_data_pb2.RemovalReason.Name(entry.removal_reason),
+    )
+
+
+def _token(position: JournalPosition) -> str:
+    return page_token(f"{position.epoch} {position.revision}")
+
+
+def _position(token: str) -> JournalPosition | None:
     """None for the first page. Raises InvalidField."""
-    text = last_of_page_before(token)
-    if not text:
+    if not token:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_REVISION_DIGITS):
+    found = _POSITION.fullmatch(last_of_page_before(token))
+    if found is None:
         raise InvalidField("page_token", "is not a next_page_token of this call")
-    return int(text)
+    return JournalPosition(found[1], int(found[2]))
 
 
 # The calls of AdminService that read and change the settings.
@@ -201,26 +170,27 @@ _log = structlog.get_logger(__name__)
 
 
 class ConfigQueries:
-    """Settings are kept by ConfigStore."""
+    """Settings are shown as they are in force, and as the next start would have them."""
 
-    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+    def __init__(self, manager: RouteInfoManager, in_force: SettingsInForce) -> None:
         self._manager = manager
-        self._config = store
+        self._in_force = in_force
 
     async def GetNamesrvConfig(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
-        entries = [_config_entry(name, self._config.pending(name), self._config.settings) for name in CONFIG_KEYS]
+        now, later = self._in_force.settings, self._in_force.at_next_start
+        entries = [_config_entry(name, key.text_of(later), now) for name, key in CONFIG_KEYS.items()]
         return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
 
 
 class ConfigChanges:
-    """Settings are checked and kept by ConfigStore; the answers are made here."""
+    """Settings are checked and changed by Operators; the answers are made here."""
 
-    def __init__(self, manager: RouteInfoManager, store: ConfigStore) -> None:
+    def __init__(self, manager: RouteInfoManager, operators: Operators) -> None:
         self._manager = manager
-        self._config = store
+        self._operators = operators
 
     async def UpdateNamesrvConfig(  # noqa: N802
         self, request: pb.UpdateNamesrvConfigRequest, context: Context
@@ -233,13 +203,14 @@ class ConfigChanges:
         values, caller = dict(request.values), caller_of(context)
         try:
             if request.validate_only:
-                rows = self._config.preview(values)
+                rows = self._operators.preview_settings(values)
             else:
-                rows = await self._config.change(values, Cause("UpdateNamesrvConfig", caller))
+                rows = await self._operators.change_settings(values, Cause("UpdateNamesrvConfig", caller))
         except ConfigKeyDenied as error:
             _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
             raise
-        entries = [_config_entry(row.key, row.value, self._config.settings) for row in rows]
+        now = self._operators.in_force.settings
+        entries = [_config_entry(row.key, row.value, now) for row in rows]
         return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
 
 
@@ -266,8 +237,9 @@ _EXPLAIN_SLICE = 200
 class ExplainCalls:
     """Requests are checked here; the core has the answers."""
 
-    def __init__(self, manager: RouteInfoManager, started_at_millis: int) -> None:
+    def __init__(self, manager: RouteInfoManager, audit: AuditCalls, started_at_millis: int) -> None:
         self._manager = manager
+        self._audit = audit
         self._started_at_millis = started_at_millis
 
     async def ExplainTopicRoute(  # noqa: N802 - calls have the names of the wire contract
@@ -280,9 +252,19 @@ class ExplainCalls:
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
+        if question.broker_name is not None and explanations[0].is_unknown:
+            explanations = [await self._with_former_epochs(explanations[0], question.broker_name)]
         return pb.ExplainTopicRouteResponse(
             header=header, explanations=await run_cooperatively(_messages(explanations))
         )
+
+    async def _with_former_epochs(self, explanation: Explanation, broker_name: str) -> Explanation:
+        """Adds what the journal on disk last said of a group that is not known since the start."""
+        try:
+            entry = await self._audit.last_before_start(broker_name)
+        except (NotDurable, Overloaded):
+            return explanation  # an explanation without the past is better than none
+        return explanation if entry is None else with_journal_entry(explanation, entry)
 
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
@@ -421,12 +403,12 @@ class _AboutTopic(Protocol):
 
 
 class IntentChanges:
-    """Requests are checked here; IntentStore makes intents durable and puts them in force."""
+    """Requests are checked here; Operators makes intents durable and puts them in force."""
 
-    def __init__(self, manager: RouteInfoManager, writer: TableWriter, intents: IntentStore) -> None:
+    def __init__(self, manager: RouteInfoManager, writer: TableWriter, operators: Operators) -> None:
         self._manager = manager
         self._writer = writer
-        self._intents = intents
+        self._operators = operators
 
     async def WipeWritePermOfBroker(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.WipeWritePermOfBrokerRequest, context: Context
@@ -520,12 +502,14 @@ class IntentChanges:
 
     async def _change(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
         """Makes a change, or only says what it would do."""
-        return await (self._intents.preview(change) if validate_only else self._intents.change(change, cause))
+        if validate_only:
+            return await self._operators.preview_intents(change)
+        return await self._operators.change_intents(change, cause)
 
     def _intent(
         self, kind: IntentKind, key: BrokerKey | HoldKey, cause: Cause, ends_at_millis: int | None = None
     ) -> Intent:
-        return Intent(kind, key, cause.caller, self._intents.wall_millis(), cause.comment, ends_at_millis)
+        return Intent(kind, key, cause.caller, self._operators.wall_millis(), cause.comment, ends_at_millis)
 
     def _group(self, request: _AboutGroup) -> BrokerKey:
         cluster_name = _cluster_name(request)
@@ -553,7 +537,7 @@ class IntentChanges:
     def _ends_at(self, request: pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest) -> int | None:
         if not request.HasField("ends_at_millis"):
             return None
-        now = self._intents.wall_millis()
+        now = self._operators.wall_millis()
         if request.ends_at_millis <= now:
             raise InvalidField("ends_at_millis", f"is {request.ends_at_millis}, must be in the future; it is {now} now")
         return request.ends_at_millis
@@ -686,11 +670,11 @@ class KvConfigQueries:
 
 
 class KvConfigChanges:
-    """Requests are checked and answered here; KvConfigStore makes changes durable and puts them in force."""
+    """Requests are checked and answered here; Operators makes changes durable and puts them in force."""
 
-    def __init__(self, manager: RouteInfoManager, kv_config: KvConfigStore) -> None:
+    def __init__(self, manager: RouteInfoManager, operators: Operators) -> None:
         self._manager = manager
-        self._kv_config = kv_config
+        self._operators = operators
 
     async def PutKvConfig(  # noqa: N802
         self, request: pb.PutKvConfigRequest, context: Context
@@ -720,7 +704,9 @@ class KvConfigChanges:
 
     async def _change(self, change: KvChange, cause: Cause | None) -> KvConfigTable:
         """Applies a change, or without a cause only says what it would be applied to; returns the table before it."""
-        return self._kv_config.preview(change) if cause is None else await self._kv_config.apply(change, cause)
+        if cause is None:
+            return self._operators.preview_kv_config(change)
+        return await self._operators.change_kv_config(change, cause)
 
 
 def _check_names(namespace: str, key: str) -> None:
@@ -803,14 +789,21 @@ class AdminQueries(NamedTuple):
 
     @classmethod
     def of(
-        cls, manager: RouteInfoManager, config: ConfigStore, watchers: WatchDispatcher, *, started_at_millis: int
+        cls,
+        manager: RouteInfoManager,
+        in_force: SettingsInForce,
+        watchers: WatchDispatcher,
+        journal: Journal | None,
+        *,
+        started_at_millis: int,
     ) -> Self:
+        audit = AuditCalls(manager, journal)
         return cls(
             KvConfigQueries(manager),
-            ConfigQueries(manager, config),
+            ConfigQueries(manager, in_force),
             IntentQueries(manager),
-            AuditCalls(manager),
-            ExplainCalls(manager, started_at_millis),
+            audit,
+            ExplainCalls(manager, audit, started_at_millis),
             WatcherListCalls(manager, watchers),
             AddressClaimQueries(manager),
         )
@@ -825,17 +818,10 @@ class AdminChanges(NamedTuple):
     address_claims: AddressClaimChanges
 
     @classmethod
-    def of(
-        cls,
-        manager: RouteInfoManager,
-        writer: TableWriter,
-        kv_config: KvConfigStore,
-        intents: IntentStore,
-        config: ConfigStore,
-    ) -> Self:
+    def of(cls, manager: RouteInfoManager, writer: TableWriter, operators: Operators) -> Self:
         return cls(
-            KvConfigChanges(manager, kv_config),
-            ConfigChanges(manager, config),
-            IntentChanges(manager, writer, intents),
+            KvConfigChanges(manager, operators),
+            ConfigChanges(manager, operators),
+            IntentChanges(manager, writer, operators),
             AddressClaimChanges(manager),
         )

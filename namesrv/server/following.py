@@ -18,8 +18,8 @@ from groundwork.systemd import tell_systemd
 from groundwork.version import __version__
 from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest
-from namesrv.app.config_store import ConfigStore
 from namesrv.app.counters import FrontCounter
+from namesrv.app.operators import SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import drop_expired_pins
@@ -76,7 +76,7 @@ class Copy:
         manager: ReplicaManager,
         clock: Clock,
         stall_detector: StallDetector,
-        config: ConfigStore,
+        settings: SettingsInForce,
         *,
         shares: FairShares,
         product_env: ClusterTest | None,
@@ -100,7 +100,7 @@ class Copy:
             engine_because=engine.why,
             data_dir_problem=lambda: None,  # a copy keeps nothing on disk
         )
-        self.queries = AdminQueries.of(manager, config, self.watchers, started_at_millis=started_at_millis)
+        self.queries = AdminQueries.of(manager, settings, self.watchers, None, started_at_millis=started_at_millis)
         self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours
         """What answers the calls of RouteService, by their names."""
         self.admin = Composition.of(READING_CALLS, self.queries).behaviours
@@ -157,7 +157,7 @@ class ReplicaServer:
         self._clock = SystemClock()
         self._started_at_millis = self._clock.wall_millis()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
-        self._config = ConfigStore(settings, None, lambda *_: None, lambda: False)
+        self._in_force = SettingsInForce(settings, settings)
         self._product_env = ClusterTest.of(settings, self._clock.monotonic)
         self._stream = LeaderStream(
             [str(leader) for leader in settings.leaders],
@@ -299,7 +299,7 @@ class ReplicaServer:
                 manager,
                 self._clock,
                 self._stall_detector,
-                self._config,
+                self._in_force,
                 shares=self._shares,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,

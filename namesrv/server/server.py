@@ -23,14 +23,14 @@ from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest
-from namesrv.app.config_store import ConfigStore
 from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins
+from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins, print_kv_config
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
@@ -59,9 +59,7 @@ from namesrv.server.listener import (
     tls_name,
 )
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.config_file import ConfigFile
-from namesrv.storage.data_dir import DataDir
-from namesrv.storage.epoch_file import format_epoch, next_epoch
+from namesrv.storage.database import Database, format_epoch
 
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
@@ -71,16 +69,15 @@ _ChannelClosing = registration_service_pb2.ChannelClosing
 class NamesrvServer:
     """One name server in this process. Must be made inside the event loop that runs it."""
 
-    def __init__(self, settings: NamesrvSettings, data_dir: DataDir | None) -> None:
-        """Loads what is durable, if there is a data directory, and binds the listener.
+    def __init__(self, settings: NamesrvSettings, database: Database | None) -> None:
+        """Loads what is durable, if there is a database, and binds the listener.
 
         Raises:
             CannotListen: The address is in use or not of this machine, or certificates or permits cannot be used.
             DataDirError: Something in the data directory cannot be read or written.
         """
-        config_file = ConfigFile(data_dir.path) if data_dir else None
-        self._config = ConfigStore(settings, config_file, self._apply_config, lambda: self._manager.frozen)
-        settings = self._config.settings
+        in_force = stored_settings(settings, database)
+        settings = in_force.settings
         try:
             self._engine = choose_engine(settings.engine, settings.endpoint)
             warn_of_exposure(self._engine, settings.endpoint)
@@ -92,12 +89,20 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
-        self._manager = self._empty_manager(settings, clock, data_dir)
+        self._manager = self._empty_manager(settings, clock, database)
         listen_for_mass_loss(self._manager)
         listen_for_names_in_two_clusters(self._manager)
         self._writer = TableWriter()
         self._shares = FairShares.of(settings.share_rules)
-        self._durable = DurableRoutes(self._manager, self._writer, clock, settings, data_dir)
+        self._operators = Operators(
+            self._manager,
+            self._writer,
+            database,
+            in_force,
+            apply_settings=self._apply_settings,
+            wall_millis=clock.wall_millis,
+        )
+        self._durable = DurableRoutes(self._manager, clock, settings, database)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
         self._watch_streams = WatchDispatcher(self._manager, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
@@ -120,10 +125,10 @@ class NamesrvServer:
         self._add_services(settings, staged)
 
     def _empty_manager(
-        self, settings: NamesrvSettings, clock: SystemClock, data_dir: DataDir | None
+        self, settings: NamesrvSettings, clock: SystemClock, database: Database | None
     ) -> RouteInfoManager:
         now = self._started_at_millis
-        epoch = next_epoch(data_dir.path, now) if data_dir else format_epoch(now)
+        epoch = database.next_epoch(now) if database else format_epoch(now)
         return RouteInfoManager(
             NamesrvIdentity(settings.name or str(self.endpoint), epoch),
             clock,
@@ -141,7 +146,7 @@ class NamesrvServer:
             self._watch_streams,
             self._registrations,
             partial(certificates, self._security.tls, None),
-            self._durable.snapshot_age_seconds,
+            self._durable,
             self._digest_samples,
             self._front_counter if settings.remoting_listen else None,
             self._shares,
@@ -159,7 +164,7 @@ class NamesrvServer:
         await self._grpc.start()
         self._observation.start()
         self._set_health()
-        identity, settings = self._manager.identity, self._config.settings
+        identity, settings = self._manager.identity, self._operators.in_force.settings
         _log.info(
             "namesrv_started",
             name=identity.name,
@@ -197,6 +202,8 @@ class NamesrvServer:
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
+            self._operators.lift_ended(),
+            print_kv_config(self._manager),
             *self._durable.tasks(),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
             *(() if self._has_all_gauges() else (GrownProcess().run(),)),
@@ -231,8 +238,10 @@ class NamesrvServer:
             engine_because=self._engine.why,
             data_dir_problem=self._durable.data_dir_problem,
         )
-        queries = AdminQueries.of(manager, self._config, watchers, started_at_millis=started_at_millis)
-        changes = AdminChanges.of(manager, self._writer, self._durable.kv_config, self._durable.intents, self._config)
+        queries = AdminQueries.of(
+            manager, self._operators.in_force, watchers, self._durable.journal, started_at_millis=started_at_millis
+        )
+        changes = AdminChanges.of(manager, self._writer, self._operators)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
@@ -268,7 +277,7 @@ class NamesrvServer:
         self._set_health()
         await self._watch_streams.announce_missing()
 
-    def _apply_config(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
+    def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
@@ -283,14 +292,14 @@ class NamesrvServer:
         self._manager.frozen = True
         await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
-        grace = self._config.settings.shutdown_grace_millis / 1000
+        grace = self._operators.in_force.settings.shutdown_grace_millis / 1000
         if self._front is not None:
             await run_step("remoting", self._front.close(grace), grace + STEP_SECONDS)
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._product_env is not None:
             await run_step("product_env", self._product_env.close())
+        await run_step("operators", self._operators.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await self._durable.close()
-        await run_step("config", self._config.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")
 

@@ -10,6 +10,7 @@ from namesrv.server.listener import CannotListen
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDir, DataDirError
+from namesrv.storage.database import Database
 
 __all__ = ["CannotListen", "DataDirError", "serve_until"]
 
@@ -28,4 +29,4 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
         if settings.follow:
             await ReplicaServer(settings).run(stop)
         else:
-            await NamesrvServer(settings, data_dir).run(stop)
+            await NamesrvServer(settings, Database(data_dir.path) if data_dir else None).run(stop)

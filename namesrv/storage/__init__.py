@@ -1,4 +1,4 @@
-"""Files of the data directory: each is written whole or not at all, has a backup, and is checked when it is read.
+"""What survives a restart: one database, and the file of the last route snapshot.
 
-The stores of ``namesrv.app`` decide when a file is written. Begin reading in ``data_dir`` and ``durable_file``.
+``namesrv.app`` decides when something is written. Begin reading in ``data_dir`` and ``database``.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -36,7 +37,10 @@ class DataDir:
         except OSError as error:
             owner = os.read(lock, 32).decode(errors="replace").strip()
             os.close(lock)
-            raise DataDirError(f"data directory {path} is in use by process {owner or '?'}") from error
+            if error.errno != errno.EWOULDBLOCK:
+                problem = f"cannot be locked: {error.strerror}: use a file system with locks, such as a local disk"
+                raise DataDirError(f"data directory {path} {problem}") from error
+            raise DataDirError(f"data directory {path} is in use by process {owner or '?'}: end that first") from error
         try:
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())

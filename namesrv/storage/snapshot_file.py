@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,6 @@ import structlog
 
 from groundwork import disk
 from namesrv.core.encoding import varint
-from namesrv.storage.durable_file import BrokenFile
 
 SNAPSHOT_FILE = "routes.snapshot"
 """Name of the file. RocketMQ has none: its name server starts without routes."""
@@ -39,18 +37,18 @@ _LENGTH_BITS = 28
 _log = structlog.get_logger(__name__)
 
 
+class BrokenFile(Exception):
+    """A file does not hold a snapshot. The text says why, and continues the file's name: ``is cut off``."""
+
+
 class SnapshotFile:
-    """``routes.snapshot`` in a folder and, in ``routes.snapshot.bak``, the snapshot before it.
+    """``routes.snapshot`` in a folder: the snapshot that was committed last, whole, or none.
 
-    Whatever happens, one of the two holds the snapshot that was committed last. A kill between the two renames of a
-    commit leaves only the copy, which is loaded then. Links would have no such gap, but not every disk has them.
-
-    It blocks: not for the event loop, and for one thread at a time.
+    Losing it is a cold start. It blocks: not for the event loop, and for one thread at a time.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / SNAPSHOT_FILE
-        self._copy = folder / f"{SNAPSHOT_FILE}.bak"
         self._temporary = folder / f"{SNAPSHOT_FILE}.tmp"
 
     @contextmanager
@@ -58,7 +56,7 @@ class SnapshotFile:
         """Opens a new snapshot. Without a commit in the context, nothing of it is left. Raises OSError."""
         with disk.open_new(self._temporary) as stream:
             try:
-                yield SnapshotWriter(stream, self._temporary, self._file, self._copy)
+                yield SnapshotWriter(stream, self._temporary, self._file)
             finally:
                 with suppress(OSError):  # the disk may refuse the buffered rest of a snapshot that is given up
                     stream.close()
@@ -66,47 +64,29 @@ class SnapshotFile:
                     disk.remove(self._temporary)
 
     def load(self) -> list[bytes] | None:
-        """The messages of the newest good snapshot; None if there is none. Call it before the first writer.
+        """The messages of the snapshot; None if there is none that can be used. Call it before the first writer.
 
-        A file that cannot be used is kept under the name ``routes.snapshot.broken``, and the snapshot before it is
-        taken instead. Never raises because of a file, because a name server can start without a snapshot; the problem
-        is logged.
+        Never raises because of a file, because a name server can start without a snapshot; the problem is logged.
         """
         with suppress(OSError):  # left over by a process that was killed; the next snapshot overwrites it
             disk.remove(self._temporary)
-        if not os.path.lexists(self._file) and not os.path.lexists(self._copy):
-            return None
         try:
             return _read(self._file)
-        except (BrokenFile, OSError) as error:
-            problem = f"{self._file} {_reason(error)}"
-        self._put_aside()
-        try:
-            messages = _read(self._copy)
-        except (BrokenFile, OSError) as error:
-            _log.warning("snapshot_not_loaded", problem=f"{problem}; {self._copy} {_reason(error)}")
-            return None
-        _log.warning("restored_from_copy", file=str(self._file), problem=problem, copy=str(self._copy))
-        return messages
-
-    def _put_aside(self) -> None:
-        """Keeps the file for examination, and prevents the next snapshot from making it the copy."""
-        try:
-            disk.rename(self._file, self._file.with_name(f"{SNAPSHOT_FILE}.broken"))
         except FileNotFoundError:
-            pass
-        except OSError as error:
-            _log.warning("broken_snapshot_not_put_aside", file=str(self._file), problem=error.strerror)
+            return None
+        except (BrokenFile, OSError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            _log.warning("snapshot_not_loaded", problem=f"{self._file} {reason}")
+            return None
 
 
 class SnapshotWriter:
     """A snapshot that is being written, into a temporary file."""
 
-    def __init__(self, stream: IO[bytes], temporary: Path, file: Path, copy: Path) -> None:
+    def __init__(self, stream: IO[bytes], temporary: Path, file: Path) -> None:
         self._stream = stream
         self._temporary = temporary
         self._file = file
-        self._copy = copy
         self._digest = _DIGEST()
         self._size = _DIGEST_BYTES
         self._write(_FORMAT)
@@ -126,15 +106,13 @@ class SnapshotWriter:
         self._write(message)
 
     def commit(self) -> None:
-        """Makes the snapshot durable and puts it in place of the one before, which becomes the copy.
+        """Makes the snapshot durable and puts it in place of the one before.
 
         Raises:
             OSError: It failed; the next start loads the snapshot before, or this one if it was in place already.
         """
         disk.write(self._stream, self._digest.digest())
         disk.sync(self._stream)
-        with suppress(FileNotFoundError):  # the first snapshot, or the file before was broken: its copy stays
-            disk.rename(self._file, self._copy)
         disk.rename(self._temporary, self._file)
         disk.sync_folder_of(self._file)
 
@@ -197,9 +175,3 @@ def _read(file: Path) -> list[bytes]:
             messages.append(body.take_message())
         body.check_digest()
     return messages
-
-
-def _reason(error: BrokenFile | OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "is missing"
-    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)

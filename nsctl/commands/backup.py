@@ -71,6 +71,23 @@ def bring_back(session: Session, file: File, dry_run: DryRun = False) -> None:
     session.show(rows, ("endpoint", "what", "result"))
 
 
+def kv_export(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="The file to write, such as kvConfig.json; it must not be there yet.")],
+) -> None:
+    """Writes the KV configuration as a file of RocketMQ's name server (kvConfig.json)."""
+
+    def ask(server: NamesrvClient) -> dict[str, dict[str, str]]:
+        return {
+            space.namespace: {one.key: one.value for one in kv_configs(server, space.namespace)}
+            for space in kv_configs(server, "")
+        }
+
+    table = session.servers.first(ask)
+    write_new(file, {"configTable": table})
+    session.note(f"wrote {counted(sum(map(len, table.values())), 'key')} to {file}")
+
+
 def write_new(file: Path, content: object) -> None:
     """Writes JSON to a file that is not there yet. Raises typer.BadParameter if it is, or cannot be written."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -102,8 +119,8 @@ def _calls(server: NamesrvClient) -> Iterator[dict[str, Any]]:
     assert isinstance(config, pb.GetNamesrvConfigResponse)
     requests: list[Message] = [
         pb.PutKvConfigRequest(namespace=one.namespace, key=one.key, value=one.value)
-        for space in _kv(server, "")
-        for one in _kv(server, space.namespace)
+        for space in kv_configs(server, "")
+        for one in kv_configs(server, space.namespace)
     ]
     values = {
         entry.key: entry.pending_value if entry.HasField("pending_value") else entry.value
@@ -117,7 +134,8 @@ def _calls(server: NamesrvClient) -> Iterator[dict[str, Any]]:
         yield {"call": call, "request": MessageToDict(request, preserving_proto_field_name=True)}
 
 
-def _kv(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
+def kv_configs(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
+    """The keys of a namespace with their values; without one, the namespaces."""
     for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace)):
         assert isinstance(page, pb.ListKvConfigsResponse)
         yield from page.kv_configs

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Annotated, NamedTuple
 
 import typer
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client import NamesrvClient
+from groundwork.printable import printable_json
 from nsctl.output import Row, Since, row
 from nsctl.session import Session
 
@@ -75,6 +78,19 @@ def explain(
     session.show(rows, columns)
 
 
+FOLLOW_SECONDS = 1.0
+"""Pause between two looks for new entries."""
+MOST_NEW_ENTRIES = 100_000
+"""Entries of a name server that are shown of one look: as many as it holds in memory."""
+
+
+class Position(NamedTuple):
+    """A place in a journal: epochs of a name server sort as texts."""
+
+    epoch: str
+    revision: int
+
+
 def history(
     session: Session,
     name: Annotated[
@@ -88,13 +104,16 @@ def history(
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Entries of each name server at most, the newest first.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Then show new entries as they come, oldest first.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line, oldest first.")] = False,
 ) -> None:
     """What changed, who did it and why, from the journal of each name server."""
     if name is not None and broker not in (None, name):
         raise typer.BadParameter(f"BROKER is {name}, and --broker is {broker}")
     causes = [_plain(one) for one in cause or ()]
 
-    def ask(server: NamesrvClient) -> list[Row]:
+    def ask(server: NamesrvClient, seen: Position | None) -> list[admin_service_pb2.AuditEntry]:
+        """Entries newer than those that were shown, or the newest ones, oldest first."""
         request = admin_service_pb2.ListAuditEntriesRequest(
             topic=topic,
             broker_name=name or broker,
@@ -102,12 +121,35 @@ def history(
             from_millis=None if since is None else int((clock_of(server).theirs - since) * 1000),
             page_size=500 if causes else min(limit, 500),
         )
-        found = (entry for entry in entries(server, request) if not causes or _is_of(entry, causes))
-        return [{"endpoint": str(server.endpoint), **row(entry)} for entry in islice(found, limit)]
+        newer = takewhile(lambda entry: seen is None or _position(entry) > seen, entries(server, request))
+        found = (entry for entry in newer if not causes or _is_of(entry, causes))
+        return list(islice(found, limit if seen is None else MOST_NEW_ENTRIES))[::-1]
 
-    rows = session.rows_of_each(ask)
-    rows.sort(key=lambda row: str(row["applied_at"]), reverse=True)
-    session.show(rows, ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment"))
+    seen: dict[Endpoint, Position] = {}
+    while True:
+        rows: list[Row] = []
+        for answer in session.each(lambda server: ask(server, seen.get(server.endpoint))):
+            found = answer.value or []
+            rows += [{"endpoint": str(answer.endpoint), **row(entry)} for entry in found]
+            if found:
+                seen[answer.endpoint] = _position(found[-1])
+        _show_entries(session, rows, json_lines=json_lines, newest_first=not follow)
+        if not follow:
+            return
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _position(entry: admin_service_pb2.AuditEntry) -> Position:
+    return Position(entry.epoch, entry.revision)
+
+
+def _show_entries(session: Session, rows: list[Row], *, json_lines: bool, newest_first: bool) -> None:
+    rows.sort(key=lambda row: str(row["applied_at"]), reverse=newest_first and not json_lines)
+    if json_lines:
+        for one in rows:
+            typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))
+    elif rows or newest_first:
+        session.show(rows, ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment"))
 
 
 def _is_of(entry: admin_service_pb2.AuditEntry, causes: list[str]) -> bool:

@@ -1,0 +1,324 @@
+"""Operators' changes of intents, KV configuration and settings: one at a time, durable first, then in force."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type
+
+from groundwork.backoff import Backoff
+from namesrv.app.event_log import log_intents
+from namesrv.app.writer import TableWriter
+from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.errors import (
+    ConfigKeyDenied,
+    InvalidField,
+    LimitExceeded,
+    NoDataDir,
+    NotDurable,
+    Overloaded,
+    ShuttingDown,
+)
+from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.slices import Sliced
+from namesrv.limits import MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
+from namesrv.runtime_settings import CONFIG_KEYS, Effect, key_of, with_texts
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.database import Database
+from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS
+
+POLL_SECONDS = 1.0
+"""Pause between two looks for intents whose time has run out. Their ends are wall-clock times, and that clock may be
+set, so no timer knows when they come."""
+
+LONGEST_RETRY_SECONDS = 60.0
+"""Longest pause before an intent that could not be lifted, because the disk is full, is tried again."""
+
+INTENT_ENDED = Cause("intent ended")
+
+IntentChange = Callable[[IntentTable], IntentTable]
+KvChange = Callable[[KvConfigTable], KvConfigTable]
+"""Each makes a changed table from the current one; returns the same one if there is nothing to change. It may raise
+CallRefused."""
+
+ApplySettings = Callable[[NamesrvSettings, Sequence[ConfigPut], Cause], None]
+"""Called with the settings in force after a change, the keys whose value changed (also those that take effect only with
+the next start), and the cause. It runs on the event loop: it must be quick and must not raise.
+"""
+
+ResultT = TypeVar("ResultT")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SettingsInForce:
+    """The settings of a name server that runs."""
+
+    settings: NamesrvSettings
+    """Those in force. A change that needs a restart is not visible here."""
+    at_next_start: NamesrvSettings
+    """Those that the next start would have."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What operators changed over the wire, by key. It wins over flags."""
+
+
+def stored_settings(settings: NamesrvSettings, database: Database | None) -> SettingsInForce:
+    """Applies what operators changed to the settings of a start.
+
+    Raises:
+        DataDirError: The database holds a key or a value that could not be set over the wire.
+    """
+    texts = database.load(SETTINGS) if database is not None else {}
+    try:
+        overridden = with_texts(settings, texts)
+    except ConfigKeyDenied as error:
+        raise _unusable(database, error.metadata["key"], "never changes over the wire") from error
+    except InvalidField as error:
+        key = key_of(error)
+        problem = error.problem if key in CONFIG_KEYS else "there is no such setting in this version"
+        raise _unusable(database, key, problem) from error
+    for key, value in sorted(texts.items()):
+        _log.info("config_override", key=key, value=value)
+    return SettingsInForce(overridden, overridden, texts)
+
+
+def _unusable(database: Database | None, key: str, problem: str) -> DataDirError:
+    assert database is not None, "without a database no setting is stored"
+    take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - for a person
+    return DataDirError(f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"')
+
+
+class _PreparedSettings(NamedTuple):
+    """The outcome that a change would have."""
+
+    texts: Mapping[str, str]
+    settings: NamesrvSettings
+    at_next_start: NamesrvSettings
+    rows: tuple[ConfigPut, ...]
+    """The keys whose value changes, sorted."""
+
+
+class Operators:
+    """Applies changes in the order they came. What is in force is always what the database holds.
+
+    A change whose turn has come is made even if its caller goes away, because a commit cannot be called back. Without
+    a database nothing can be changed, but a preview says what a change would do.
+    """
+
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        writer: TableWriter,
+        database: Database | None,
+        in_force: SettingsInForce,
+        *,
+        apply_settings: ApplySettings,
+        wall_millis: Callable[[], int],
+        max_waiting: int = MAX_WAITING_OPERATOR_CHANGES,
+    ) -> None:
+        """Loads intents and KV configuration into the manager, which must be empty: intents apply to what comes later.
+
+        Raises DataDirError.
+        """
+        self.wall_millis = wall_millis
+        self._manager = manager
+        self._writer = writer
+        self._database = database
+        self._apply_settings = apply_settings
+        self.in_force = in_force
+        self._waiting = 0
+        self._max_waiting = max_waiting
+        self._turn = asyncio.Lock()
+        if database is not None:
+            manager.intents = database.load(INTENTS)
+            manager.kv_config = database.load(KV_CONFIG)
+
+    # Intents.
+
+    async def change_intents(self, change: IntentChange, cause: Cause) -> OperatorOutcome:
+        """Applies a change, and returns what it did once it is durable and in force.
+
+        Raises:
+            LimitExceeded: There would be too many intents.
+            NoDataDir: There is nowhere to write.
+            NotDurable: The disk did not take it; nothing has changed.
+            Overloaded: Too many changes wait already.
+            ShuttingDown: The tables are frozen.
+            CallRefused: What the change raises.
+        """
+        return await self._in_turn(partial(self._commit_intents, change, cause))
+
+    async def preview_intents(self, change: IntentChange) -> OperatorOutcome:
+        """What ``change_intents`` would do. Raises the same, but for the disk."""
+        return await self._writer.apply(self._previewed(change))
+
+    async def lift_ended(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
+    ) -> None:
+        """Lifts intents whose time has run out. Runs until cancelled, or until the tables are frozen."""
+        again = AsyncRetrying(
+            retry=retry_if_exception_type((NotDurable, Overloaded)),
+            wait=Backoff(2 * POLL_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom()),
+            sleep=sleep,
+        )
+        with suppress(ShuttingDown):
+            while True:
+                await again(self._lift_ended_once)
+                await sleep(POLL_SECONDS)
+
+    async def _lift_ended_once(self) -> None:
+        if self._manager.intents.ended(self.wall_millis()):
+            await self.change_intents(self._without_ended, INTENT_ENDED)
+
+    async def _commit_intents(self, change: IntentChange, cause: Cause) -> OperatorOutcome:
+        before, after = self._manager.intents, self._changed_intents(change)
+        database = self._durable()
+        if after is before:
+            return OperatorOutcome(BlastRadius(), 0)
+        await database.replace(INTENTS, after)
+        outcome = await self._writer.apply_unbounded(self._manager.publish_intents(after, cause))
+        log_intents(outcome, cause, self._manager.revision)
+        return outcome
+
+    def _previewed(self, change: IntentChange) -> Sliced[OperatorOutcome]:
+        after = self._changed_intents(change)
+        return (yield from self._manager.publish_intents(after, Cause("preview"), validate_only=True))
+
+    def _changed_intents(self, change: IntentChange) -> IntentTable:
+        if self._manager.frozen:
+            raise ShuttingDown
+        after = change(self._manager.intents)
+        if len(after.intents) > MAX_INTENTS:
+            raise LimitExceeded("intents", len(after.intents), MAX_INTENTS)
+        return after
+
+    def _without_ended(self, table: IntentTable) -> IntentTable:
+        ended = table.ended(self.wall_millis())
+        return table.without(intent.key for intent in ended) if ended else table
+
+    # KV configuration.
+
+    async def change_kv_config(self, change: KvChange, cause: Cause) -> KvConfigTable:
+        """Applies a change and returns the table before it, once the one after it is durable.
+
+        Raises:
+            LimitExceeded: There would be too many keys or bytes.
+            NoDataDir: There is nowhere to write.
+            NotDurable: The disk did not take it; nothing has changed.
+            Overloaded: Too many changes wait already.
+            ShuttingDown: The tables are frozen.
+        """
+        return await self._in_turn(partial(self._commit_kv_config, change, cause))
+
+    def preview_kv_config(self, change: KvChange) -> KvConfigTable:
+        """Checks a change as ``change_kv_config`` does, and returns the table that it would be applied to."""
+        self._changed_kv_config(change)
+        return self._manager.kv_config
+
+    async def _commit_kv_config(self, change: KvChange, cause: Cause) -> KvConfigTable:
+        before, after = self._manager.kv_config, self._changed_kv_config(change)
+        database = self._durable()
+        if after is not before:
+            await database.replace(KV_CONFIG, after)
+            self._manager.publish_kv_config(after, cause)
+        return before
+
+    def _changed_kv_config(self, change: KvChange) -> KvConfigTable:
+        if self._manager.frozen:
+            raise ShuttingDown
+        before = self._manager.kv_config
+        after = change(before)
+        # What was imported from RocketMQ may be over the limits: then it may only shrink.
+        if after.key_count > max(before.key_count, MAX_KV_KEYS):
+            raise LimitExceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
+        if after.byte_size > max(before.byte_size, MAX_KV_BYTES):
+            raise LimitExceeded("bytes of the KV configuration", after.byte_size, MAX_KV_BYTES)
+        return after
+
+    # Settings.
+
+    async def change_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
+        """Changes settings, all or none, and returns the ones whose value changed once they are durable.
+
+        A setting that gets the value that it has already is stored, too, so that it wins over a later flag, but it is
+        not a change.
+
+        Raises:
+            ConfigKeyDenied: A key never changes over the wire.
+            InvalidField: A key is unknown, or a value breaks its rule.
+            NoDataDir: There is nowhere to write.
+            NotDurable: The disk did not take it; nothing has changed.
+            Overloaded: Too many changes wait already.
+            ShuttingDown: No more changes are taken.
+        """
+        return await self._in_turn(partial(self._commit_settings, values, cause))
+
+    def preview_settings(self, values: Mapping[str, str]) -> tuple[ConfigPut, ...]:
+        """What ``change_settings`` would return. Raises ConfigKeyDenied and InvalidField."""
+        return self._prepared_settings(values).rows
+
+    async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
+        if self._manager.frozen:
+            raise ShuttingDown
+        prepared = self._prepared_settings(values)
+        database = self._durable()
+        if prepared.texts != self.in_force.texts:
+            await database.replace(SETTINGS, prepared.texts)
+        self.in_force.texts, self.in_force.at_next_start = prepared.texts, prepared.at_next_start
+        if prepared.rows:
+            self.in_force.settings = prepared.settings
+            for row in prepared.rows:
+                _log.info("config_changed", key=row.key, value=row.value, caller=cause.caller)
+            self._apply_settings(prepared.settings, prepared.rows, cause)
+        return prepared.rows
+
+    def _prepared_settings(self, values: Mapping[str, str]) -> _PreparedSettings:
+        before = self.in_force.at_next_start
+        after = with_texts(before, values)
+        keys = [CONFIG_KEYS[name] for name in sorted(values)]
+        changed = [key for key in keys if key.text_of(after) != key.text_of(before)]
+        at_once = {key.field: getattr(after, key.field) for key in keys if key.effect is Effect.AT_ONCE}
+        return _PreparedSettings(
+            texts={**self.in_force.texts, **{key.name: key.text_of(after) for key in keys}},
+            settings=self.in_force.settings.model_copy(update=at_once),
+            at_next_start=after,
+            rows=tuple(ConfigPut(key.name, key.text_of(after)) for key in changed),
+        )
+
+    # All changes.
+
+    async def close(self, deadline_seconds: float) -> None:
+        """Waits for the change under way. The tables must be frozen before."""
+        try:
+            async with asyncio.timeout(deadline_seconds), self._turn:
+                pass
+        except TimeoutError:
+            _log.warning("operators_change_did_not_end")
+
+    def _durable(self) -> Database:
+        if self._database is None:
+            raise NoDataDir
+        return self._database
+
+    async def _in_turn(self, commit: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        if self._waiting >= self._max_waiting:
+            raise Overloaded(f"{self._waiting} changes by operators wait for their turn already")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        task = asyncio.create_task(commit())
+        task.add_done_callback(lambda _: self._turn.release())
+        return await asyncio.shield(task)

@@ -1,0 +1,139 @@
+"""The journal's entries: what each change was, what it touched, and which of them a question is about.
+
+The change log holds the latest changes of this epoch; a database may hold entries of them and of those before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+from namesrv.core.changes import Change, ChangeLog, LiveRemoved
+from namesrv.core.journal_text import summary, touched_brokers, touched_topics, touches_broker, touches_topic
+from namesrv.core.slices import Sliced
+
+_FILTER_SLICE = 2_000
+"""Changes and rows that a filter looks at before giving way: about a millisecond."""
+
+_ENTRY_COST = 50
+"""How many of those making an entry counts as."""
+
+
+class JournalPosition(NamedTuple):
+    """A place in the journal. Later epochs sort after earlier ones, and revisions rise within an epoch."""
+
+    epoch: str
+    revision: int
+
+
+class JournalEntry(NamedTuple):
+    """One applied change, as people read it."""
+
+    epoch: str
+    revision: int
+    applied_at_millis: int
+    """By the wall clock, milliseconds since the Unix epoch."""
+    caller: str = ""
+    cause: str = ""
+    comment: str = ""
+    summary: str = ""
+    removed_broker_count: int = 0
+    removal_reason: int = 0
+    """Of the first broker that left, a number of the wire's RemovalReason; 0 if none did."""
+
+    @property
+    def position(self) -> JournalPosition:
+        return JournalPosition(self.epoch, self.revision)
+
+
+class JournalQuery(NamedTuple):
+    """Which entries are wanted: the newest ones that pass all filters."""
+
+    limit: int
+    before: JournalPosition | None = None
+    """Only entries before this place."""
+    topic: str | None = None
+    broker_name: str | None = None
+    from_millis: int | None = None
+    """Not before, milliseconds since the Unix epoch."""
+    to_millis: int | None = None
+    """Before, milliseconds since the Unix epoch."""
+
+
+class TouchedNames(NamedTuple):
+    """The names that a change is found by."""
+
+    brokers: list[str]
+    topics: list[str] | None
+    """None: more than were asked for."""
+
+
+def entry_of(epoch: str, change: Change) -> JournalEntry:
+    gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]
+    return JournalEntry(
+        epoch,
+        change.revision,
+        change.applied_at_millis,
+        change.cause.caller,
+        change.cause.call,
+        change.cause.comment,
+        summary(change),
+        len(gone),
+        gone[0].value if gone else 0,
+    )
+
+
+def touched_names(change: Change, max_topics: int) -> TouchedNames:
+    topics = list(islice(touched_topics(change), max_topics + 1))
+    return TouchedNames(list(dict.fromkeys(touched_brokers(change))), topics if len(topics) <= max_topics else None)
+
+
+def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced[list[JournalEntry]]:
+    """The newest entries of a change log that a query asks for.
+
+    Looks also at changes after one that is too old: clocks step back.
+    """
+    entries: list[JournalEntry] = []
+    cost = 0
+    for change in _newest_first(log, epoch, query.before):
+        cost += 1 + len(change.rows)
+        if (yield from _matches(change, query)):
+            entries.append(entry_of(epoch, change))
+            if len(entries) == query.limit:
+                break
+            cost += _ENTRY_COST
+        if cost >= _FILTER_SLICE:
+            cost = 0
+            yield
+    return entries
+
+
+def _newest_first(log: ChangeLog, epoch: str, before: JournalPosition | None) -> list[Change]:
+    """What the change log holds of the changes before a place; None: all of it."""
+    if before is not None and before.epoch < epoch:
+        return []
+    changes = log.newest_first()
+    if before is None or before.epoch > epoch or not changes:
+        return changes
+    return changes[max(0, changes[0].revision - before.revision + 1) :]  # revisions have no gaps
+
+
+def _matches(change: Change, query: JournalQuery) -> Sliced[bool]:
+    """Whether a change passes all filters. Gives way within one of very many rows: a lost data centre has them."""
+    at = change.applied_at_millis
+    if (query.from_millis is not None and at < query.from_millis) or (
+        query.to_millis is not None and query.to_millis <= at
+    ):
+        return False
+    topic_missing, broker_missing = query.topic is not None, query.broker_name is not None
+    for start in range(0, len(change.rows), _FILTER_SLICE):
+        rows = change.rows[start : start + _FILTER_SLICE]
+        part = change if len(rows) == len(change.rows) else replace(change, rows=rows, next=None)
+        topic_missing = topic_missing and not touches_topic(part, query.topic or "")
+        broker_missing = broker_missing and not touches_broker(part, query.broker_name or "")
+        if not (topic_missing or broker_missing):
+            break
+        if part is not change:
+            yield
+    return not (topic_missing or broker_missing)

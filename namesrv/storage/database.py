@@ -1,0 +1,326 @@
+"""The database: one SQLite file that holds everything durable but the route snapshot.
+
+Two threads use it, never the event loop. One thread commits: each change is one transaction, and it is on disk before
+``write`` returns. The other one reads the journal, beside the commits. Both may wait for a disk that hangs.
+
+``tables`` says what the rows of ``durable`` are, and ``journal`` owns the table of that name. A table that comes later
+needs no other schema: its rows go into ``durable`` under its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import structlog
+
+from groundwork import disk
+from groundwork.daemon_executor import DaemonExecutor
+from namesrv.core.errors import NotDurable
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.tables import KV_CONFIG, BrokenRows, DurableTable, read_rocketmq_kv_config
+
+DATABASE_FILE = "namesrv.db"
+KV_CONFIG_FILE = "kvConfig.json"
+"""RocketMQ's file of the KV configuration (kvConfigPath), which a first start imports."""
+
+APPLICATION_ID = 0x6E73_7276
+"""Tells our files from other programs' (PRAGMA application_id): ``nsrv``."""
+
+FORMAT = 1
+"""Goes up with every change that an older version could misread (PRAGMA user_version)."""
+
+LOCK_SECONDS = 5.0
+"""How long a commit waits for another program that has the file locked, such as a shell of SQLite."""
+
+PROBE_SECONDS = 0.5
+"""Pause between two tries whether a disk that has refused a commit takes one again."""
+
+_REMEDY = "restore a backup of it, or move it away to start without KV configuration, intents, settings and journal"
+
+_EPOCH = "epoch"
+_MILLIS_DIGITS = 15
+"""Width of an epoch's number: milliseconds since 1970 fit until the year 33658, so epochs sort as text."""
+
+_SCHEMA = """
+CREATE TABLE durable (
+    name TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (name, key)
+) WITHOUT ROWID;
+CREATE TABLE journal (
+    epoch TEXT NOT NULL, revision INTEGER NOT NULL, applied_at_millis INTEGER NOT NULL,
+    caller TEXT NOT NULL, cause TEXT NOT NULL, comment TEXT NOT NULL, summary TEXT NOT NULL,
+    removed_broker_count INTEGER NOT NULL, removal_reason INTEGER NOT NULL,
+    brokers TEXT NOT NULL, topics TEXT, bytes INTEGER NOT NULL,
+    PRIMARY KEY (epoch, revision)
+);
+"""
+
+ContentT = TypeVar("ContentT")
+ResultT = TypeVar("ResultT")
+Work = Callable[[sqlite3.Connection], ResultT]
+
+_log = structlog.get_logger(__name__)
+
+
+class Database:
+    """The open database of a data directory, which only this process uses."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens the database, or makes it on a first start. Blocks, so call it before anybody is answered.
+
+        A first start imports RocketMQ's kvConfig.json, if the folder has one, and leaves that file as it is.
+
+        Raises:
+            DataDirError: The file cannot be read or written, is damaged, is not ours or is of a newer version, or
+                kvConfig.json cannot be read. Nothing has been overwritten.
+        """
+        self.folder = folder
+        self.path = folder / DATABASE_FILE
+        self.problem: str | None = None
+        """Why the disk refused the last commit; None if it took it."""
+        try:
+            if not self.path.exists():
+                _make(self.path)
+            self._connection = _open(self.path)
+        except sqlite3.Error as error:
+            raise _unusable(self.path, error) from error
+        except OSError as error:
+            raise DataDirError(f"{error.filename or self.path}: {error.strerror}") from error
+        self._writer = DaemonExecutor(1, "database")
+        self._reader = DaemonExecutor(1, "database-reader")
+
+    def load(self, table: DurableTable[ContentT]) -> ContentT:
+        """The content of a table. Blocks. Raises DataDirError if it is damaged."""
+        try:
+            rows = _checked(self._connection, table.name)
+            return table.decode(rows)
+        except BrokenRows as error:
+            raise DataDirError(f"{self.path}: table {table.name}: {error}; {_REMEDY}") from error
+        except sqlite3.Error as error:
+            raise _unusable(self.path, error) from error
+
+    def next_epoch(self, now_millis: int) -> str:
+        """An epoch later than all before it, also after the clock has stepped back; durable before it is returned.
+
+        Blocks. Raises DataDirError.
+        """
+        try:
+            before = _checked(self._connection, _EPOCH).get(_EPOCH, "0").partition("-")[0]
+            if not before.isdecimal():
+                raise DataDirError(f"{self.path}: table {_EPOCH} holds no epoch; {_REMEDY}")
+            epoch = format_epoch(max(now_millis, int(before) + 1))
+            self._transact(lambda connection: _put(connection, _EPOCH, {_EPOCH: epoch}))
+        except BrokenRows as error:
+            raise DataDirError(f"{self.path}: table {_EPOCH}: {error}; {_REMEDY}") from error
+        except sqlite3.Error as error:
+            raise _unusable(self.path, error) from error
+        return epoch
+
+    async def replace(self, table: DurableTable[ContentT], content: ContentT) -> None:
+        """Makes a content the durable one of a table. Raises NotDurable; then the table has the content before."""
+        await self.write(partial(_replace, table, content))
+
+    async def write(self, work: Work[ResultT]) -> ResultT:
+        """Has the committing thread do some work in one transaction, and returns its result once it is durable.
+
+        Raises:
+            NotDurable: The disk did not take it, or another program holds the lock; nothing has changed.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._committed, work)
+
+    async def read(self, work: Work[ResultT]) -> ResultT:
+        """Has the reading thread do some work. Raises sqlite3.Error."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, work)
+
+    async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Tries, while the disk refuses commits, whether it takes one again. Runs until cancelled.
+
+        A transaction whose commit failed may be in the log on disk; the next one that is taken overwrites it there.
+        """
+        while True:
+            await sleep(PROBE_SECONDS)
+            if self.problem is not None:
+                try:
+                    await self.write(_touch)
+                except NotDurable:
+                    continue
+
+    async def close(self, deadline_seconds: float) -> None:
+        """Waits for the work under way, and closes the file, unless a disk hangs. There must be no new work."""
+        self._reader.shutdown(wait=False)
+        closed = asyncio.get_running_loop().run_in_executor(self._writer, self._connection.close)
+        self._writer.shutdown(wait=False)
+        try:
+            await asyncio.wait_for(asyncio.shield(closed), deadline_seconds)
+        except (TimeoutError, sqlite3.Error):
+            _log.warning("database_not_closed", file=str(self.path))
+
+    def _committed(self, work: Work[ResultT]) -> ResultT:
+        """Runs in the committing thread."""
+        try:
+            result = self._transact(work)
+        except sqlite3.Error as error:
+            # The path of the file is for the log only; callers must not see it.
+            if self.problem is None:
+                _log.error("database_refuses_writes", file=str(self.path), problem=str(error))
+            self.problem = str(error)
+            raise NotDurable(str(error)) from error
+        if self.problem is not None:
+            _log.info("database_takes_writes", file=str(self.path))
+            self.problem = None
+        return result
+
+    def _transact(self, work: Work[ResultT]) -> ResultT:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _read(self, work: Work[ResultT]) -> ResultT:
+        """Runs in the reading thread. Each read has a connection of its own, which holds back no checkpoint later."""
+        connection = sqlite3.connect(_uri(self.path, "ro"), uri=True, isolation_level=None, timeout=LOCK_SECONDS)
+        try:
+            return work(connection)
+        finally:
+            connection.close()
+
+
+def format_epoch(millis: int) -> str:
+    """An epoch: a number that orders the epochs of one name server, and a random part."""
+    return f"{millis:0{_MILLIS_DIGITS}d}-{secrets.token_hex(4)}"
+
+
+def _make(path: Path) -> None:
+    """Makes the database of a first start under another name, so that a file of its own name is always whole."""
+    if (log := path.with_name(f"{path.name}-wal")).exists():
+        raise DataDirError(f"{path} is missing, but {log} is there: restore both, or move that one away")
+    imported = read_rocketmq_kv_config(path.with_name(KV_CONFIG_FILE))
+    new = path.with_name(f"{path.name}.new")
+    disk.remove(new)
+    disk.remove(new.with_name(f"{new.name}-journal"))
+    with new.open("xb"):  # for an error that says why it cannot
+        pass
+    connection = sqlite3.connect(_uri(new, "rw"), uri=True, isolation_level=None)
+    try:
+        connection.executescript(
+            f"PRAGMA synchronous = FULL; BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {FORMAT}; {_SCHEMA}"
+        )
+        if imported is not None:
+            _replace(KV_CONFIG, imported, connection)
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    disk.rename(new, path)
+    disk.sync_folder_of(path)
+    if imported is not None:
+        keys = imported.key_count
+        _log.info("kv_config_imported", file=str(path.with_name(KV_CONFIG_FILE)), keys=keys)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR))  # SQLite does not say why it cannot open a file, or opens it for reading only
+    connection = sqlite3.connect(
+        _uri(path, "rw"), uri=True, isolation_level=None, check_same_thread=False, timeout=LOCK_SECONDS
+    )
+    try:
+        _check(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Whether a file is a whole database of ours, which can be written. Raises DataDirError or sqlite3.Error."""
+    if _pragma(connection, "application_id") != APPLICATION_ID:
+        raise DataDirError(f"{path} is no database of a name server, or damaged; {_REMEDY}")
+    if (version := _pragma(connection, "user_version")) != FORMAT:
+        raise DataDirError(
+            f"{path} has format {version}, of a newer version; this one reads format {FORMAT}: "
+            "start the newer version, or restore a backup that was made before it ran"
+        )
+    if (mode := _pragma(connection, "journal_mode = WAL")) != "wal":
+        raise DataDirError(f"{path} is on a file system without shared memory (mode {mode}): use a local disk")
+    connection.execute("PRAGMA synchronous = FULL")
+    if (problem := _pragma(connection, "quick_check(1)")) != "ok":
+        raise DataDirError(f"{path} is damaged: {' '.join(str(problem).split())}; {_REMEDY}")
+    connection.execute("BEGIN IMMEDIATE")  # fails now where nothing can be written, rather than with a change
+    connection.execute("ROLLBACK")
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _pragma(connection: sqlite3.Connection, text: str) -> Any:
+    return connection.execute(f"PRAGMA {text}").fetchone()[0]
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> DataDirError:
+    """What an operator reads of an error of SQLite at the start."""
+    match error.sqlite_errorcode & 0xFF:
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return DataDirError(f"{path} is damaged: {error}; {_REMEDY}")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return DataDirError(f"{path}: {error}: end the other program that has it open")
+        case sqlite3.SQLITE_PROTOCOL:
+            return DataDirError(f"{path}: {error}: use a file system with locks, such as a local disk")
+        case sqlite3.SQLITE_READONLY:
+            return DataDirError(f"{path}: {error}: give this process the right to write the file and its folder")
+        case sqlite3.SQLITE_FULL:
+            return DataDirError(f"{path}: {error}: make room on the disk")
+        case _:
+            return DataDirError(f"{path}: {error} ({error.sqlite_errorname})")
+
+
+def _checked(connection: sqlite3.Connection, name: str) -> dict[str, str]:
+    """The rows of a table by key. Raises BrokenRows if a checksum is wrong."""
+    rows: dict[str, str] = {}
+    for key, value, checksum in connection.execute("SELECT key, value, checksum FROM durable WHERE name = ?", (name,)):
+        if checksum != _checksum(name, key, value):
+            raise BrokenRows(f"the row {key[:100]!r} does not match its checksum")
+        rows[key] = value
+    return rows
+
+
+def _checksum(name: str, key: str, value: str) -> int:
+    """SQLite finds damage to the structure of its file, but none to a text in it."""
+    return zlib.crc32(f"{name}\0{key}\0{value}".encode())
+
+
+def _replace(table: DurableTable[ContentT], content: ContentT, connection: sqlite3.Connection) -> None:
+    before = dict(connection.execute("SELECT key, value FROM durable WHERE name = ?", (table.name,)))
+    after = table.encode(content)
+    _delete(connection, table.name, before.keys() - after.keys())
+    _put(connection, table.name, {key: value for key, value in after.items() if before.get(key) != value})
+
+
+def _delete(connection: sqlite3.Connection, name: str, keys: Iterable[str]) -> None:
+    connection.executemany("DELETE FROM durable WHERE name = ? AND key = ?", ((name, key) for key in keys))
+
+
+def _put(connection: sqlite3.Connection, name: str, rows: Mapping[str, str]) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO durable VALUES (?, ?, ?, ?)",
+        ((name, key, value, _checksum(name, key, value)) for key, value in rows.items()),
+    )
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Writes something that changes nothing."""
+    connection.execute("UPDATE durable SET value = value WHERE name = ?", (_EPOCH,))

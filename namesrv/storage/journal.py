@@ -1,0 +1,258 @@
+"""The journal: a table with one row for each change of the routes, which survives restarts.
+
+Changes wait in memory for the disk, within bounds, so a registration never waits. What does not fit is left out, and a
+row in its place says how much. The oldest rows go once the table is over its bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from groundwork.backoff import Backoff
+from namesrv.core.changes import Change
+from namesrv.core.errors import NotDurable, Overloaded
+from namesrv.core.journal import JournalEntry, JournalQuery, entry_of, touched_names
+from namesrv.limits import (
+    MAX_JOURNAL_ENTRIES,
+    MAX_WAITING_JOURNAL_CHANGES,
+    MAX_WAITING_JOURNAL_READS,
+    MAX_WAITING_JOURNAL_ROWS,
+)
+from namesrv.storage.database import Database
+
+GATHER_SECONDS = 0.1
+"""How long changes are gathered for one commit: a disk takes one in milliseconds, a name server makes thousands."""
+
+MAX_BATCH_ROWS = 20_000
+"""Rows of changes in one commit, each topic counted: an operator's change waits for as long as this takes to write."""
+
+MAX_TOPICS_OF_ENTRY = 1_000
+"""Topics that an entry is found by. One that touches more is found by every topic: it may be about that one."""
+
+FIRST_RETRY_SECONDS = 0.5
+LONGEST_RETRY_SECONDS = 10.0
+
+TRIM_STEP = 1_000
+"""Entries that are looked at in one step to find how many have to go."""
+
+_COLUMNS = "epoch, revision, applied_at_millis, caller, cause, comment, summary, removed_broker_count, removal_reason"
+
+_log = structlog.get_logger(__name__)
+
+
+class _Gap(NamedTuple):
+    """Changes that were left out, because too many waited."""
+
+    first_revision: int
+    revision: int
+    """The last of them."""
+    applied_at_millis: int
+    """When the last of them was made."""
+    weight: int = 1
+
+
+class _Size(NamedTuple):
+    """What the table holds."""
+
+    entries: int
+    bytes: int
+
+
+_Row = tuple[str, int, int, str, str, str, str, int, int, str, str | None, int]
+"""A row of the table: an entry, the names of brokers and topics that it is found by, and its bytes of text."""
+
+
+class Journal:
+    """The journal of one name server. All but the work on the table runs on the event loop."""
+
+    def __init__(
+        self,
+        database: Database,
+        epoch: str,
+        max_bytes: int,
+        *,
+        max_entries: int = MAX_JOURNAL_ENTRIES,
+        max_waiting: int = MAX_WAITING_JOURNAL_CHANGES,
+        max_waiting_rows: int = MAX_WAITING_JOURNAL_ROWS,
+    ) -> None:
+        """Starts nothing yet. Must be the listener of a change log from its first change on.
+
+        Args:
+            max_bytes: Bytes of text that the table may hold; the oldest entries go first.
+            max_entries: Entries that it may hold.
+            max_waiting: Changes that may wait for the disk.
+            max_waiting_rows: Rows that they may have together.
+        """
+        self._database = database
+        self._epoch = epoch
+        self._max_bytes = max_bytes
+        self._max_entries = max_entries
+        self._max_waiting = max_waiting
+        self._max_waiting_rows = max_waiting_rows
+        self._waiting: deque[Change | _Gap] = deque()
+        self._waiting_rows = 0
+        """Rows of those that wait, the batch that is being written included."""
+        self._batch: list[Change | _Gap] = []
+        """What is being written."""
+        self._has_waiting = asyncio.Event()
+        self._size: _Size | None = None
+        """What the table holds; None before the first commit, which asks the table."""
+        self._reads = 0
+        self.left_out = 0
+        """Changes that were left out since the start."""
+
+    def on_change(self, change: Change) -> None:
+        """Has a change wait to be written, or leaves it out. The listener of the change log."""
+        weight = change.weight
+        full = len(self._waiting) + len(self._batch) >= self._max_waiting
+        if full or (self._waiting_rows and self._waiting_rows + weight > self._max_waiting_rows):
+            self._leave_out(change)
+        else:
+            # Without its link: otherwise a waiting change would keep all that come after it in memory.
+            self._wait(replace(change, next=None), weight)
+
+    def _leave_out(self, change: Change) -> None:
+        self.left_out += 1
+        if self._waiting and isinstance(last := self._waiting[-1], _Gap):
+            self._waiting[-1] = _Gap(last.first_revision, change.revision, change.applied_at_millis)
+            return
+        _log.warning("journal_leaves_out_changes", revision=change.revision, waiting=len(self._waiting))
+        self._wait(_Gap(change.revision, change.revision, change.applied_at_millis), 1)
+
+    def _wait(self, change: Change | _Gap, weight: int) -> None:
+        self._waiting.append(change)
+        self._waiting_rows += weight
+        self._has_waiting.set()
+
+    async def keep_writing(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
+    ) -> None:
+        """Writes what waits, again and again. Runs until cancelled."""
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom())
+        failures = 0
+        while True:
+            await self._has_waiting.wait()
+            await sleep(GATHER_SECONDS)
+            try:
+                await self._write_batch()
+                failures = 0
+            except NotDurable:
+                failures += 1
+                await sleep(backoff.after(failures))
+
+    async def write_last(self) -> None:
+        """Writes all that waits. There must be no more changes, and keep_writing must have ended. Raises NotDurable."""
+        while self._waiting or self._batch:
+            await self._write_batch()
+
+    async def read(self, query: JournalQuery) -> list[JournalEntry]:
+        """The newest entries that a query asks for.
+
+        An entry of very many topics is found by each topic, also by one that it does not touch.
+
+        Raises:
+            Overloaded: Too many reads wait already.
+            NotDurable: The table cannot be read.
+        """
+        if self._reads >= MAX_WAITING_JOURNAL_READS:
+            raise Overloaded(f"{self._reads} reads of the journal wait for the disk already")
+        self._reads += 1
+        try:
+            return await self._database.read(partial(_select, query))
+        except sqlite3.Error as error:
+            _log.error("journal_not_read", problem=str(error))
+            raise NotDurable(f"the journal cannot be read: {error}") from error
+        finally:
+            self._reads -= 1
+
+    async def _write_batch(self) -> None:
+        rows = sum(change.weight for change in self._batch)  # of a batch that the disk refused
+        while self._waiting and (not rows or rows + self._waiting[0].weight <= MAX_BATCH_ROWS):
+            rows += self._waiting[0].weight
+            self._batch.append(self._waiting.popleft())
+        self._size = await self._database.write(partial(self._append, tuple(self._batch)))
+        self._batch = []
+        self._waiting_rows -= rows
+        if not self._waiting:
+            self._has_waiting.clear()
+
+    def _append(self, batch: Sequence[Change | _Gap], connection: sqlite3.Connection) -> _Size:
+        """Adds rows, and removes the oldest ones over the bounds. Runs in the committing thread."""
+        size = self._size or _Size(*connection.execute("SELECT count(*), total(bytes) FROM journal").fetchone())
+        rows = [self._row(change) for change in batch]
+        connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        size = _Size(size.entries + len(rows), size.bytes + sum(row[-1] for row in rows))
+        return _trimmed(connection, size, self._max_entries, self._max_bytes)
+
+    def _row(self, change: Change | _Gap) -> _Row:
+        if isinstance(change, _Gap):
+            entry = _entry_of_gap(self._epoch, change)
+            brokers, topics = "", None
+        else:
+            entry = entry_of(self._epoch, change)
+            touched = touched_names(change, MAX_TOPICS_OF_ENTRY)
+            brokers = _joined(touched.brokers)
+            topics = None if touched.topics is None else _joined(touched.topics)
+        texts = (entry.caller, entry.cause, entry.comment, entry.summary, brokers, topics or "")
+        return (*entry, brokers, topics, sum(len(text.encode()) for text in texts))
+
+
+def _entry_of_gap(epoch: str, gap: _Gap) -> JournalEntry:
+    count = gap.revision - gap.first_revision + 1
+    missing = f"{count:,} changes are missing here, from revision {gap.first_revision} on: too many waited for the disk"
+    return JournalEntry(epoch, gap.revision, gap.applied_at_millis, cause="journal", summary=missing)
+
+
+def _joined(names: Iterable[str]) -> str:
+    """Names that are found with a line break on either side. No name has one."""
+    return "".join(f"\n{name}" for name in names) + "\n"
+
+
+def _trimmed(connection: sqlite3.Connection, size: _Size, max_entries: int, max_bytes: int) -> _Size:
+    while size.entries > max_entries or size.bytes > max_bytes:
+        oldest = connection.execute(
+            "SELECT epoch, revision, bytes FROM journal ORDER BY epoch, revision LIMIT ?", (TRIM_STEP,)
+        ).fetchall()
+        gone = 0
+        for epoch, revision, length in oldest:
+            if size.entries <= max_entries and size.bytes <= max_bytes:
+                break
+            size = _Size(size.entries - 1, size.bytes - length)
+            last, gone = (epoch, revision), gone + 1
+        connection.execute("DELETE FROM journal WHERE (epoch, revision) <= (?, ?)", last)
+    return size
+
+
+def _select(query: JournalQuery, connection: sqlite3.Connection) -> list[JournalEntry]:
+    conditions: list[str] = []
+    values: list[str | int] = []
+
+    def only(condition: str, *of: str | int) -> None:
+        conditions.append(condition)
+        values.extend(of)
+
+    if query.before is not None:
+        only("(epoch, revision) < (?, ?)", *query.before)
+    if query.topic is not None:
+        only("(topics IS NULL OR instr(topics, ?))", f"\n{query.topic}\n")
+    if query.broker_name is not None:
+        only("instr(brokers, ?)", f"\n{query.broker_name}\n")
+    if query.from_millis is not None:
+        only("applied_at_millis >= ?", query.from_millis)
+    if query.to_millis is not None:
+        only("applied_at_millis < ?", query.to_millis)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    found = connection.execute(
+        f"SELECT {_COLUMNS} FROM journal {where} ORDER BY epoch DESC, revision DESC LIMIT ?",  # noqa: S608 - ours only
+        (*values, query.limit),
+    )
+    return [JournalEntry(*row) for row in found]

@@ -1,0 +1,219 @@
+"""The durable tables: what each row of the database means. A new durable thing is one more ``DurableTable`` here.
+
+A row is a key and a value, both texts. Keys of several parts and values with fields are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from groundwork.files import read_at_most
+from namesrv.core.address_claims import AddressClaim
+from namesrv.core.model import (
+    BrokerKey,
+    HoldKey,
+    Intent,
+    IntentKind,
+    IntentTable,
+    KvConfigTable,
+    LiveKey,
+)
+from namesrv.storage.data_dir import DataDirError
+
+MAX_KV_CONFIG_FILE_BYTES = 64 * 1024 * 1024
+"""Largest kvConfig.json that is imported: far above what a name server takes over the wire."""
+
+ContentT = TypeVar("ContentT")
+
+
+class BrokenRows(Exception):
+    """Rows do not hold what they should. The text says which and why."""
+
+
+class DurableTable(NamedTuple, Generic[ContentT]):
+    """A table: its name in the database, and what its rows are."""
+
+    name: str
+    encode: Callable[[ContentT], Mapping[str, str]]
+    """Makes rows, value by key."""
+    decode: Callable[[Mapping[str, str]], ContentT]
+    """Makes the content; raises BrokenRows. No rows are an empty content."""
+
+
+# The KV configuration, and RocketMQ's file of it.
+
+
+def _kv_rows(table: KvConfigTable) -> dict[str, str]:
+    return {
+        json.dumps([namespace, key]): value
+        for namespace, entries in table.namespaces.items()
+        for key, value in entries.items()
+    }
+
+
+def _kv_content(rows: Mapping[str, str]) -> KvConfigTable:
+    namespaces: dict[str, dict[str, str]] = {}
+    for text, value in rows.items():
+        namespace, key = _parts(text)
+        namespaces.setdefault(namespace, {})[key] = value
+    return KvConfigTable.of(namespaces)
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The two parts of a key. Raises BrokenRows."""
+    try:
+        first, second = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise BrokenRows(f"the key {text[:100]!r} does not have two parts") from error
+    return first, second
+
+
+KV_CONFIG = DurableTable("kv_config", _kv_rows, _kv_content)
+
+_CONFIG_TABLE = "configTable"
+
+
+def read_rocketmq_kv_config(file: Path) -> KvConfigTable | None:
+    """The KV configuration in RocketMQ's format (KVConfigSerializeWrapper); None if there is no such file.
+
+    Raises:
+        DataDirError: It cannot be read, or is something else.
+    """
+    try:
+        content = json.loads(read_at_most(file, MAX_KV_CONFIG_FILE_BYTES))
+        namespaces = content.get(_CONFIG_TABLE) if isinstance(content, dict) else None
+        if not isinstance(namespaces, dict) or not all(_is_namespace(entries) for entries in namespaces.values()):
+            raise DataDirError(f"{file} does not hold a {_CONFIG_TABLE} of texts; correct it, or move it away")
+        return KvConfigTable.of(namespaces)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataDirError(f"{file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # also a text that cannot be encoded in UTF-8
+        raise DataDirError(f"{file} is not JSON in UTF-8; correct it, or move it away") from error
+
+
+def _is_namespace(entries: object) -> bool:
+    return isinstance(entries, dict) and all(isinstance(value, str) for value in entries.values())
+
+
+# The settings that operators changed over the wire, as texts.
+
+SETTINGS: DurableTable[Mapping[str, str]] = DurableTable("settings", dict, dict)
+
+
+# Operators' intents, and the addresses that groups claim.
+
+_Millis = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Milliseconds since the Unix epoch: what the wire can carry."""
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Value(BaseModel):
+    """A value. A field that this version does not know could narrow what it means, so it is refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+ValueT = TypeVar("ValueT", bound=_Value)
+
+
+def _read(model: type[ValueT], value: str) -> ValueT:
+    """A value of a model. Raises BrokenRows, which names the first place that is wrong."""
+    try:
+        return model.model_validate_json(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "value"
+        reason = " ".join(first["msg"].split())  # the error quotes the value, which may contain line breaks
+        raise BrokenRows(f"{place}: {reason}") from error
+
+
+class _IntentValue(_Value):
+    kind: Literal["WIPE_WRITE_PERM", "ADD_WRITE_PERM", "TOPIC_HOLD"]
+    caller: str
+    since_millis: _Millis
+    comment: str
+    ends_at_millis: _Millis | None
+
+
+def _intent_rows(table: IntentTable) -> dict[str, str]:
+    return {_intent_key(intent): _intent_value(intent) for intent in table.intents.values()}
+
+
+def _intent_key(intent: Intent) -> str:
+    key = intent.key
+    parts = ["TOPIC", key.topic, key.cluster_name] if isinstance(key, HoldKey) else ["GROUP", *key]
+    return json.dumps(parts)
+
+
+def _intent_value(intent: Intent) -> str:
+    fields: dict[str, Any] = {
+        "kind": intent.kind.name,
+        "caller": intent.caller,
+        "since_millis": intent.since_millis,
+        "comment": intent.comment,
+        "ends_at_millis": intent.ends_at_millis,
+    }
+    return json.dumps(fields)
+
+
+def _intent_content(rows: Mapping[str, str]) -> IntentTable:
+    intents = [_intent(key, _read(_IntentValue, value)) for key, value in rows.items()]
+    return IntentTable.of(sorted(intents, key=lambda intent: intent.since_millis))
+
+
+def _intent(text: str, value: _IntentValue) -> Intent:
+    kind = IntentKind[value.kind]
+    try:
+        about, first, second = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise BrokenRows(f"the key {text[:100]!r} does not have three parts") from error
+    if (about == "TOPIC") != (kind is IntentKind.TOPIC_HOLD):
+        raise BrokenRows(f"the key {text[:100]!r} is not of a {kind.name}")
+    key = HoldKey(first, second) if kind is IntentKind.TOPIC_HOLD else BrokerKey(first, second)
+    return Intent(kind, key, value.caller, value.since_millis, value.comment, value.ends_at_millis)
+
+
+INTENTS = DurableTable("intents", _intent_rows, _intent_content)
+
+
+class _ClaimValue(_Value):
+    broker_name: str
+    broker_id: _Number
+    since_millis: _Number
+    ends_at_millis: _Number
+
+
+def _claim_rows(claims: Iterable[AddressClaim]) -> dict[str, str]:
+    return {
+        json.dumps([claim.key.cluster_name, claim.key.broker_addr]): _ClaimValue(
+            broker_name=claim.broker.broker_name,
+            broker_id=claim.broker_id,
+            since_millis=claim.since_millis,
+            ends_at_millis=claim.ends_at_millis,
+        ).model_dump_json()
+        for claim in claims
+    }
+
+
+def _claim_content(rows: Mapping[str, str]) -> Iterable[AddressClaim]:
+    claims = []
+    for key, text in rows.items():
+        cluster_name, broker_addr = _parts(key)
+        value = _read(_ClaimValue, text)
+        broker = BrokerKey(cluster_name, value.broker_name)
+        live = LiveKey(cluster_name, broker_addr)
+        claims.append(AddressClaim(live, broker, value.broker_id, value.since_millis, value.ends_at_millis))
+    return sorted(claims, key=lambda claim: claim.since_millis)
+
+
+ADDRESS_CLAIMS = DurableTable("address_claims", _claim_rows, _claim_content)
+
+TABLES: tuple[DurableTable[Any], ...] = (KV_CONFIG, SETTINGS, INTENTS, ADDRESS_CLAIMS)
+"""All tables, for tests and backups that must leave none out."""
