@@ -6,7 +6,6 @@ The change log holds the latest changes of this epoch; a database may hold entri
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from namesrv.core.changes import Change, ChangeLog, LiveRemoved
@@ -53,6 +52,8 @@ class JournalQuery(NamedTuple):
     limit: int
     before: JournalPosition | None = None
     """Only entries before this place."""
+    after: JournalPosition | None = None
+    """Only entries after this place."""
     topic: str | None = None
     broker_name: str | None = None
     from_millis: int | None = None
@@ -85,8 +86,15 @@ def entry_of(epoch: str, change: Change) -> JournalEntry:
 
 
 def touched_names(change: Change, max_topics: int) -> TouchedNames:
-    topics = list(islice(touched_topics(change), max_topics + 1))
-    return TouchedNames(list(dict.fromkeys(touched_brokers(change))), topics if len(topics) <= max_topics else None)
+    """The names that a change is found by, each once."""
+    topics: dict[str, None] = {}
+    for topic in touched_topics(change):
+        topics[topic] = None
+        if len(topics) > max_topics:
+            break
+    return TouchedNames(
+        list(dict.fromkeys(touched_brokers(change))), list(topics) if len(topics) <= max_topics else None
+    )
 
 
 def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced[list[JournalEntry]]:
@@ -96,7 +104,7 @@ def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced
     """
     entries: list[JournalEntry] = []
     cost = 0
-    for change in _newest_first(log, epoch, query.before):
+    for change in _newest_first(log, epoch, query):
         cost += 1 + len(change.rows)
         if (yield from _matches(change, query)):
             entries.append(entry_of(epoch, change))
@@ -109,14 +117,22 @@ def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced
     return entries
 
 
-def _newest_first(log: ChangeLog, epoch: str, before: JournalPosition | None) -> list[Change]:
-    """What the change log holds of the changes before a place; None: all of it."""
-    if before is not None and before.epoch < epoch:
-        return []
+def _newest_first(log: ChangeLog, epoch: str, query: JournalQuery) -> list[Change]:
+    """What the change log holds of the changes between the places of a query."""
     changes = log.newest_first()
-    if before is None or before.epoch > epoch or not changes:
+    if not changes:
         return changes
-    return changes[max(0, changes[0].revision - before.revision + 1) :]  # revisions have no gaps
+    newest = changes[0].revision  # revisions have no gaps
+    start = 0 if query.before is None else max(0, newest + 1 - _revision_in(epoch, query.before, newest + 1))
+    end = len(changes) if query.after is None else max(0, newest - _revision_in(epoch, query.after, newest))
+    return changes[start:end]
+
+
+def _revision_in(epoch: str, position: JournalPosition, last: int) -> int:
+    """Where a place is in an epoch: at its begin if it is in one before, at the last revision if in a later one."""
+    if position.epoch == epoch:
+        return position.revision
+    return 0 if position.epoch < epoch else last
 
 
 def _matches(change: Change, query: JournalQuery) -> Sliced[bool]:

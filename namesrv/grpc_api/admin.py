@@ -103,7 +103,8 @@ class AuditCalls:
         oldest = JournalPosition(epoch, log.compacted_revision + 1)
         entries = await run_cooperatively(entries_in_memory(log, epoch, query))
         missing = query.limit - len(entries)
-        if missing and self._journal is not None:
+        all_in_memory = query.after is not None and query.after >= (epoch, oldest.revision - 1)
+        if missing and self._journal is not None and not all_in_memory:
             before = oldest if query.before is None else min(oldest, query.before)
             entries += await self._journal.read(query._replace(limit=missing, before=before))
         return entries
@@ -126,11 +127,24 @@ def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
     return JournalQuery(
         limit,
         _position(request.page_token),
+        _after(request),
         request.topic if request.HasField("topic") else None,
         request.broker_name if request.HasField("broker_name") else None,
         request.from_millis if request.HasField("from_millis") else None,
         request.to_millis if request.HasField("to_millis") else None,
     )
+
+
+def _after(request: pb.ListAuditEntriesRequest) -> JournalPosition | None:
+    """The place that a caller follows the journal from; None if it does not. Raises InvalidField."""
+    for field, other in (("after_epoch", "after_revision"), ("after_revision", "after_epoch")):
+        if request.HasField(other) and not request.HasField(field):
+            raise InvalidField(field, f"is missing, and {other} is set")
+    if not request.HasField("after_epoch"):
+        return None
+    if request.after_revision < 0:
+        raise InvalidField("after_revision", f"is {request.after_revision}, must not be negative")
+    return JournalPosition(request.after_epoch, request.after_revision)
 
 
 def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:

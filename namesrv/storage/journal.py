@@ -157,7 +157,8 @@ class Journal:
     async def read(self, query: JournalQuery) -> list[JournalEntry]:
         """The newest entries that a query asks for.
 
-        An entry of very many topics is found by each topic, also by one that it does not touch.
+        An entry of very many topics is found by each topic, also by one that it does not touch. An entry about changes
+        that were left out is found by each topic and each broker.
 
         Raises:
             Overloaded: Too many reads wait already.
@@ -175,28 +176,41 @@ class Journal:
             self._reads -= 1
 
     async def _write_batch(self) -> None:
-        rows = sum(change.weight for change in self._batch)  # of a batch that the disk refused
+        rows = sum(change.weight for change in self._batch)  # of a batch whose writing was cancelled
         while self._waiting and (not rows or rows + self._waiting[0].weight <= MAX_BATCH_ROWS):
             rows += self._waiting[0].weight
             self._batch.append(self._waiting.popleft())
-        self._size = await self._database.write(partial(self._append, tuple(self._batch)))
+        try:
+            self._size = await self._database.write(partial(self._append, tuple(self._batch)))
+        except NotDurable:
+            self._take_back()
+            raise
         self._batch = []
         self._waiting_rows -= rows
         if not self._waiting:
             self._has_waiting.clear()
 
+    def _take_back(self) -> None:
+        """Has a batch that the disk refused wait again. One entry tells of a gap that has grown meanwhile."""
+        if self._waiting and isinstance(after := self._waiting[0], _Gap) and isinstance(last := self._batch[-1], _Gap):
+            self._waiting[0] = after._replace(first_revision=last.first_revision)
+            self._waiting_rows -= self._batch.pop().weight
+        self._waiting.extendleft(reversed(self._batch))
+        self._batch = []
+
     def _append(self, batch: Sequence[Change | _Gap], connection: sqlite3.Connection) -> _Size:
         """Adds rows, and removes the oldest ones over the bounds. Runs in the committing thread."""
         size = self._size or _Size(*connection.execute("SELECT count(*), total(bytes) FROM journal").fetchone())
         rows = [self._row(change) for change in batch]
-        connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        # A batch whose writing was cancelled may be there already.
+        connection.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         size = _Size(size.entries + len(rows), size.bytes + sum(row[-1] for row in rows))
         return _trimmed(connection, size, self._max_entries, self._max_bytes)
 
     def _row(self, change: Change | _Gap) -> _Row:
         if isinstance(change, _Gap):
             entry = _entry_of_gap(self._epoch, change)
-            brokers, topics = "", None
+            brokers, topics = "", None  # found by every name
         else:
             entry = entry_of(self._epoch, change)
             touched = touched_names(change, MAX_TOPICS_OF_ENTRY)
@@ -213,8 +227,8 @@ def _entry_of_gap(epoch: str, gap: _Gap) -> JournalEntry:
 
 
 def _joined(names: Iterable[str]) -> str:
-    """Names that are found with a line break on either side. No name has one."""
-    return "".join(f"\n{name}" for name in names) + "\n"
+    """Names that are found with a line break on either side. One that has a line break itself is asked for by nobody."""
+    return "".join(f"\n{name}" for name in names if "\n" not in name) + "\n"
 
 
 def _trimmed(connection: sqlite3.Connection, size: _Size, max_entries: int, max_bytes: int) -> _Size:
@@ -222,12 +236,11 @@ def _trimmed(connection: sqlite3.Connection, size: _Size, max_entries: int, max_
         oldest = connection.execute(
             "SELECT epoch, revision, bytes FROM journal ORDER BY epoch, revision LIMIT ?", (TRIM_STEP,)
         ).fetchall()
-        gone = 0
         for epoch, revision, length in oldest:
             if size.entries <= max_entries and size.bytes <= max_bytes:
                 break
             size = _Size(size.entries - 1, size.bytes - length)
-            last, gone = (epoch, revision), gone + 1
+            last = (epoch, revision)
         connection.execute("DELETE FROM journal WHERE (epoch, revision) <= (?, ?)", last)
     return size
 
@@ -242,10 +255,12 @@ def _select(query: JournalQuery, connection: sqlite3.Connection) -> list[Journal
 
     if query.before is not None:
         only("(epoch, revision) < (?, ?)", *query.before)
+    if query.after is not None:
+        only("(epoch, revision) > (?, ?)", *query.after)
     if query.topic is not None:
         only("(topics IS NULL OR instr(topics, ?))", f"\n{query.topic}\n")
     if query.broker_name is not None:
-        only("instr(brokers, ?)", f"\n{query.broker_name}\n")
+        only("(brokers = '' OR instr(brokers, ?))", f"\n{query.broker_name}\n")
     if query.from_millis is not None:
         only("applied_at_millis >= ?", query.from_millis)
     if query.to_millis is not None:
