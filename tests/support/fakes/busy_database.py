@@ -1,0 +1,48 @@
+"""A database that is busy or refuses commits, and waits for what threads do."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+
+from namesrv.storage.database import Database
+
+LONGEST_SECONDS = 20.0
+
+
+@asynccontextmanager
+async def busy(database: Database) -> AsyncIterator[threading.Event]:
+    """Occupies the committing thread until the event is set or the context ends."""
+    begun, lets = threading.Event(), threading.Event()
+
+    def occupy(_: sqlite3.Connection) -> None:
+        begun.set()
+        assert lets.wait(LONGEST_SECONDS)
+
+    occupying = asyncio.create_task(database.write(occupy))
+    await until(begun)
+    try:
+        yield lets
+    finally:
+        lets.set()
+        await occupying
+
+
+@asynccontextmanager
+async def refusing(database: Database) -> AsyncIterator[Callable[[], object]]:
+    """Has another program lock the file, for which no commit waits.
+
+    The lock ends with the context, or when the callable is called.
+    """
+    await database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other.rollback
+
+
+async def until(event: threading.Event) -> None:
+    """Waits for what a thread does."""
+    assert await asyncio.to_thread(event.wait, LONGEST_SECONDS)

@@ -1,0 +1,726 @@
+"""Operators: changes are durable first, then in force; one at a time, in order, also without their callers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from namesrv import limits
+from namesrv.app.operators import (
+    INTENT_ENDED,
+    LONGEST_RETRY_SECONDS,
+    POLL_SECONDS,
+    IntentChange,
+    KvChange,
+    Operators,
+    stored_settings,
+)
+from namesrv.app.writer import TableWriter
+from namesrv.core.changes import Cause, ConfigPut
+from namesrv.core.errors import (
+    ConfigKeyDenied,
+    InvalidField,
+    LimitExceeded,
+    NoDataDir,
+    NotDurable,
+    Overloaded,
+    ShuttingDown,
+    TopicNotFound,
+)
+from namesrv.core.model import (
+    EMPTY,
+    BlastRadius,
+    BrokerKey,
+    HoldKey,
+    Intent,
+    IntentKind,
+    IntentTable,
+    KvConfigTable,
+)
+from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.slices import Sliced
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.database import DATABASE_FILE, Database
+from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, DurableTable
+from tests.support.core_fleet import CLUSTER, B, Fleet
+from tests.support.fakes.busy_database import busy, refusing
+
+GROUP = BrokerKey(CLUSTER, "broker-a")
+CAUSE = Cause("TheCall", "ipv4:127.0.0.1:1", "because")
+WIPE = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, CAUSE.caller, 1, "because")
+OFF, ON = {"returnOrderTopicConfigToBroker": "false"}, {"returnOrderTopicConfigToBroker": "true"}
+MAX_WAITING = 2
+
+ContentT = TypeVar("ContentT")
+
+
+def decide(intent: Intent) -> IntentChange:
+    return lambda table: table if table.intents.get(intent.key) == intent else table.with_intent(intent)
+
+
+def lift(intent: Intent) -> IntentChange:
+    return lambda table: table.without([intent.key])
+
+
+def hold(topic: str, ends_at_millis: int | None = None) -> Intent:
+    return Intent(IntentKind.TOPIC_HOLD, HoldKey(topic, None), "somebody", 1, "", ends_at_millis)
+
+
+def put(key: str, value: str = "v") -> KvChange:
+    return lambda table: table.with_value("ns", key, value)
+
+
+def delete(key: str) -> KvChange:
+    return lambda table: table.without("ns", key)
+
+
+class Kind(NamedTuple):
+    """One kind of change, by an example."""
+
+    change: Callable[[Operators], Awaitable[object]]
+    preview: Callable[[Operators], Awaitable[object]]
+
+
+async def preview_kv_config(operators: Operators) -> object:
+    return operators.preview_kv_config(put("key"))
+
+
+async def preview_settings(operators: Operators) -> object:
+    return operators.preview_settings(OFF)
+
+
+KINDS = {
+    "intents": Kind(
+        lambda operators: operators.change_intents(decide(WIPE), CAUSE),
+        lambda operators: operators.preview_intents(decide(WIPE)),
+    ),
+    "kv_config": Kind(lambda operators: operators.change_kv_config(put("key"), CAUSE), preview_kv_config),
+    "settings": Kind(lambda operators: operators.change_settings(OFF, CAUSE), preview_settings),
+}
+of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+class World:
+    """A name server with one broker, whose operators change something."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fleet = Fleet()
+        self.manager = self.fleet.manager
+        self.flags: dict[str, object] = {}
+        self.applied: list[tuple[NamesrvSettings, Sequence[ConfigPut], Cause]] = []
+        self.database: Database
+        self.operators: Operators
+
+    def start(self, database: Database | None, writer: TableWriter | None = None) -> Operators:
+        in_force = stored_settings(NamesrvSettings.load(None, self.flags), database)
+        self.operators = Operators(
+            self.manager,
+            writer or TableWriter(),
+            database,
+            in_force,
+            apply_settings=self.apply,
+            wall_millis=self.fleet.clock.wall_millis,
+            max_waiting=MAX_WAITING,
+        )
+        return self.operators
+
+    def apply(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
+        self.applied.append((settings, rows, cause))
+        self.manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
+
+    def run(self, steps: Callable[[Operators], Awaitable[None]], writer: TableWriter | None = None) -> None:
+        """Runs steps from a start to a shutdown. In the end memory and disk must be the same."""
+
+        async def started_and_shut_down() -> None:
+            self.database = Database(self.folder)
+            try:
+                operators = self.start(self.database, writer)
+                self.fleet.register()
+                await steps(operators)
+                self.manager.frozen = True
+                await operators.close(20)
+            finally:
+                await self.database.close(20)
+
+        asyncio.run(started_and_shut_down())
+        assert self.stored == self.in_force
+
+    def keep(self, table: DurableTable[ContentT], content: ContentT) -> None:
+        """Has a former life of the name server leave something in the database."""
+
+        async def replace() -> None:
+            database = Database(self.folder)
+            await database.replace(table, content)
+            await database.close(20)
+
+        asyncio.run(replace())
+
+    @property
+    def in_force(self) -> tuple[IntentTable, KvConfigTable, Mapping[str, str]]:
+        return self.manager.intents, self.manager.kv_config, self.operators.in_force.texts
+
+    @property
+    def stored(self) -> tuple[IntentTable, KvConfigTable, Mapping[str, str]]:
+        """What a start would find."""
+        with closing(sqlite3.connect(self.folder / DATABASE_FILE)) as reader:
+            rows = reader.execute("SELECT name, key, value FROM durable").fetchall()
+
+        def of(table: DurableTable[ContentT]) -> ContentT:
+            return table.decode({key: value for name, key, value in rows if name == table.name})
+
+        return of(INTENTS), of(KV_CONFIG), of(SETTINGS)
+
+    @property
+    def perm(self) -> int:
+        route = self.fleet.route()
+        assert route is not None
+        return route.queue_datas[0].perm
+
+    @property
+    def causes(self) -> Iterator[str]:
+        """The calls of all changes, in their order."""
+        return (change.cause.call for change in reversed(self.manager.change_log.newest_first()))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def has_turn(operators: Operators) -> None:
+    """Waits until a change has its turn."""
+    while not operators._turn.locked():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
+
+
+# Every kind of change.
+
+
+@of_each_kind
+def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        before, revision = world.in_force, world.manager.revision
+        async with busy(world.database):
+            change = asyncio.ensure_future(kind.change(operators))
+            await has_turn(operators)
+            assert world.in_force == world.stored == before
+        await change
+        assert world.in_force == world.stored != before
+        assert (world.manager.revision, world.manager.change_log.last.cause) == (revision + 1, CAUSE)
+
+    world.run(steps)
+
+
+@of_each_kind
+def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        before, revision = world.in_force, world.manager.revision
+        async with refusing(world.database):
+            with pytest.raises(NotDurable, match="database is locked"):
+                await kind.change(operators)
+            assert (world.in_force, world.stored, world.manager.revision) == (before, before, revision)
+        await kind.change(operators)
+        assert world.in_force == world.stored != before
+
+    world.run(steps)
+
+
+@of_each_kind
+def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        await kind.change(operators)
+        before, revision = world.in_force, world.manager.revision
+        async with refusing(world.database):
+            await kind.change(operators)
+        assert (world.in_force, world.manager.revision) == (before, revision)
+
+    world.run(steps)
+
+
+@of_each_kind
+def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        before, revision = world.in_force, world.manager.revision
+        async with refusing(world.database):
+            await kind.preview(operators)
+        assert (world.in_force, world.manager.revision) == (before, revision)
+
+    world.run(steps)
+
+
+@of_each_kind
+def test_without_a_database_changes_are_previewed_and_refused(world: World, kind: Kind) -> None:
+    async def steps() -> None:
+        operators = world.start(None)
+        world.fleet.register()
+        before, revision = world.in_force, world.manager.revision
+        assert await kind.preview(operators)
+        with pytest.raises(NoDataDir):
+            await kind.change(operators)
+        with pytest.raises(ConfigKeyDenied):
+            await operators.change_settings({"dataDir": "/"}, CAUSE)
+        assert (world.in_force, world.manager.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
+        await operators.close(20)
+
+    asyncio.run(steps())
+    assert list(world.folder.iterdir()) == []
+
+
+@of_each_kind
+def test_a_change_whose_caller_goes_away_is_made_once_its_turn_has_come(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        before = world.in_force
+        async with busy(world.database):
+            writing = asyncio.ensure_future(kind.change(operators))
+            await has_turn(operators)
+            waiting = asyncio.ensure_future(operators.change_kv_config(put("never"), CAUSE))
+            await asyncio.sleep(0)
+            writing.cancel()
+            waiting.cancel()
+            results = await asyncio.gather(writing, waiting, return_exceptions=True)
+            assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+        await operators.change_kv_config(put("next"), CAUSE)
+        assert world.in_force != before
+        assert "never" not in world.manager.kv_config.entries("ns")
+
+    world.run(steps)
+
+
+@of_each_kind
+def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: World, kind: Kind) -> None:
+    async def steps(operators: Operators) -> None:
+        before = world.in_force
+        async with busy(world.database) as lets:
+            writing = asyncio.ensure_future(kind.change(operators))
+            await has_turn(operators)
+            waiting: list[Awaitable[object]] = [asyncio.create_task(operators.change_kv_config(put("late"), CAUSE))]
+            await asyncio.sleep(0)
+            world.manager.frozen = True
+            with capture_logs() as logs:
+                await operators.close(0.01)
+            assert [line["event"] for line in logs] == ["operators_change_did_not_end"]
+            closing_ = asyncio.create_task(operators.close(20))
+            lets.set()
+            await closing_
+        assert writing.done()
+        assert world.in_force == world.stored != before
+        waiting.extend(each.change(operators) for each in KINDS.values())
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [ShuttingDown] * 4
+        with pytest.raises(ShuttingDown):
+            await operators.preview_intents(decide(WIPE))
+        with pytest.raises(ShuttingDown):
+            operators.preview_kv_config(put("late"))
+
+    world.run(steps)
+
+
+def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World) -> None:
+    async def steps(operators: Operators) -> None:
+        async with busy(world.database):
+            first = asyncio.create_task(operators.change_kv_config(put("key", "1"), Cause("first")))
+            await has_turn(operators)
+            second = asyncio.create_task(operators.change_settings(OFF, Cause("second")))
+            third = asyncio.create_task(operators.change_kv_config(put("key", "2"), Cause("third")))
+        befores = [(await change).get("ns", "key") for change in (first, third)]
+        await second
+        assert befores == [None, "1"]
+        assert list(world.causes)[-3:] == ["first", "second", "third"]
+
+    world.run(steps)
+
+
+def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> None:
+    async def steps(operators: Operators) -> None:
+        async with busy(world.database):
+            changes = [asyncio.ensure_future(kind.change(operators)) for kind in KINDS.values()]
+            await has_turn(operators)
+            for kind in KINDS.values():
+                with pytest.raises(Overloaded, match="2 changes by operators wait for their turn already"):
+                    await kind.change(operators)
+        await asyncio.gather(*changes)
+        await operators.change_kv_config(put("next"), CAUSE)
+
+    assert len(KINDS) == 1 + MAX_WAITING
+    world.run(steps)
+
+
+def test_what_a_change_raises_is_raised_and_the_next_one_is_taken(world: World) -> None:
+    def refuse(_: IntentTable) -> IntentTable:
+        raise TopicNotFound("TopicTest")
+
+    async def steps(operators: Operators) -> None:
+        for refused in (operators.change_intents(refuse, CAUSE), operators.preview_intents(refuse)):
+            with pytest.raises(TopicNotFound):
+                await refused
+        await operators.change_intents(decide(WIPE), CAUSE)
+
+    world.run(steps)
+
+
+def test_what_the_last_life_stored_is_in_force_before_any_registration(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([WIPE, hold("TopicHeld")]))
+    world.keep(KV_CONFIG, put("key")(EMPTY))
+
+    async def steps(_operators: Operators) -> None:
+        assert world.perm == 4
+        world.fleet.register(B, topics=["TopicHeld"], name="broker-b")
+        assert world.fleet.topics == {"TopicTest"}
+        assert world.manager.kv_config.get("ns", "key") == "v"
+
+    world.run(steps)
+
+
+# Intents.
+
+
+def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: World) -> None:
+    async def steps(operators: Operators) -> None:
+        radius = BlastRadius(1, 1, 0, ("TopicTest",))
+        assert (await operators.preview_intents(decide(WIPE))).blast_radius == radius
+        with capture_logs() as logs:
+            assert (await operators.change_intents(decide(WIPE), CAUSE)).blast_radius == radius
+            assert world.perm == 4
+            assert await operators.change_intents(decide(WIPE), CAUSE) == OperatorOutcome(BlastRadius(), 0)
+            await operators.change_intents(lift(WIPE), CAUSE)
+            assert world.perm == 6
+        told = [(line["event"], line["kind"], line["broker"], line["caller"], line["comment"]) for line in logs]
+        about = ("WIPE_WRITE_PERM", "broker-a", CAUSE.caller, "because")
+        assert told == [("intent_decided", *about), ("intent_lifted", *about)]
+
+    world.run(steps)
+
+
+def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World) -> None:
+    writer = TableWriter(max_waiting=1)
+
+    def endless() -> Sliced[None]:
+        while True:
+            yield
+
+    async def steps(operators: Operators) -> None:
+        stuck = asyncio.create_task(writer.apply(endless()))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await operators.preview_intents(decide(WIPE))
+        change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
+        while not world.stored[0].intents:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
+        assert (world.perm, change.done()) == (6, False)
+        stuck.cancel()
+        await change
+        assert world.perm == 4
+
+    world.run(steps, writer)
+
+
+def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([hold(str(number)) for number in range(limits.MAX_INTENTS - 1)]))
+
+    async def steps(operators: Operators) -> None:
+        await operators.change_intents(decide(WIPE), CAUSE)
+        one_more = decide(hold("one more"))
+        for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
+            with pytest.raises(LimitExceeded, match=r"intents: 5001 is over the limit of 5000"):
+                await refused
+        await operators.change_intents(decide(hold("0", ends_at_millis=9)), CAUSE)
+
+    world.run(steps)
+
+
+# The ends of intents.
+
+
+class Pauses:
+    """Stands for sleep: does something at each pause, and ends the task after the last one."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        self.seconds: list[float] = []
+        self._actions = list(actions)
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if not self._actions:
+            raise asyncio.CancelledError
+        self._actions.pop(0)()
+
+
+def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: World) -> None:
+    clock, perms = world.fleet.clock, []
+
+    def passes(seconds: float) -> Callable[[], None]:
+        def note_and_advance() -> None:
+            perms.append(world.perm)
+            clock.advance(seconds)
+
+        return note_and_advance
+
+    async def steps(operators: Operators) -> None:
+        ending = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "somebody", 1, "", clock.wall_millis() + 1_000)
+        await operators.change_intents(decide(ending), CAUSE)
+        await operators.change_intents(decide(hold("without end")), CAUSE)
+        pauses = Pauses(passes(0.999), passes(0.001), passes(0))
+        with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+            await operators.lift_ended(pauses.sleep)
+        assert perms == [4, 4, 6]
+        assert pauses.seconds == [POLL_SECONDS] * 4
+        assert world.stored[0] == world.manager.intents == IntentTable.of([hold("without end")])
+        assert world.manager.change_log.last.cause == INTENT_ENDED
+        assert [(line["event"], line["cause"]) for line in logs] == [("intent_lifted", "intent ended")]
+
+    world.run(steps)
+
+
+def test_what_ended_while_the_name_server_was_down_is_lifted_at_once(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([hold("a", 1), hold("b", 2), hold("c")]))
+
+    async def steps(operators: Operators) -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await operators.lift_ended(Pauses().sleep)
+        assert world.manager.intents == IntentTable.of([hold("c")])
+
+    world.run(steps)
+
+
+def test_an_end_that_the_disk_refuses_is_tried_again_ever_more_seldom(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
+
+    async def steps(operators: Operators) -> None:
+        async with refusing(world.database) as mend:
+            pauses = Pauses(*[lambda: None] * 9, mend)
+            with pytest.raises(asyncio.CancelledError):
+                await operators.lift_ended(pauses.sleep, random.Random(1))
+        assert world.manager.intents == IntentTable()
+        *failed, after = pauses.seconds
+        longest = [min(LONGEST_RETRY_SECONDS, POLL_SECONDS * 2**failures) for failures in range(1, 11)]
+        assert all(most / 2 <= pause <= most for most, pause in zip(longest, failed, strict=True))
+        assert len(set(failed)) == len(failed), "no jitter"
+        assert after == POLL_SECONDS
+
+    world.run(steps)
+
+
+def test_a_shutdown_ends_the_lifting(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
+
+    async def steps(operators: Operators) -> None:
+        world.manager.frozen = True
+        await operators.lift_ended(Pauses().sleep)
+        assert world.manager.intents == IntentTable.of([hold("a", 1)])
+
+    world.run(steps)
+
+
+def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> None:
+    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
+
+    async def steps(operators: Operators) -> None:
+        async with busy(world.database):
+            moved = asyncio.create_task(operators.change_intents(decide(hold("a", 2**62)), CAUSE))
+            await has_turn(operators)
+            lifting = asyncio.create_task(operators.lift_ended(Pauses().sleep))
+            await asyncio.sleep(0)
+        await moved
+        with pytest.raises(asyncio.CancelledError):
+            await lifting
+        assert world.manager.intents == IntentTable.of([hold("a", 2**62)])
+
+    world.run(steps)
+
+
+# KV configuration.
+
+
+async def previewed_or_changed(operators: Operators, change: KvChange, *, preview: bool) -> KvConfigTable:
+    return operators.preview_kv_config(change) if preview else await operators.change_kv_config(change, CAUSE)
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World, preview: bool) -> None:
+    world.keep(KV_CONFIG, put("key")(EMPTY))
+
+    async def steps(operators: Operators) -> None:
+        assert await previewed_or_changed(operators, delete("key"), preview=preview) == put("key")(EMPTY)
+        assert world.manager.kv_config.get("ns", "key") == ("v" if preview else None)
+
+    world.run(steps)
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: World, preview: bool) -> None:
+    value = "x" * (limits.MAX_KV_BYTES // limits.MAX_KV_KEYS)
+    full = {f"{key:05}": value[: -len("ns12345")] for key in range(limits.MAX_KV_KEYS)}
+    left = limits.MAX_KV_BYTES - KvConfigTable.of({"ns": full}).byte_size
+    world.keep(KV_CONFIG, delete("00000")(KvConfigTable.of({"ns": full})))
+
+    async def steps(operators: Operators) -> None:
+        last = full["00000"] + "x" * left
+        await operators.change_kv_config(put("00000", last), CAUSE)
+        table = world.manager.kv_config
+        assert (table.key_count, table.byte_size) == (limits.MAX_KV_KEYS, limits.MAX_KV_BYTES)
+        for change, problem in (
+            (put("one more", ""), r"keys .* 10001 is over the limit of 10000"),
+            (put("00000", last + "x"), f"bytes .* {limits.MAX_KV_BYTES + 1} is over the limit of"),
+        ):
+            with pytest.raises(LimitExceeded, match=problem):
+                await previewed_or_changed(operators, change, preview=preview)
+        await previewed_or_changed(operators, put("00000", "shorter"), preview=preview)
+
+    world.run(steps)
+
+
+def test_imported_kv_config_over_the_limits_may_shrink_but_not_grow(world: World) -> None:
+    too_many = {str(key): "x" * 250 for key in range(limits.MAX_KV_KEYS + 10)}
+    world.keep(KV_CONFIG, KvConfigTable.of({"ns": too_many}))
+
+    async def steps(operators: Operators) -> None:
+        await operators.change_kv_config(put("1", "shorter"), CAUSE)
+        await operators.change_kv_config(delete("2"), CAUSE)
+        for growth in (put("3", "x" * 5_000), put("2")):
+            with pytest.raises(LimitExceeded):
+                await operators.change_kv_config(growth, CAUSE)
+
+    world.run(steps)
+
+
+# Settings.
+
+
+def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world: World) -> None:
+    values = {
+        "scanNotActiveBrokerInterval": "007",
+        "returnOrderTopicConfigToBroker": "off",
+        "supportActingMaster": "false",
+    }
+    rows = (ConfigPut("returnOrderTopicConfigToBroker", "false"), ConfigPut("scanNotActiveBrokerInterval", "7"))
+
+    async def steps(operators: Operators) -> None:
+        assert operators.preview_settings(values) == rows
+        with capture_logs() as logs:
+            assert await operators.change_settings(values, CAUSE) == rows
+        settings = operators.in_force.settings
+        assert (settings.return_order_topic_config_to_broker, settings.scan_not_active_broker_interval_millis) == (
+            False,
+            7,
+        )
+        assert world.applied == [(settings, rows, CAUSE)]
+        assert world.stored[2] == {**OFF, "scanNotActiveBrokerInterval": "7", "supportActingMaster": "false"}
+        told = {"event": "config_changed", "log_level": "info", "caller": CAUSE.caller}
+        assert logs == [{**told, "key": row.key, "value": row.value} for row in rows]
+
+    world.run(steps)
+
+
+def test_a_setting_that_needs_a_restart_is_stored_but_not_in_force(world: World) -> None:
+    acting = {"supportActingMaster": "true"}
+
+    async def steps(operators: Operators) -> None:
+        before = operators.in_force.settings.model_dump()
+        rows = (ConfigPut("supportActingMaster", "true"),)
+        assert await operators.change_settings(acting, CAUSE) == rows
+        assert world.applied == [(operators.in_force.settings, rows, CAUSE)]
+        assert operators.in_force.settings.model_dump() == before
+        assert operators.in_force.at_next_start.support_acting_master is True
+        assert await operators.change_settings(acting, CAUSE) == (), "the next start has that value already"
+        await operators.change_settings(OFF, CAUSE)
+        assert operators.in_force.settings.support_acting_master is False
+
+    world.run(steps)
+    assert world.stored[2] == {**acting, **OFF}
+
+
+def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: World) -> None:
+    async def steps(operators: Operators) -> None:
+        assert await operators.change_settings(ON, CAUSE) == ()
+        assert (world.applied, world.stored[2]) == ([], ON)
+
+    world.run(steps)
+    world = World(world.folder)
+    world.flags = {"return_order_topic_config_to_broker": False}
+
+    async def after_restart(operators: Operators) -> None:
+        assert operators.in_force.settings.return_order_topic_config_to_broker is True
+
+    world.run(after_restart)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"scanNotActiveBrokerInterval": "-1"}, InvalidField),
+        ({"noSuchSetting": "1"}, InvalidField),
+        ({"dataDir": "/"}, ConfigKeyDenied),
+        ({"configStorePath": "/"}, ConfigKeyDenied),
+    ],
+)
+def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], error: type[Exception]) -> None:
+    async def steps(operators: Operators) -> None:
+        with pytest.raises(error):
+            operators.preview_settings({**OFF, **bad})
+        with pytest.raises(error):
+            await operators.change_settings({**OFF, **bad}, CAUSE)
+        assert (operators.in_force.texts, world.applied) == ({}, [])
+
+    world.run(steps)
+
+
+def test_stored_settings_win_over_flags_and_environment_and_are_logged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: Mapping[str, str] = {**OFF, "scanNotActiveBrokerInterval": "10", "supportActingMaster": "true"}
+    world.keep(SETTINGS, stored)
+    monkeypatch.setenv("NAMESRV_SCAN_NOT_ACTIVE_BROKER_INTERVAL_MILLIS", "20")
+    world.flags = {"support_acting_master": False, "listen": "127.0.0.1:1"}
+
+    async def steps(operators: Operators) -> None:
+        settings = operators.in_force.settings
+        assert (settings.return_order_topic_config_to_broker, settings.support_acting_master) == (False, True)
+        assert (settings.scan_not_active_broker_interval_millis, settings.listen) == (10, "127.0.0.1:1")
+        assert await operators.change_settings({"supportActingMaster": "true"}, CAUSE) == ()
+
+    with capture_logs() as logs:
+        world.run(steps)
+    told = [(line["key"], line["value"]) for line in logs if line["event"] == "config_override"]
+    assert told == list(stored.items())
+    assert world.applied == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("listen", "0.0.0.0:1", "never changes over the wire"),
+        ("kvConfigPath", "x", "never changes over the wire"),
+        ("orderMessages", "1", "there is no such setting in this version"),
+        ("scanNotActiveBrokerInterval", "-1", "Input should be greater than or equal to 0 (got '-1')"),
+        ("orderMessageEnable", "x" * 256, "has 256 characters, at most 255"),
+    ],
+)
+def test_a_stored_setting_that_is_refused_now_stops_the_start_with_its_remedy(
+    world: World, key: str, value: str, problem: str
+) -> None:
+    stored: Mapping[str, str] = {**OFF, key: value}
+    world.keep(SETTINGS, stored)
+    database = Database(world.folder)
+    with capture_logs() as logs, pytest.raises(DataDirError) as refused:
+        world.start(database)
+    assert logs == []
+    before, _, remedy = str(refused.value).partition("; take it back: sqlite3 FILE ")
+    assert before == f"{database.path}: setting {key}: {problem}"
+    asyncio.run(database.close(20))
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as shell:
+        shell.execute(remedy.strip('"'))
+
+    async def steps(operators: Operators) -> None:
+        assert operators.in_force.texts == OFF
+
+    world.run(steps)
