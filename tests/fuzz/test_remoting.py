@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from namesrv.remoting.limits import MAX_FRAME_BYTES
 from namesrv.remoting.wire.codes import RequestCode, ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
-from namesrv.settings import NamesrvSettings
 from tests.fuzz.corpora import EXAMPLES, samples
 from tests.fuzz.remoting_frames import Spoiler, with_other_kinds
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
@@ -118,7 +118,7 @@ class Life:
 
 async def live(seed: int, folder: Path) -> None:
     spoiler = Spoiler(samples("remoting_frames"), seed)
-    front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder}))
+    front = SocketlessFront(Path(tempfile.mkdtemp(dir=folder)))
     try:
         life = Life(front)
         for data in spoiler.frames(FRAMES):
@@ -149,7 +149,7 @@ def test_no_frames_do_more_than_be_answered_or_end_their_connection(tmp_path: Pa
 @pytest.mark.timeout(600)
 def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tmp_path: Path) -> None:
     async def run() -> int:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        front = SocketlessFront(tmp_path)
         life, count = Life(front), 0
         for sample in samples("remoting_frames"):
             for data in with_other_kinds(sample):
@@ -164,7 +164,7 @@ def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tm
 
 def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:
     async def ask() -> list[tuple[int, bool]]:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        front = SocketlessFront(tmp_path)
         client = SocketlessClient(front)
         for sample in samples("remoting_frames"):
             await client.send([sample])
@@ -180,7 +180,7 @@ def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_
 
 def test_a_frame_that_never_comes_whole_holds_no_more_than_what_came(tmp_path: Path) -> None:
     async def hold() -> int:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        front = SocketlessFront(tmp_path)
         client = SocketlessClient(front)
         await client.send([(MAX_FRAME_BYTES - 4).to_bytes(4, "big") + b"\0\0\0\x02{}", b" " * 100])
         held = client.held

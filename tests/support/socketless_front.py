@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.config_store import ConfigStore
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.intent_store import IntentStore
-from namesrv.app.kv_config_store import KvConfigStore
+from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import TableWriter, Turns
@@ -25,13 +23,11 @@ from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.served import Served
 from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.config_file import ConfigFile
-from namesrv.storage.intents_file import IntentsFile
-from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
 
 SETTLE_TURNS = 1_000_000
-"""Turns of the event loop until all that was asked must be answered: files are written by threads meanwhile."""
+"""Turns of the event loop until all that was asked must be answered: a thread commits meanwhile."""
 
 LEAVE_TURNS = 5
 """Turns in which the end of a connection has become a change that stands in line."""
@@ -40,14 +36,10 @@ SETTLE_SECONDS = 60.0
 """Until changes under way must be made."""
 
 CLOSE_SECONDS = 5.0
-"""Until a thread has written what is under way."""
+"""Until the change under way is made, and until the database is closed."""
 
 SETTLE_ROUNDS = 3
 """The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
-
-
-def _written(_path: Path, _content: bytes) -> None:
-    """What a disk that is fast enough does."""
 
 
 def _nothing() -> Sliced[None]:
@@ -105,12 +97,8 @@ class _Transport:
 class SocketlessFront:
     """A name server with everything but gRPC and sockets. Must be made and used inside one event loop."""
 
-    def __init__(self, settings: NamesrvSettings) -> None:
-        """Makes one without brokers.
-
-        Args:
-            settings: With a folder for everything durable, of which nothing is written.
-        """
+    def __init__(self, folder: Path) -> None:
+        """Makes one without brokers, whose database is in a folder."""
         self.memory = FrameMemory()
         self.turns = Turns()
         self.broken_by: list[str] = []
@@ -121,25 +109,30 @@ class SocketlessFront:
         """Connections whose peers did not read."""
         self.open_ones: set[Connection] = set()
         self.fleet = Fleet()
-        self.calls = self._calls(settings)
+        self._database = Database(folder)
+        self.calls = self._calls()
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
 
-    def _calls(self, settings: NamesrvSettings) -> Calls:
-        manager, clock, folder = self.fleet.manager, self.fleet.clock, settings.data_dir
-        assert folder is not None
-        config = ConfigStore(settings, ConfigFile(folder, _written), lambda *_: None, lambda: False)
+    def _calls(self) -> Calls:
+        manager, clock, settings = self.fleet.manager, self.fleet.clock, NamesrvSettings.load(None, {})
+        in_force = SettingsInForce(settings, settings)
         self._writer = writer = TableWriter()
-        kv_config = KvConfigStore(manager, KvConfigFile(folder, _written))
-        intents = IntentStore(manager, writer, IntentsFile(folder, _written), clock.wall_millis)
-        self._stores = (config, kv_config, intents)
+        self._operators = Operators(
+            manager,
+            writer,
+            self._database,
+            in_force,
+            apply_settings=lambda *_: None,
+            wall_millis=clock.wall_millis,
+        )
         warm_up = WarmUp(manager, clock, 0)
         watchers = WatchDispatcher(manager, warm_up, clock)
         self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
         gate = Gate(Grade, None)
-        admin = AdminChanges.of(manager, writer, kv_config, intents, config)
+        admin = AdminChanges.of(manager, writer, self._operators)
         return calls_of(
             Served(manager, warm_up),
-            AdminQueries.of(manager, config, watchers, started_at_millis=0),
+            AdminQueries.of(manager, in_force, watchers, None, started_at_millis=0),
             gate,
             product_env=None,
             registrations=RegistrationCalls(manager, writer, self._channels, RegistrationCounter(), gate),
@@ -174,8 +167,8 @@ class SocketlessFront:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for store in self._stores:
-            await store.close(CLOSE_SECONDS)
+        await self._operators.close(CLOSE_SECONDS)
+        await self._database.close(CLOSE_SECONDS)
 
     # As the home of connections
 

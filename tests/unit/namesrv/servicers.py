@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import itertools
 
+from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.route import RouteServicer
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+
+
+def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -> Operators:
+    """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
+    settings = NamesrvSettings.load(None, {})
+    return Operators(
+        fleet.manager,
+        writer,
+        database,
+        SettingsInForce(settings, settings),
+        apply_settings=lambda *_: None,
+        wall_millis=fleet.clock.wall_millis,
+    )
 
 
 def route_servicer(

@@ -77,7 +77,7 @@ def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: Na
         ("OrderMessageEnable", "OrderMessageEnable", "orderMessageEnable"),
         ("order_message_enable", "order_message_enable", "orderMessageEnable"),
         ("supportactngmaster", "supportactngmaster", "supportActingMaster"),
-        ("audit_file_max_bytes", "audit_file_max_bytes", None),  # it is never changed over the wire
+        ("journal_max_bytes", "journal_max_bytes", None),  # it is never changed over the wire
         ("colour", "colour", None),
         ("", "", None),
         ("orderMessageEnable\nx\0", r"orderMessageEnable\nx\x00", "orderMessageEnable"),

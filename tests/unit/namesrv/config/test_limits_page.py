@@ -11,7 +11,6 @@ import pytest
 
 from groundwork import endpoints, permits, topic_names
 from namesrv import limits, runtime_settings
-from namesrv.app import config_store
 from namesrv.core import address_claims, changes, pins
 from namesrv.grpc_api import admin
 from namesrv.remoting import limits as remoting_limits
@@ -28,7 +27,6 @@ MODULES = (
     pins,
     runtime_settings,
     admin,
-    config_store,
     remoting_limits,
 )
 SETTINGS = (

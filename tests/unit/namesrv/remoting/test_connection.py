@@ -15,7 +15,6 @@ from namesrv.app.writer import BEGUN_IN_A_TURN
 from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN, WRITE_BYTES
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
-from namesrv.settings import NamesrvSettings
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 
@@ -32,7 +31,7 @@ def use(tmp_path: Path) -> Callable[[Use], None]:
     """Runs a test with a connection, and checks that nothing is left of it."""
 
     async def run(test: Use) -> None:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        front = SocketlessFront(tmp_path)
         client = SocketlessClient(front)
         await test(front, client)
         await client.close()
@@ -237,7 +236,7 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
 
 def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
     async def run() -> None:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": tmp_path}))
+        front = SocketlessFront(tmp_path)
         client = SocketlessClient(front)
         await client.send([LOOKUP, REGISTRATION, b"GET / HTTP/1.1"])
         await client.close()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from namesrv.core.errors import InternalDefect
-from namesrv.settings import NamesrvSettings
 from tests.support.programs.rocketmq import data_version, registration_body, topic_config
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
@@ -62,7 +61,7 @@ def asked(folder: Path, frames: list[bytes]) -> list[int]:
     """Returns the answers' codes of requests on one connection, and checks that it stays open."""
 
     async def run() -> list[int]:
-        front = SocketlessFront(NamesrvSettings.load(None, {"data_dir": folder}))
+        front = SocketlessFront(folder)
         client = SocketlessClient(front)
         try:
             answers = await client.send(frames)

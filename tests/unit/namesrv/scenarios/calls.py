@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.intent_store import IntentStore
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.grpc_api.admin import IntentChanges
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
 from tests.support.core_fleet import Fleet
-from tests.unit.namesrv.servicers import route_servicer
+from tests.unit.namesrv.servicers import operators_of, route_servicer
 
 
 class Caller:
@@ -43,5 +42,4 @@ class Calls:
             RegistrationParts(manager.channels, clock.monotonic),
             idle_timeout_millis=120_000,
         )
-        intents = IntentStore(manager, self.writer, None, clock.wall_millis)
-        self.operators = IntentChanges(manager, self.writer, intents)
+        self.operators = IntentChanges(manager, self.writer, operators_of(fleet, self.writer, None))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -21,7 +20,7 @@ from namesrv.core.errors import BrokerNotRegistered, Crc32NotMatch, InvalidField
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.grpc_api import registration as registration_module
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.tables import KV_CONFIG
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.registrations import identity, registration
 from tests.unit.namesrv.scenarios.calls import Calls
@@ -145,12 +144,11 @@ def test_a_value_can_be_read_until_it_is_deleted() -> None:
     assert table.without("ns", "key").get("ns", "key") is None
 
 
-def test_the_file_of_the_kv_configuration_gives_back_all_entries(tmp_path: Path) -> None:
-    """Scenario 58: the round trip through JSON."""
+def test_the_rows_of_the_kv_configuration_give_back_all_entries() -> None:
+    """Scenario 58: the round trip, which goes through JSON upstream."""
     entries = {"UnitTest1": "broker-a:4", "UnitTest2": "broker-b:4;broker-c:8", "größer €": ""}
-    file = KvConfigFile(tmp_path)
-    file.save(KvConfigTable.of({ORDER_TOPIC_CONFIG: entries}))
-    assert KvConfigFile(tmp_path).load().entries(ORDER_TOPIC_CONFIG) == entries
+    rows = KV_CONFIG.encode(KvConfigTable.of({ORDER_TOPIC_CONFIG: entries}))
+    assert KV_CONFIG.decode(rows).entries(ORDER_TOPIC_CONFIG) == entries
 
 
 def test_a_name_server_listens_on_9876_unless_told_otherwise() -> None:

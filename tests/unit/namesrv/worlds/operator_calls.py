@@ -11,13 +11,13 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from namesrv.app.intent_store import IntentStore
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import CallRefused
 from namesrv.grpc_api.admin import IntentChanges, IntentQueries
 from namesrv.grpc_api.handlers import Context
-from namesrv.storage.intents_file import IntentsFile
+from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+from tests.unit.namesrv.servicers import operators_of
 
 ErrorT = TypeVar("ErrorT", bound=CallRefused)
 
@@ -42,16 +42,17 @@ class Operator:
         name = request.DESCRIPTOR.name.removesuffix("Request")
 
         async def run() -> Any:
-            file = IntentsFile(self._folder) if self._folder else None
+            database = Database(self._folder) if self._folder else None
             writer = TableWriter()
-            store = IntentStore(self.manager, writer, file, self.fleet.clock.wall_millis)
-            parts = IntentChanges(self.manager, writer, store), IntentQueries(self.manager)
+            operators = operators_of(self.fleet, writer, database)
+            parts = IntentChanges(self.manager, writer, operators), IntentQueries(self.manager)
             (part,) = [part for part in parts if hasattr(part, name)]
             method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
             try:
                 return await method(request, cast("Context", _Caller()))
             finally:
-                await store.close(20)
+                if database is not None:
+                    await database.close(20)
 
         return asyncio.run(run())
 

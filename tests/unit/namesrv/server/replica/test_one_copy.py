@@ -9,7 +9,7 @@ from typing import Any
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.app.config_store import ConfigStore
+from namesrv.app.operators import SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.core.errors import EpochChanged
@@ -27,6 +27,7 @@ class Place:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
+        self.settings = NamesrvSettings.load(None, {})
         self.shares = FairShares.of()
 
     def copy(self, epoch: str) -> Copy:
@@ -35,7 +36,7 @@ class Place:
             ReplicaManager(NamesrvIdentity("copy", epoch), self.clock),
             self.clock,
             StallDetector(self.clock.monotonic, lambda _: None, 1.0),
-            ConfigStore(NamesrvSettings.load(None, {}), None, lambda _settings, _changed, _cause: None, lambda: False),
+            SettingsInForce(self.settings, self.settings),
             shares=self.shares,
             product_env=None,
             started_at_millis=0,
