@@ -13,7 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import SERVICES, NamesrvClient
+from groundwork.namesrv_client import SERVICES, ConnectionSettings, NamesrvClient
 
 AnswerT = TypeVar("AnswerT")
 
@@ -22,6 +22,9 @@ AGENT_SERVICES: tuple[ServiceDescriptor, ...] = (
     topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
 )
 """What is called of an agent."""
+
+CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
+"""Commands that go on, as with ``--follow``, find a name server that is back within seconds and not two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class NameServers:
         services: Sequence[ServiceDescriptor] = SERVICES,
     ) -> None:
         self.all = tuple(
-            NamesrvClient(endpoint, timeout_seconds, security, services=services) for endpoint in endpoints
+            NamesrvClient(endpoint, timeout_seconds, security, settings=CONNECTION, services=services)
+            for endpoint in endpoints
         )
 
     def first(self, ask: Callable[[NamesrvClient], AnswerT]) -> AnswerT:

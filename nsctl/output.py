@@ -78,6 +78,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
     elif form is Format.YAML:
         dumped = yaml.dump([dict(row) for row in rows], Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         sys.stdout.write(printable_yaml(dumped))
+        sys.stdout.flush()  # as the other two do, for commands that go on
     else:
         console().print(table(rows, columns, title))
 

@@ -101,11 +101,15 @@ class Session:
         form: Format,
         security: ClientSecurity | None = None,
         services: Sequence[ServiceDescriptor] = SERVICES,
+        *,
+        watch: float | None = None,
     ) -> None:
         self.servers = NameServers(endpoints, timeout_seconds, security, services)
         self.security = security
         self.timeout_seconds = timeout_seconds
         self.form = form
+        self.watch = watch
+        """Pause in seconds after which the command is run again; None: it is run once."""
         self.exit_code = 0
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
@@ -204,9 +208,9 @@ def add_command(
         except (ContextError, CertificateError) as error:
             say(PROGRAM, str(error))
             raise typer.Exit(USAGE) from error
-        session = Session(endpoints, timeout, output, security, services)
+        session = Session(endpoints, timeout, output, security, services, watch=watch)
         try:
-            _run(session, lambda: run(session, **values), watch)
+            _run(session, lambda: run(session, **values))
         finally:
             session.servers.close()
         raise typer.Exit(session.exit_code)
@@ -234,16 +238,16 @@ def options(annotations: Mapping[str, Any], default: object = None) -> list[insp
     ]
 
 
-def _run(session: Session, run: Callable[[], None], watch: float | None) -> None:
+def _run(session: Session, run: Callable[[], None]) -> None:
     while True:
         try:
             run()
         except CallError as error:
             session.failed(error)
-        if watch is None:
+        if session.watch is None:
             return
         try:
-            time.sleep(watch)
+            time.sleep(session.watch)
         except KeyboardInterrupt:
             return
         session.exit_code = 0

@@ -36,6 +36,7 @@ COMMANDS = (
     "explain orders",
     "doctor",
     "history broker-a --since 2h --cause WipeWritePermOfBroker",
+    "history --cause WipeWritePermOfBroker --json",
     "restore broker-a",
     "delete-topic payments --hold --dry-run",
     "delete-topic payments --for 2h --why 'legal hold'",
@@ -43,6 +44,7 @@ COMMANDS = (
     "kv put ORDER_TOPIC_CONFIG orders 'broker-a:4;broker-b:4'",
     "kv get ORDER_TOPIC_CONFIG orders",
     "kv list ORDER_TOPIC_CONFIG",
+    "kv export kvConfig.json",
     "kv delete ORDER_TOPIC_CONFIG orders",
     "config show order",
     "config set orderMessageEnable=true",
@@ -97,7 +99,7 @@ def examples() -> str:
         public[listener] = "broker-a:10918"
     text = "\n\n".join(shown) + "\n"
     for endpoint, name in public.items():
-        for after in ":", " -", " 1", " 4", " topics":  # in errors and commands, where nothing is aligned
+        for after in ":", '"', " -", " 1", " 4", " topics":  # in errors and commands, where nothing is aligned
             text = text.replace(f"{endpoint}{after}", f"{name}{after}")
         text = text.replace(str(endpoint), name.ljust(15))
     return "\n".join(line.rstrip() for line in text.split("\n"))

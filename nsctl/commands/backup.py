@@ -89,11 +89,19 @@ def kv_export(
 
 
 def write_new(file: Path, content: object) -> None:
-    """Writes JSON to a file that is not there yet. Raises typer.BadParameter if it is, or cannot be written."""
+    """Writes JSON to a file that is not there yet. Raises typer.BadParameter if it is, or cannot be written.
+
+    Nothing is left of a file that the disk did not take whole.
+    """
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
-            opened.write(text)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+                opened.write(text)
+        except OSError:
+            file.unlink()
+            raise
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror}") from error
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice, takewhile
 from typing import Annotated, NamedTuple
 
@@ -16,7 +18,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import printable_json
-from nsctl.output import Row, Since, row
+from nsctl.output import Format, Row, Since, row
 from nsctl.session import Session
 
 # What the journal's entries say of brokers that left.
@@ -78,19 +80,6 @@ def explain(
     session.show(rows, columns)
 
 
-FOLLOW_SECONDS = 1.0
-"""Pause between two looks for new entries."""
-MOST_NEW_ENTRIES = 100_000
-"""Entries of a name server that are shown of one look: as many as it holds in memory."""
-
-
-class Position(NamedTuple):
-    """A place in a journal: epochs of a name server sort as texts."""
-
-    epoch: str
-    revision: int
-
-
 def history(
     session: Session,
     name: Annotated[
@@ -104,56 +93,177 @@ def history(
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Entries of each name server at most, the newest first.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", help="Then show new entries as they come, oldest first.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Then show new entries as they come, oldest first, until interrupted.")
+    ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line, oldest first.")] = False,
 ) -> None:
     """What changed, who did it and why, from the journal of each name server."""
     if name is not None and broker not in (None, name):
         raise typer.BadParameter(f"BROKER is {name}, and --broker is {broker}")
-    causes = [_plain(one) for one in cause or ()]
-
-    def ask(server: NamesrvClient, seen: Position | None) -> list[admin_service_pb2.AuditEntry]:
-        """Entries newer than those that were shown, or the newest ones, oldest first."""
-        request = admin_service_pb2.ListAuditEntriesRequest(
-            topic=topic,
-            broker_name=name or broker,
-            # The journal's times are by the clock of its name server.
-            from_millis=None if since is None else int((clock_of(server).theirs - since) * 1000),
-            page_size=500 if causes else min(limit, 500),
-        )
-        newer = takewhile(lambda entry: seen is None or _position(entry) > seen, entries(server, request))
-        found = (entry for entry in newer if not causes or _is_of(entry, causes))
-        return list(islice(found, limit if seen is None else MOST_NEW_ENTRIES))[::-1]
-
-    seen: dict[Endpoint, Position] = {}
-    while True:
-        rows: list[Row] = []
-        for answer in session.each(lambda server: ask(server, seen.get(server.endpoint))):
-            found = answer.value or []
-            rows += [{"endpoint": str(answer.endpoint), **row(entry)} for entry in found]
-            if found:
-                seen[answer.endpoint] = _position(found[-1])
-        _show_entries(session, rows, json_lines=json_lines, newest_first=not follow)
-        if not follow:
-            return
-        time.sleep(FOLLOW_SECONDS)
-
-
-def _position(entry: admin_service_pb2.AuditEntry) -> Position:
-    return Position(entry.epoch, entry.revision)
-
-
-def _show_entries(session: Session, rows: list[Row], *, json_lines: bool, newest_first: bool) -> None:
-    rows.sort(key=lambda row: str(row["applied_at"]), reverse=newest_first and not json_lines)
+    if follow and session.watch is not None:
+        raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
+    if json_lines and session.form is Format.YAML:
+        raise typer.BadParameter("--json and --output yaml exclude each other")
+    wanted = Wanted(topic, name or broker, tuple(map(_plain, cause or ())), since, limit)
+    if follow:
+        follow_journals(session, wanted, partial(_show_new, session, json_lines=json_lines))
+        return
+    found = in_order(answer.value or () for answer in session.each(lambda server: newest_rows(server, wanted)))
     if json_lines:
-        for one in rows:
-            typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))
-    elif rows or newest_first:
-        session.show(rows, ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment"))
+        _show_lines(found)
+    else:
+        session.show(found[::-1], HISTORY)
 
 
-def _is_of(entry: admin_service_pb2.AuditEntry, causes: list[str]) -> bool:
-    return _plain(entry.cause) in causes or _plain(reason_of(entry)) in causes
+HISTORY = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment")
+
+
+def _show_new(session: Session, rows: Sequence[Row], *, json_lines: bool) -> None:
+    if json_lines:
+        _show_lines(rows)
+    elif rows:
+        session.show(rows, HISTORY)
+
+
+def _show_lines(rows: Sequence[Row]) -> None:
+    for one in rows:
+        typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))  # flushes each line, so pipes get it at once
+
+
+# The journals that ``history`` reads.
+
+
+class Position(NamedTuple):
+    """A place in a journal: epochs of a name server sort as texts."""
+
+    epoch: str
+    revision: int
+
+
+class Wanted(NamedTuple):
+    """Which entries ``history`` shows."""
+
+    topic: str | None = None
+    broker: str | None = None
+    causes: tuple[str, ...] = ()
+    """As ``_plain`` writes them; empty: all."""
+    since: int | None = None
+    """Age of the oldest one in seconds; None: any."""
+    limit: int = 50
+    """Entries of each name server that are shown at first."""
+
+
+def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
+    """The newest entries of one name server, oldest first."""
+    # The journal's times are by the clock of its name server.
+    since = None if wanted.since is None else int((clock_of(server).theirs - wanted.since) * 1000)
+    request = admin_service_pb2.ListAuditEntriesRequest(
+        topic=wanted.topic,
+        broker_name=wanted.broker,
+        from_millis=since,
+        page_size=PAGE if wanted.causes else min(wanted.limit, PAGE),
+    )
+    return _rows(server, islice(_of_causes(entries(server, request), wanted.causes), wanted.limit))
+
+
+def in_order(journals: Iterable[Iterable[Row]]) -> list[Row]:
+    """Rows of several journals by their time. Those of one journal stay in its order, also if a clock stepped back."""
+    return list(heapq.merge(*journals, key=lambda row: str(row["applied_at"])))
+
+
+PAGE = 500
+"""Entries of a page: the most that a name server puts into one."""
+FOLLOW_SECONDS = 1.0
+"""Pause between two looks for new entries."""
+MOST_NEW_ENTRIES = 100_000
+"""Entries of a name server that are shown of one look: as many as it holds in memory."""
+
+
+def follow_journals(
+    session: Session,
+    wanted: Wanted,
+    show: Callable[[Sequence[Row]], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Shows the newest entries of all name servers, and then new ones as they come, until interrupted.
+
+    A name server that goes away is waited for. Ends at once if none answers at first.
+    """
+    journals = {server.endpoint: _Followed(server, wanted, session.note) for server in session.servers.all}
+    away: set[Endpoint] = set()
+    try:
+        while True:
+            answers = session.servers.each(lambda server: journals[server.endpoint].look())
+            for answer in answers:
+                if answer.error is None and answer.endpoint in away:
+                    session.note(f"{answer.endpoint} answers again")
+                elif answer.error is not None and answer.endpoint not in away:
+                    session.failed(answer.error)
+            away = {answer.endpoint for answer in answers if answer.error is not None}
+            show(in_order(answer.value or () for answer in answers))
+            if all(journal.seen is None for journal in journals.values()):
+                return
+            if not away:
+                session.exit_code = 0
+            sleep(FOLLOW_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+class _Followed:
+    """The journal of one name server, and up to where it was shown."""
+
+    def __init__(self, server: NamesrvClient, wanted: Wanted, note: Callable[[str], None]) -> None:
+        self._server = server
+        self._wanted = wanted
+        self._note = note
+        self.seen: Position | None = None
+        """The newest place that was looked at; None before the first answer."""
+
+    def look(self) -> list[Row]:
+        """Entries that are new since the look before, oldest first; at first the newest ones. Raises CallError."""
+        status = self._server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
+        assert isinstance(status, pb.GetNamesrvStatusResponse)
+        now = Position(status.header.epoch, status.header.revision)
+        if self.seen is None:
+            rows = newest_rows(self._server, self._wanted)
+        else:
+            # Without a data directory, a clock that was set back makes the next epoch an earlier one.
+            rows = self._rows_after(self.seen if self.seen <= now else Position(now.epoch, 0), now)
+        self.seen = max([now, *(Position(row["epoch"], row["revision"]) for row in rows[-1:])])
+        return rows
+
+    def _rows_after(self, after: Position, now: Position) -> list[Row]:
+        if after == now:
+            return []
+        request = admin_service_pb2.ListAuditEntriesRequest(
+            topic=self._wanted.topic,
+            broker_name=self._wanted.broker,
+            after_epoch=after.epoch,
+            after_revision=after.revision,
+            page_size=PAGE,
+        )
+        # An older name server passes over both, and has entries of its own epoch only, which do not name it.
+        new = takewhile(
+            lambda entry: Position(entry.epoch or now.epoch, entry.revision) > after, entries(self._server, request)
+        )
+        rows = _rows(self._server, islice(_of_causes(new, self._wanted.causes), MOST_NEW_ENTRIES + 1))
+        if len(rows) > MOST_NEW_ENTRIES:
+            self._note(f"{self._server.endpoint}: more than {MOST_NEW_ENTRIES:,} new entries: the oldest are left out")
+        return rows[-MOST_NEW_ENTRIES:]
+
+
+def _rows(server: NamesrvClient, found: Iterable[admin_service_pb2.AuditEntry]) -> list[Row]:
+    """Entries as rows, the other way round."""
+    rows: list[Row] = [{"endpoint": str(server.endpoint), **row(entry)} for entry in found]
+    return rows[::-1]
+
+
+def _of_causes(
+    found: Iterable[admin_service_pb2.AuditEntry], causes: Sequence[str]
+) -> Iterator[admin_service_pb2.AuditEntry]:
+    return (entry for entry in found if not causes or {_plain(entry.cause), _plain(reason_of(entry))} & set(causes))
 
 
 def _plain(cause: str) -> str:

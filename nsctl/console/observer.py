@@ -185,7 +185,7 @@ class Observer:
         try:
             return await answer
         except CallError as error:
-            if error.unreachable:
+            if error.unreachable and error.reason != "NOT_DURABLE":  # it answers, but its disk cannot be read
                 raise
             self._refusal = _in_short(error)
             return otherwise

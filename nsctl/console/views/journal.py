@@ -59,7 +59,7 @@ def mentions(summary: str) -> list[Json]:
 
 
 def entry_json(entry: admin_service_pb2.AuditEntry, server: int) -> Entry:
-    """An entry as the page gets it; ``servers`` are numbers of those that have it, ``revisions`` their revisions."""
+    """An entry as the page gets it; ``servers`` are numbers of those that have it, ``positions`` its places there."""
     return {
         "at": entry.applied_at_millis,
         "cause": entry.cause,
@@ -68,7 +68,7 @@ def entry_json(entry: admin_service_pb2.AuditEntry, server: int) -> Entry:
         "mentions": mentions(entry.summary),
         "comment": entry.comment,
         "servers": [server],
-        "revisions": [entry.revision],
+        "positions": [f"{entry.epoch} {entry.revision}"],  # a revision comes again after a restart
     }
 
 
@@ -84,9 +84,9 @@ def merged(entries: Iterable[Entry]) -> list[Entry]:
             found.append(entry)
         else:
             both = sorted(
-                zip(other["servers"] + entry["servers"], other["revisions"] + entry["revisions"], strict=True)
+                zip(other["servers"] + entry["servers"], other["positions"] + entry["positions"], strict=True)
             )
-            other["servers"], other["revisions"] = [server for server, _ in both], [revision for _, revision in both]
+            other["servers"], other["positions"] = [server for server, _ in both], [position for _, position in both]
     return found
 
 

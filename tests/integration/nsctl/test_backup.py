@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from broker_agent_api.v1.topic_config_service_pb2 import ListTopicsRequest
+from namesrv_api.v1.admin_service_pb2 import PutKvConfigRequest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
 from nsctl.session import REFUSED, USAGE
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import NamesrvProcess
+from tests.support.programs.processes import BIN, NamesrvProcess, ended
 from tests.support.registrations import register
 
 UNKNOWN = '{"format": 1, "calls": [{"call": "ConfirmBrokerLoss", "request": {}}]}'
@@ -60,6 +61,37 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
             "broker-a:4"
         ]
         assert [row["value"] for row in rows(("config", "show", "scanNotActiveBrokerInterval", *there))] == ["30000"]
+
+
+def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(tmp_path: Path) -> None:
+    file = tmp_path / "b" / "kvConfig.json"
+    file.parent.mkdir()
+    table = {
+        "ORDER_TOPIC_CONFIG": {"TopicTest": "broker-a:4;broker-b:4", "%RETRY%x": ""},
+        "Grüße": {f"key-{number:03}": f'"{number}" \\ 名\n' for number in range(1_200)},  # more than a page
+    }
+    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv, namesrv.connect() as client:
+        for namespace, entries in table.items():
+            for key, value in entries.items():
+                request = PutKvConfigRequest(namespace=namespace, key=key, value=value)
+                client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
+        export = ("kv", "export", str(file), "--namesrv", str(namesrv.endpoint))
+        full = ended(["bash", "-c", 'ulimit -f 8; exec "$@"', "bash", str(BIN / "nsctl"), *export])
+        assert (full.returncode, "File too large" in full.stderr, file.exists()) == (USAGE, True, False), full.stderr
+        assert "wrote 1,202 keys" in run(*export)
+        assert "File exists" in run(*export, exit_code=USAGE)
+    text = file.read_bytes()
+    assert json.loads(text) == {"configTable": table}, "as RocketMQ's KVConfigSerializeWrapper has it"
+    with NamesrvProcess("--data-dir", str(file.parent)) as imported:
+        here = ("--namesrv", str(imported.endpoint))
+        for namespace, entries in table.items():
+            found = {row["key"]: row["value"] for row in rows(("kv", "list", namespace, *here))}
+            assert found == entries
+        run("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest", *here)
+    assert file.read_bytes() == text, "the file stays as it is, and is imported only once"
+    with NamesrvProcess("--data-dir", str(file.parent)) as again:
+        kept = rows(("kv", "list", "ORDER_TOPIC_CONFIG", "--namesrv", str(again.endpoint)))
+        assert [row["key"] for row in kept] == ["%RETRY%x"]
 
 
 def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:

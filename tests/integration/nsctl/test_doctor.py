@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +77,17 @@ def test_a_data_directory_that_cannot_be_written_is_a_problem_until_it_can(tmp_p
         eventually(lambda: codes(namesrv.endpoint), lambda told: "DATA_DIR_NOT_WRITTEN" not in told)
 
 
-def test_a_change_that_a_name_server_refused_is_not_one_that_did_not_answer(tmp_path: Path) -> None:
+def test_a_database_that_takes_no_change_is_told_until_it_does_and_refusals_are_no_silence(tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv:
-        (tmp_path / "kvConfig.json.tmp").mkdir()
-        put = ["kv", "put", "a", "b", "c", "--namesrv", str(namesrv.endpoint)]
-        refused = CliRunner().invoke(app, put)
-    assert (refused.exit_code, "NOT_DURABLE" in refused.output) == (REFUSED, True), refused.output
+        put = ["kv", "put", "a", "b", "c", "--timeout", "60", "--namesrv", str(namesrv.endpoint)]
+        with closing(sqlite3.connect(tmp_path / "namesrv.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # for longer than a commit waits
+            refused = CliRunner().invoke(app, put)
+            assert (refused.exit_code, "NOT_DURABLE" in refused.output) == (REFUSED, True), refused.output
+            told = [row["what"] for row in examined(namesrv.endpoint)[1] if row["code"] == "DATA_DIR_NOT_WRITTEN"]
+            assert told == ["cannot write its data directory: database is locked"]
+        eventually(lambda: codes(namesrv.endpoint), lambda told: "DATA_DIR_NOT_WRITTEN" not in told)
+        assert CliRunner().invoke(app, put).exit_code == 0
     assert CliRunner().invoke(app, put).exit_code == UNREACHABLE
 
 

@@ -47,6 +47,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("watch",): ("T", "--limit", "1"),
     ("kv", "list"): ("n",),
     ("kv", "get"): ("n", "k"),
+    ("kv", "export"): ("NEW",),
     ("kv", "put"): ("n", "k", "v"),
     ("kv", "delete"): ("n", "k"),
     ("config", "show"): (),

@@ -30,11 +30,12 @@ TIMEOUT = 60
 
 
 def shape(block: str) -> list[str]:
-    """The lines of an example without what differs each time: times, ports, latencies, widths, a busy machine."""
+    """The lines of an example without what differs each time: times, ports, widths, epochs, a busy machine."""
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME", block)
     text = re.sub(r"ipv4:127\.0\.0\.1:\d+", "CALLER", text)
     text = re.sub(r"(FULL|INCREMENT) +\d+\.\d", r"\1 MILLIS", text)
     text = re.sub(r"─+", "─", text)
+    text = re.sub(r'"epoch": "[0-9a-f-]+"', '"epoch": "EPOCH"', text)
     lines = [re.sub(" {2,}", "  ", line.strip()) for line in text.splitlines()]
     # Two name servers and two topics are told of in the order in which they come.
     return [lines[0], *sorted(line for line in lines[1:] if not re.search("EVENT_LOOP_HELD_UP|event loop stood", line))]

@@ -6,7 +6,7 @@ import { nameOf } from "./parts.js";
 
 export function entries(overview, list) {
   return h("ol", { class: "journal" }, list.map((entry) =>
-    h("li", { "data-key": `${entry.at} ${entry.servers} ${entry.revisions}` },
+    h("li", { "data-key": `${entry.at} ${entry.servers} ${entry.positions}` },
       h("p", { class: "quiet" }, clockTime(entry.at), ` ${entry.cause}`,
         overview.servers.length > 1 && ` at ${entry.servers.map((index) => nameOf(overview, index)).join(", ")}`,
         entry.caller && [" by ", h("span", { class: "mono" }, entry.caller)]),

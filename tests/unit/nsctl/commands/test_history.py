@@ -1,34 +1,68 @@
-"""The command ``history``: what it asks of each name server."""
+"""The command ``history``: what it asks of each name server, what it shows, and how it follows journals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from namesrv_api.v1 import admin_service_pb2
+import grpc
+import pytest
+import typer
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from nsctl.commands.history import history
-from nsctl.session import Session
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.commands import history
+from nsctl.commands.history import Wanted, follow_journals
+from nsctl.output import Format, Row
+from nsctl.session import REFUSED, UNREACHABLE, Session
 
 NOW_MILLIS = 1_000_000_000
 """By the name server's clock, which is far behind ours."""
 
 
-class FakeSession:
-    """A session of one name server, which it is for itself; its journal is empty."""
+class FakeNameServer:
+    """A name server with a journal, and what is wrong with it."""
 
-    endpoint = "ns-a:9876"
     timeout_seconds = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "127.0.0.1:9876") -> None:
+        self.endpoint = Endpoint.parse(name)
+        self.epoch, self.revision = "1-a", 0
+        self.entries: list[admin_service_pb2.AuditEntry] = []
+        """Oldest first."""
+        self.failure: RichError | None = None
         self.asked: list[admin_service_pb2.ListAuditEntriesRequest] = []
+        self.is_old = False
+        """Whether it knows neither ``after_epoch`` nor epochs of entries."""
 
-    def rows_of_each(self, ask: Callable[[Any], list[Any]]) -> list[Any]:
-        return ask(self)
+    def change(self, *, broker: str = "b", cause: str = "RegisterBroker", at: int | None = None) -> None:
+        self.revision += 1
+        self.entries.append(
+            admin_service_pb2.AuditEntry(
+                epoch="" if self.is_old else self.epoch,
+                revision=self.revision,
+                applied_at_millis=NOW_MILLIS + len(self.entries) if at is None else at,
+                cause=cause,
+                summary=broker,
+            )
+        )
 
-    def show(self, *_: object) -> None:
-        pass
+    def restart(self, epoch: str, *, forgets: bool = False) -> None:
+        self.epoch, self.revision = epoch, 0
+        if forgets:
+            self.entries.clear()
+
+    def call(self, name: str, _request: Message) -> pb.GetNamesrvStatusResponse:
+        assert name == "GetNamesrvStatus"
+        self._answer()
+        return pb.GetNamesrvStatusResponse(
+            header=route_data_pb2.NamesrvHeader(epoch=self.epoch, revision=self.revision)
+        )
 
     def stream(self, name: str, *_: object) -> Iterator[pb.StreamRouteSnapshotResponse]:
         assert name == "StreamRouteSnapshot"
@@ -36,17 +70,192 @@ class FakeSession:
 
     def pages(self, name: str, request: admin_service_pb2.ListAuditEntriesRequest) -> Iterator[object]:
         assert name == "ListAuditEntries"
+        self._answer()
         self.asked.append(request)
-        yield from ()
+        after = (request.after_epoch, request.after_revision)
+        for entry in reversed(self.entries):
+            new = self.is_old or not request.HasField("after_epoch") or (entry.epoch, entry.revision) > after
+            if new and request.broker_name in ("", entry.summary):
+                yield admin_service_pb2.ListAuditEntriesResponse(entries=[entry])
+
+    def _answer(self) -> None:
+        if self.failure is not None:
+            raise CallError(self.endpoint, self.failure)
+
+
+def session_of(*servers: FakeNameServer, form: Format = Format.TABLE, watch: float | None = None) -> Session:
+    session = Session([], 1.0, form, watch=watch)
+    session.servers.all = tuple(cast("NamesrvClient", server) for server in servers)
+    return session
+
+
+def revisions(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    return [(row["epoch"], row["revision"]) for row in rows]
+
+
+def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -> list[list[tuple[str, int]]]:
+    """What each look shows; between two of them something happens, and the last one is interrupted."""
+    looks: list[list[tuple[str, int]]] = []
+    steps = iter(meanwhile)
+
+    def sleep(_seconds: float) -> None:
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        step()
+
+    follow_journals(session, wanted, lambda rows: looks.append(revisions(rows)), sleep)
+    return looks
 
 
 def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
-    session = FakeSession()
-    history(cast("Session", session), since=3_600)
-    assert [request.from_millis for request in session.asked] == [NOW_MILLIS - 3_600_000]
+    server = FakeNameServer()
+    history.history(session_of(server), since=3_600)
+    history.history(session_of(server))
+    assert [request.from_millis for request in server.asked] == [NOW_MILLIS - 3_600_000, 0]
+    assert not server.asked[1].HasField("from_millis")
 
 
-def test_without_a_time_all_is_asked_for() -> None:
-    session = FakeSession()
-    history(cast("Session", session))
-    assert not session.asked[0].HasField("from_millis")
+def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    for at in (1_000, 1_000, 500):  # two within a millisecond, then the clock stepped back
+        first.change(at=at)
+    second.change(broker="line\nbreak\u2028\x1b[2J", at=2_000)
+    session = session_of(first, second)
+    history.history(session, json_lines=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert not any("\x1b" in line for line in lines)
+    shown = [json.loads(line) for line in lines]
+    assert [(one["endpoint"], one["revision"]) for one in shown] == [
+        *(("127.0.0.1:1", 1), ("127.0.0.1:1", 2), ("127.0.0.1:1", 3)),
+        ("127.0.0.1:2", 1),
+    ]
+    assert shown[3]["summary"] == "line\nbreak\u2028\x1b[2J"
+    assert shown[0]["epoch"] == "1-a"
+    session.form = Format.JSON
+    history.history(session)
+    assert json.loads(capsys.readouterr().out) == shown[::-1]
+
+
+@pytest.mark.parametrize(
+    ("form", "watch", "flags"),
+    [
+        (Format.TABLE, 1.0, {"follow": True}),
+        (Format.YAML, None, {"json_lines": True}),
+        (Format.TABLE, None, {"name": "a", "broker": "b"}),
+    ],
+)
+def test_flags_that_exclude_each_other_are_refused_before_anybody_is_asked(
+    form: Format, watch: float | None, flags: dict[str, Any]
+) -> None:
+    server = FakeNameServer()
+    with pytest.raises(typer.BadParameter):
+        history.history(session_of(server, form=form, watch=watch), **flags)
+    assert server.asked == []
+
+
+def test_followed_entries_are_shown_once_also_across_a_restart() -> None:
+    server = FakeNameServer()
+    for _ in range(3):
+        server.change()
+
+    def restarted() -> None:
+        server.change()  # just before it ended
+        server.restart("2-b")
+        server.change()
+
+    looks = follow(session_of(server), Wanted(limit=2), server.change, lambda: None, restarted)
+    assert looks == [[("1-a", 2), ("1-a", 3)], [("1-a", 4)], [], [("1-a", 5), ("2-b", 1)]]
+    assert len(server.asked) == 3, "where the revision is the same, there is nothing to ask for"
+
+
+def test_an_epoch_before_the_last_one_is_followed_from_its_begin() -> None:
+    server = FakeNameServer()
+    server.restart("5-a")
+    server.change()
+
+    def restarted_with_an_earlier_clock() -> None:
+        server.restart("4-b", forgets=True)
+        server.change()
+        server.change()
+
+    looks = follow(session_of(server), Wanted(), restarted_with_an_earlier_clock, server.change)
+    assert looks == [[("5-a", 1)], [("4-b", 1), ("4-b", 2)], [("4-b", 3)]]
+
+
+def test_filters_of_followed_entries_do_not_make_it_ask_for_old_ones_again() -> None:
+    server = FakeNameServer()
+    server.change(broker="other")
+
+    def many() -> None:
+        server.change(broker="other", cause="channel end")
+        for _ in range(3):
+            server.change(broker="mine", cause="channel end")
+        server.change(broker="mine")
+
+    wanted = Wanted(broker="mine", causes=("channelend",), since=60, limit=2)
+    looks = follow(session_of(server), wanted, many, server.change)
+    assert looks == [[], [("1-a", 3), ("1-a", 4), ("1-a", 5)], []], "new ones are not bounded by the limit"
+    assert [(request.after_revision, request.HasField("from_millis")) for request in server.asked] == [
+        *((0, True), (1, False), (6, False))
+    ]
+
+
+def test_a_look_with_too_many_entries_shows_the_newest_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(history, "MOST_NEW_ENTRIES", 2)
+    server = FakeNameServer()
+
+    def many() -> None:
+        for _ in range(3):
+            server.change()
+
+    looks = follow(session_of(server), Wanted(), many)
+    assert looks == [[], [("1-a", 2), ("1-a", 3)]]
+    assert "127.0.0.1:9876: more than 2 new entries: the oldest are left out" in capsys.readouterr().err
+
+
+def test_a_name_server_that_is_away_is_told_of_once_and_missed_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    server, other = FakeNameServer("127.0.0.1:1"), FakeNameServer("127.0.0.1:2")
+    server.change()
+
+    def away() -> None:
+        server.failure = RichError(grpc.StatusCode.UNAVAILABLE, "connection refused")
+        server.change()
+        other.change()
+
+    def back() -> None:
+        server.failure = None
+
+    session = session_of(server, other)
+    looks = follow(session, Wanted(), away, lambda: None, back)
+    assert looks == [[("1-a", 1)], [("1-a", 1)], [], [("1-a", 2)]]
+    assert capsys.readouterr().err.splitlines() == [
+        "nsctl: 127.0.0.1:1: UNAVAILABLE: connection refused",
+        "nsctl: 127.0.0.1:1 answers again",
+    ]
+    assert session.exit_code == 0
+    session = session_of(server, other)
+    follow(session, Wanted(), away)
+    assert session.exit_code == UNREACHABLE
+
+
+def test_following_ends_at_once_where_nobody_answers_at_first() -> None:
+    server = FakeNameServer()
+    server.failure = RichError(grpc.StatusCode.INVALID_ARGUMENT, "no topic", "INVALID_FIELD")
+    session = session_of(server)
+    assert follow(session, Wanted()) == [[]]
+    assert session.exit_code == REFUSED
+
+
+def test_an_older_name_server_that_knows_no_epochs_is_followed_too() -> None:
+    server = FakeNameServer()
+    server.is_old = True
+    server.change()
+
+    def restarted() -> None:
+        server.restart("2-b", forgets=True)
+        server.change()
+
+    looks = follow(session_of(server), Wanted(), server.change, restarted)
+    assert looks == [[("", 1)], [("", 2)], [("", 1)]]

@@ -8,9 +8,11 @@ from namesrv_api.v1 import admin_service_pb2
 from nsctl.console.views.journal import SAME_MILLIS, Entry, caller_words, cut_at, entry_json, mentions, merged
 
 
-def entry(at: int, server: int = 0, summary: str = "broker-a registered", revision: int = 1) -> Entry:
+def entry(
+    at: int, server: int = 0, summary: str = "broker-a registered", revision: int = 1, epoch: str = "1-a"
+) -> Entry:
     told = admin_service_pb2.AuditEntry(
-        applied_at_millis=at, revision=revision, summary=summary, caller=f"ipv4:10.0.0.1:{4000 + server}"
+        applied_at_millis=at, revision=revision, summary=summary, caller=f"ipv4:10.0.0.1:{4000 + server}", epoch=epoch
     )
     return entry_json(told, server)
 
@@ -26,6 +28,15 @@ def test_what_two_say_of_one_event_is_one_entry_and_the_newest_comes_first() -> 
 def test_what_is_further_apart_or_said_twice_by_one_stays_apart() -> None:
     assert len(merged([entry(100, 1), entry(101 + SAME_MILLIS, 0)])) == 2
     assert len(merged([entry(100, 0), entry(101, 0)])) == 2
+
+
+def test_entries_of_two_epochs_with_one_revision_stay_apart() -> None:
+    now, before = entry(100, epoch="2-b"), entry(100, epoch="1-a")
+    found = merged([now, before, entry(101, 1, epoch="7-c")])
+    assert [(one["servers"], one["positions"]) for one in found] == [
+        ([0, 1], ["2-b 1", "7-c 1"]),
+        ([0], ["1-a 1"]),
+    ], "the page tells entries apart by their positions"
 
 
 @pytest.mark.parametrize(

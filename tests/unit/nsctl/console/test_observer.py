@@ -83,6 +83,14 @@ def test_what_it_refuses_to_tell_does_not_hide_the_rest(watched: Watched) -> Non
     assert set(seen.tables.lives) == {BROKER}
 
 
+def test_a_journal_that_the_disk_does_not_give_leaves_the_name_server_reachable(watched: Watched) -> None:
+    watched.server.fail(grpc.StatusCode.UNAVAILABLE, "ListAuditEntries", reason="NOT_DURABLE", message="disk I/O error")
+    watched.observe()
+    seen = watched.observer.seen
+    assert (seen.reachable, seen.refusal) == (True, "NOT_DURABLE: disk I/O error")
+    assert seen.tables is not None
+
+
 def test_a_failure_in_the_middle_of_a_reading_changes_nothing_that_is_shown(watched: Watched) -> None:
     watched.observe()
     before = watched.observer.seen.tables
