@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,8 +20,8 @@ from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.grpc_errors import DETAILS_KEY, RichError
 from groundwork.permits import PermitsError, read_permits
 from groundwork.topic_names import check_topic
-from namesrv.core.changes import Cause, ChangeLog, KvPut
 from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
+from namesrv.core.journal import JournalQuery
 from namesrv.core.slices import run_sync
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.grpc_api.paging import last_of_page_before
@@ -29,10 +30,11 @@ from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of
 from namesrv.runtime_settings import with_texts
 from namesrv.settings import NamesrvSettings
-from namesrv.storage import address_claims_file, config_file, epoch_file, intents_file, kv_config_file
-from namesrv.storage.audit_file import AUDIT_FILE, AuditFile, RotatingFile
-from namesrv.storage.durable_file import BrokenFile
+from namesrv.storage.data_dir import DataDirError
+from namesrv.storage.database import DATABASE_FILE, KV_CONFIG_FILE, Database
+from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from namesrv.storage.tables import KV_CONFIG, SETTINGS, TABLES, BrokenRows, DurableTable, read_rocketmq_kv_config
 from nsctl.contexts import ContextError, client_files, name_servers
 from route_client.disk_cache import SUFFIX, DiskCache
 from route_client.endpoints import EndpointList
@@ -43,7 +45,8 @@ from route_pipeline.stream_reader import OffsetError, from_json, to_json
 from tests.support.core_fleet import Fleet
 
 CACHED_TOPIC, FLEET = "topic", "fleet"
-_AUDIT_BYTES = 1_048_576
+_JOURNAL_BYTES = 1_048_576
+_CLOSE_SECONDS = 20.0
 _SETTINGS = NamesrvSettings.load(None, {})
 
 
@@ -61,25 +64,45 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
     return lambda data, _: read(data.decode(errors="surrogateescape"))
 
 
-def _kv_config(data: bytes, _: Path) -> None:
-    table = kv_config_file._decode(data)
-    assert kv_config_file._decode(kv_config_file._encode(table)) == table
+def _database(data: bytes, folder: Path) -> None:
+    """A database as a start reads it, and its journal."""
+    (folder / DATABASE_FILE).write_bytes(data)
+    database = Database(folder)
+
+    async def read_and_close() -> None:
+        try:
+            for table in TABLES:
+                database.load(table)
+            epoch = database.next_epoch(0)
+            await Journal(database, epoch, _JOURNAL_BYTES).read(JournalQuery(10))
+        finally:
+            await database.close(_CLOSE_SECONDS)
+
+    asyncio.run(read_and_close())
 
 
-def _intents(data: bytes, _: Path) -> None:
-    table = intents_file._decode(data)
-    assert intents_file._decode(intents_file._encode(table)) == table
+def _rows(table: DurableTable[Any], data: bytes, _: Path) -> Any:
+    """Rows whose checksums are right, as lines: a key, its value, the next key."""
+    lines = data.decode(errors="replace").split("\n")
+    content = table.decode(dict(zip(lines[::2], lines[1::2], strict=False)))
+    encoded = table.encode(content)
+    assert table.encode(table.decode(encoded)) == encoded
+    return content
 
 
-def _address_claims(data: bytes, _: Path) -> None:
-    claims = address_claims_file._decode(data)
-    assert address_claims_file._decode(address_claims_file._encode(claims)) == claims
+def _settings(data: bytes, folder: Path) -> None:
+    with_texts(_SETTINGS, _rows(SETTINGS, data, folder))
 
 
-def _config(data: bytes, _: Path) -> None:
-    texts = config_file._decode(data)
-    assert config_file._decode(config_file._encode(texts)) == texts
-    with_texts(_SETTINGS, texts)
+def _kv_config_import(data: bytes, folder: Path) -> None:
+    """RocketMQ's file, as a first start imports it."""
+    file = folder / KV_CONFIG_FILE
+    file.write_bytes(data)
+    table = read_rocketmq_kv_config(file)
+    assert table is not None
+    assert KV_CONFIG.decode(KV_CONFIG.encode(table)).namespaces == {
+        namespace: entries for namespace, entries in table.namespaces.items() if entries
+    }
 
 
 def _permits(data: bytes, folder: Path, suffix: str = ".toml") -> None:
@@ -125,27 +148,6 @@ def _snapshot(data: bytes, _: Path) -> None:
         fleet.route(topic)
     for message in fleet.manager.snapshot().messages():
         route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
-
-
-def _audit_file(data: bytes, folder: Path) -> None:
-    """Bytes that an audit file has already, and that callers name themselves and what they change by.
-
-    Nothing of ours reads such a file again: each line must be a whole one for who does, and what was there must stay.
-    """
-    path, text = folder / AUDIT_FILE, data.decode(errors="replace")
-    path.write_bytes(data)
-    log = ChangeLog()
-    audit = AuditFile(RotatingFile(path, _AUDIT_BYTES, 1), "epoch")
-    log.listen(audit.on_change)
-    log.append(1_700_000_000_000, Cause("PutKvConfig", text, text), (KvPut(text, text, text),))
-    audit._waiting.put(None)
-    audit._write_until_end()
-    before = data if data.endswith(b"\n") or not data else data + b"\n"
-    written = path.read_bytes()
-    assert written.startswith(before)
-    (line,) = written.removeprefix(before).decode("ascii").splitlines()
-    entry = json.loads(line)
-    assert (entry["revision"], entry["caller"], entry["comment"]) == (1, text, text)
 
 
 def _address_server(text: str) -> None:
@@ -266,16 +268,14 @@ class _FailedCall:
 
 
 TARGETS: dict[str, Target] = {
-    "kv_config_file": Target(_kv_config, (BrokenFile,)),
-    "intents_file": Target(_intents, (BrokenFile,)),
-    "address_claims_file": Target(_address_claims, (BrokenFile,)),
-    "config_file": Target(_config, (BrokenFile, ConfigKeyDenied, InvalidField)),
-    "epoch_file": Target(lambda data, _: int(epoch_file._decode(data).partition("-")[0]), (BrokenFile,)),
+    "database": Target(_database, (DataDirError,)),
+    **{f"{table.name}_rows": Target(partial(_rows, table), (BrokenRows,)) for table in TABLES},
+    f"{SETTINGS.name}_rows": Target(_settings, (ConfigKeyDenied, InvalidField)),
+    "kv_config_import": Target(_kv_config_import, (DataDirError,)),
     "permits_toml": Target(_permits, (PermitsError,)),
     "permits_json": Target(partial(_permits, suffix=".json"), (PermitsError,)),
     "snapshot_file": Target(_snapshot_file),
     "snapshot_messages": Target(_snapshot, (UnusableSnapshot,)),
-    "audit_file": Target(_audit_file),
     "topics_json": Target(_topics, (BrokenTopics,)),
     "topic_queue_mappings": Target(_mappings, (BrokenTopics,)),
     "namesrv_setting": Target(_text(lambda text: check_namesrv([text])), (ValueError,)),
