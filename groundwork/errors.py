@@ -51,10 +51,10 @@ class LimitExceeded(CallRefused):
 
 
 class NotDurable(CallRefused):
-    """The disk refused the change, so the change was not made."""
+    """The disk refused the change, so the change was not made; or it refused what a call asks for."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the change could not be made durable and was not made: {problem}")
+    def __init__(self, problem: str, what: str = "the change could not be made durable and was not made") -> None:
+        super().__init__(f"{what}: {problem}")
 
 
 class NotAuthenticated(CallRefused):

@@ -232,14 +232,15 @@ class Explanation(NamedTuple):
     removal_reason: RemovalReason | None = None
     """Why it left, if it did."""
     is_unknown: bool = False
-    """Whether nothing is known of the group since the start."""
+    """Whether the change log knows nothing of the group."""
 
 
 def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explanation:
-    """Adds what an entry of a former epoch says of the group."""
-    told = f"{explanation.text}; before that start, at {iso(entry.applied_at_millis)}: {entry.summary}"
+    """Adds what an entry says of the group that is older than what is in memory."""
+    told = f"{explanation.text}; before that, at {iso(entry.applied_at_millis)}: {entry.summary}"
     cause = Cause(entry.cause, entry.caller, entry.comment)
-    reason = RemovalReason(entry.removal_reason) if entry.removal_reason else None
+    # 0: no broker left. A newer version may have left a reason that this one does not know.
+    reason = next((reason for reason in RemovalReason if reason.value == entry.removal_reason), None)
     text = f"{told}{by_caller(cause)}{with_comment(cause)}"
     return _shortened(explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason))
 

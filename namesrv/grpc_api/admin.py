@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, cast
 
 import structlog
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -85,8 +85,8 @@ class AuditCalls:
             next_page_token=_token(page[-1].position) if len(entries) > size else "",
         )
 
-    async def last_before_start(self, broker_name: str) -> JournalEntry | None:
-        """The last entry of former epochs about a group; None if there is none, or no database.
+    async def last_on_disk(self, broker_name: str) -> JournalEntry | None:
+        """The last entry about a group before those in memory; None if there is none, or no database.
 
         Raises:
             NotDurable: The database cannot be read.
@@ -94,7 +94,7 @@ class AuditCalls:
         """
         if self._journal is None:
             return None
-        before = JournalPosition(self._manager.identity.epoch, 0)
+        before = JournalPosition(self._manager.identity.epoch, self._manager.change_log.compacted_revision + 1)
         found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
         return found[0] if found else None
 
@@ -157,7 +157,8 @@ def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
         summary=entry.summary,
         comment=entry.comment,
         removed_broker_count=entry.removed_broker_count,
-        removal_reason=route_data_pb2.RemovalReason.Name(entry.removal_reason),
+        # A newer version may have left a number that this one has no name for.
+        removal_reason=cast("route_data_pb2.RemovalReason", entry.removal_reason),
     )
 
 
@@ -267,15 +268,15 @@ class ExplainCalls:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
         if question.broker_name is not None and explanations[0].is_unknown:
-            explanations = [await self._with_former_epochs(explanations[0], question.broker_name)]
+            explanations = [await self._with_journal(explanations[0], question.broker_name)]
         return pb.ExplainTopicRouteResponse(
             header=header, explanations=await run_cooperatively(_messages(explanations))
         )
 
-    async def _with_former_epochs(self, explanation: Explanation, broker_name: str) -> Explanation:
-        """Adds what the journal on disk last said of a group that is not known since the start."""
+    async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:
+        """Adds what the journal on disk last said of a group that memory knows nothing of."""
         try:
-            entry = await self._audit.last_before_start(broker_name)
+            entry = await self._audit.last_on_disk(broker_name)
         except (NotDurable, Overloaded):
             return explanation  # an explanation without the past is better than none
         return explanation if entry is None else with_journal_entry(explanation, entry)

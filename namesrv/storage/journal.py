@@ -171,7 +171,7 @@ class Journal:
             return await self._database.read(partial(_select, query))
         except sqlite3.Error as error:
             _log.error("journal_not_read", problem=str(error))
-            raise NotDurable(f"the journal cannot be read: {error}") from error
+            raise NotDurable(str(error), "the journal cannot be read from the disk") from error
         finally:
             self._reads -= 1
 
@@ -227,7 +227,7 @@ def _entry_of_gap(epoch: str, gap: _Gap) -> JournalEntry:
 
 
 def _joined(names: Iterable[str]) -> str:
-    """Names that are found with a line break on either side. One that has a line break itself is asked for by nobody."""
+    """Names that are found with a line break on either side. Nobody asks for a name that has one itself."""
     return "".join(f"\n{name}" for name in names if "\n" not in name) + "\n"
 
 

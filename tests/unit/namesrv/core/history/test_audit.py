@@ -28,6 +28,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
+from namesrv.core.journal import touched_names
 from namesrv.core.journal_text import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
 from namesrv.core.model import (
     BrokerData,
@@ -267,6 +268,12 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         KvPut("ns", "broker-a", "v"),
     ]
     assert not touches_broker(change(*others), "broker-a")
+
+
+def test_the_names_that_a_change_is_found_by_are_told_up_to_so_many_topics() -> None:
+    told = change(put("TopicA", "TopicB"), put("TopicB", broker=BrokerKey("c", "broker-b")), LivePut(MASTER))
+    assert touched_names(told, max_topics=2) == (["broker-a", "broker-b"], ["TopicA", "TopicB"])
+    assert touched_names(told, max_topics=1) == (["broker-a", "broker-b"], None)
 
 
 class Uncountable(Collection[str]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.explain import WALK_SLICE, Explanation, Question, explain_route
+from namesrv.core.explain import WALK_SLICE, Explanation, Question, explain_route, with_journal_entry
+from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
 from namesrv.core.slices import run_sync
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -171,7 +172,7 @@ def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> 
         f"not in the route: broker-x has never registered with this name server since its start at {START}, "
         "revision 0; the change log reaches back to revision 0"
     )
-    assert only(fleet, broker_name="broker-x") == Explanation(BrokerKey("", "broker-x"), False, text)
+    assert only(fleet, broker_name="broker-x") == Explanation(BrokerKey("", "broker-x"), False, text, is_unknown=True)
     in_cluster = only(fleet, broker_name="broker-a", cluster_name="other")
     assert in_cluster.broker == BrokerKey("other", "broker-a")
     assert in_cluster.text.startswith("not in the route: broker-a of other has never registered")
@@ -184,6 +185,17 @@ def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back
     text = only(fleet, broker_name="broker-x").text
     assert "never" not in text
     assert text.endswith("; the change log reaches back to revision 2")
+
+
+def test_an_entry_of_the_journal_is_told_with_its_caller_comment_and_reason(fleet: Fleet) -> None:
+    unknown = only(fleet, broker_name="broker-x")
+    cause = ("a controller", "UnregisterBroker", "because")
+    entry = JournalEntry("1-a", 7, T10_MILLIS, *cause, "broker-x left", 1, RemovalReason.BROKER_DOWN.value)
+    told = with_journal_entry(unknown, entry)
+    assert told.text == f"{unknown.text}; before that, at {T10}: broker-x left by a controller (because)"
+    assert (told.since_millis, told.removal_reason) == (T10_MILLIS, RemovalReason.BROKER_DOWN)
+    of_newer_version = with_journal_entry(unknown, entry._replace(removal_reason=99))
+    assert (of_newer_version.text, of_newer_version.removal_reason) == (told.text, None)
 
 
 # Which groups, and how they are found

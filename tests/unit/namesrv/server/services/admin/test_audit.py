@@ -1,36 +1,43 @@
-"""ListAuditEntries: newest first, filtered, in pages that outlive changes, and never long at a stretch."""
+"""ListAuditEntries: newest first, filtered, in pages that outlive changes, from memory and from the disk."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
+from namesrv.core import journal as core_journal
 from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, QueuesPut, Row
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import InvalidField, NotDurable
 from namesrv.core.model import BrokerKey, QueueData, WriteRule
-from namesrv.grpc_api import admin
+from namesrv.core.state import NamesrvIdentity
 from namesrv.grpc_api.admin import AuditCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import page_token
+from namesrv.storage.database import DATABASE_FILE, Database
+from namesrv.storage.journal import Journal
 from tests.support.core_fleet import Fleet
 
 CONTEXT = cast("Context", None)
 """The call does not ask for it."""
 CAUSE = Cause("RegisterBroker", "caller", "comment")
+EPOCH = "000000000000001-00000000"
+"""Of every fleet in a test."""
 
 
-class Journal:
+class Log:
     """A change log and the call that pages through it."""
 
     def __init__(self, max_changes: int = 100_000) -> None:
         self.manager = Fleet().manager
         self.log = self.manager.change_log = ChangeLog(max_changes)
-        self.calls = AuditCalls(self.manager)
+        self.calls = AuditCalls(self.manager, None)
 
     def append(self, row: Row | None = None, at: int = 1_000) -> Change:
         return self.log.append(at, CAUSE, (row or KvPut("ns", "key", "value"),))
@@ -48,8 +55,12 @@ class Journal:
 
 
 @pytest.fixture
-def journal() -> Journal:
-    return Journal()
+def log() -> Log:
+    return Log()
+
+
+def token(revision: int, epoch: str = EPOCH) -> str:
+    return page_token(f"{epoch} {revision}")
 
 
 def queues(broker_name: str, *topics: str) -> QueuesPut:
@@ -57,12 +68,13 @@ def queues(broker_name: str, *topics: str) -> QueuesPut:
     return QueuesPut(broker, dict.fromkeys(topics, QueueData(broker, 4, 4, 6, 0, b"", b"", b"")), WriteRule.REPORTED)
 
 
-def test_an_entry_says_all_that_is_known_of_a_change(journal: Journal) -> None:
-    journal.append(queues("broker-a", "TopicA"), at=12_345)
-    answer = journal.page(pb.ListAuditEntriesRequest())
-    assert answer.header == journal.manager.header()
+def test_an_entry_says_all_that_is_known_of_a_change(log: Log) -> None:
+    log.append(queues("broker-a", "TopicA"), at=12_345)
+    answer = log.page(pb.ListAuditEntriesRequest())
+    assert answer.header == log.manager.header()
     assert list(answer.entries) == [
         pb.AuditEntry(
+            epoch=EPOCH,
             revision=1,
             applied_at_millis=12_345,
             caller="caller",
@@ -79,78 +91,84 @@ def test_an_entry_counts_the_brokers_that_left_and_says_why() -> None:
     fleet.register(topics=["TopicTest"])
     fleet.clock.advance(1_000)
     fleet.scan()
-    calls = AuditCalls(fleet.manager)
+    calls = AuditCalls(fleet.manager, None)
     left, came = asyncio.run(calls.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT)).entries
     assert (left.removed_broker_count, left.removal_reason) == (1, route_data_pb2.REMOVAL_REASON_EXPIRED)
     assert (came.removed_broker_count, came.removal_reason) == (0, route_data_pb2.REMOVAL_REASON_UNSPECIFIED)
 
 
-def test_an_empty_journal_has_one_empty_page(journal: Journal) -> None:
-    answer = journal.page(pb.ListAuditEntriesRequest(page_token=page_token("5")))
+def test_an_empty_journal_has_one_empty_page(log: Log) -> None:
+    answer = log.page(pb.ListAuditEntriesRequest(page_token=token(5)))
     assert (list(answer.entries), answer.next_page_token) == ([], "")
 
 
 def test_pages_come_newest_first_and_outlive_changes_that_come_and_go() -> None:
-    journal = Journal(max_changes=7)
+    log = Log(max_changes=7)
     for _ in range(7):
-        journal.append()
+        log.append()
     request = pb.ListAuditEntriesRequest(page_size=3)
-    first = journal.page(request)
+    first = log.page(request)
     assert [entry.revision for entry in first.entries] == [7, 6, 5]
     for _ in range(2):  # two newer ones come, and the two oldest are dropped
-        journal.append()
+        log.append()
     request.page_token = first.next_page_token
-    second = journal.page(request)
+    second = log.page(request)
     assert [entry.revision for entry in second.entries] == [4, 3]
     assert second.next_page_token == ""
     for _ in range(7):  # and now all that the token could go on with are dropped
-        journal.append()
-    assert journal.revisions(request) == []
+        log.append()
+    assert log.revisions(request) == []
 
 
-def test_a_page_that_ends_with_the_last_wanted_entry_is_the_last(journal: Journal) -> None:
+def test_a_page_that_ends_with_the_last_wanted_entry_is_the_last(log: Log) -> None:
     for name in ("broker-b", "broker-a", "broker-a", "broker-b"):
-        journal.append(queues(name, "T"))
-    answer = journal.page(pb.ListAuditEntriesRequest(broker_name="broker-a", page_size=2))
+        log.append(queues(name, "T"))
+    answer = log.page(pb.ListAuditEntriesRequest(broker_name="broker-a", page_size=2))
     assert [entry.revision for entry in answer.entries] == [3, 2]
     assert answer.next_page_token == ""
 
 
-def test_a_token_of_another_epoch_starts_where_its_revision_would_be(journal: Journal) -> None:
+def test_a_token_that_nobody_got_starts_where_its_revision_would_be(log: Log) -> None:
     for _ in range(3):
-        journal.append()
-    assert journal.revisions(pb.ListAuditEntriesRequest(page_token=page_token("3"))) == [2, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(page_token=page_token("4"))) == [3, 2, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(page_token=page_token("9" * 18))) == [3, 2, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(page_token=page_token("0"))) == []
+        log.append()
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(3))) == [2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(4))) == [3, 2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(10**18 - 1))) == [3, 2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(0))) == []
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(1, "000000000000002-00000000"))) == [3, 2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(page_token=token(9, "000000000000000-ffffffff"))) == []
 
 
-@pytest.mark.parametrize("token", ["!", page_token("-1"), page_token("1.0"), page_token("٣"), page_token("9" * 19)])
-def test_a_token_that_was_never_given_is_refused(journal: Journal, token: str) -> None:
-    assert journal.refusal(pb.ListAuditEntriesRequest(page_token=token)).field == "page_token"
+@pytest.mark.parametrize(
+    "text",
+    ["5", "TopicTest", "1700000000000\nTOPIC_HOLD\nT\n", "e ", "e -1", "e 1.0", "e ٣", "e 1 ", "g 1", "e 1" + "0" * 18],
+)
+def test_a_token_of_another_call_is_refused(log: Log, text: str) -> None:
+    for given in (page_token(text), "!"):
+        assert log.refusal(pb.ListAuditEntriesRequest(page_token=given)).field == "page_token"
 
 
-def test_entries_are_filtered_by_topic_broker_and_time(journal: Journal) -> None:
-    journal.append(queues("broker-a", "TopicA", "TopicB"), at=1_000)
-    journal.append(queues("broker-b", "TopicB"), at=2_000)
-    journal.append(queues("broker-a", "TopicC"), at=3_000)
-    journal.append(at=4_000)
-    assert journal.revisions(pb.ListAuditEntriesRequest(topic="TopicB")) == [2, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(broker_name="broker-a")) == [3, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(topic="TopicB", broker_name="broker-b")) == [2]
-    assert journal.revisions(pb.ListAuditEntriesRequest(from_millis=2_000)) == [4, 3, 2]
-    assert journal.revisions(pb.ListAuditEntriesRequest(from_millis=2_001)) == [4, 3]
-    assert journal.revisions(pb.ListAuditEntriesRequest(to_millis=2_000)) == [1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(to_millis=2_001)) == [2, 1]
-    assert journal.revisions(pb.ListAuditEntriesRequest(from_millis=2_000, to_millis=4_000, topic="TopicC")) == [3]
-    assert journal.revisions(pb.ListAuditEntriesRequest(to_millis=0)) == []
-    assert journal.revisions(pb.ListAuditEntriesRequest(topic="TopicD")) == []
+def test_entries_are_filtered_by_topic_broker_and_time(log: Log) -> None:
+    log.append(queues("broker-a", "TopicA", "TopicB"), at=1_000)
+    log.append(queues("broker-b", "TopicB"), at=2_000)
+    log.append(queues("broker-a", "TopicC"), at=3_000)
+    log.append(at=4_000)
+    assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicB")) == [2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(broker_name="broker-a")) == [3, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicB", broker_name="broker-b")) == [2]
+    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_000)) == [4, 3, 2]
+    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_001)) == [4, 3]
+    assert log.revisions(pb.ListAuditEntriesRequest(to_millis=2_000)) == [1]
+    assert log.revisions(pb.ListAuditEntriesRequest(to_millis=2_001)) == [2, 1]
+    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=2_000, to_millis=4_000, topic="TopicC")) == [3]
+    assert log.revisions(pb.ListAuditEntriesRequest(to_millis=0)) == []
+    assert log.revisions(pb.ListAuditEntriesRequest(topic="TopicD")) == []
 
 
-def test_a_clock_that_stepped_back_hides_no_entry(journal: Journal) -> None:
+def test_a_clock_that_stepped_back_hides_no_entry(log: Log) -> None:
     for at in (5_000, 1_000, 6_000):
-        journal.append(at=at)
-    assert journal.revisions(pb.ListAuditEntriesRequest(from_millis=5_000)) == [3, 1]
+        log.append(at=at)
+    assert log.revisions(pb.ListAuditEntriesRequest(from_millis=5_000)) == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -167,56 +185,56 @@ def test_a_clock_that_stepped_back_hides_no_entry(journal: Journal) -> None:
     ],
 )
 def test_a_filter_that_breaks_its_rule_is_refused_by_name(
-    journal: Journal, request_: pb.ListAuditEntriesRequest, field: str
+    log: Log, request_: pb.ListAuditEntriesRequest, field: str
 ) -> None:
-    journal.append()
-    assert journal.refusal(request_).field == field
+    log.append()
+    assert log.refusal(request_).field == field
 
 
-def test_a_page_has_100_entries_unless_told_otherwise_and_at_most_500(journal: Journal) -> None:
+def test_a_page_has_100_entries_unless_told_otherwise_and_at_most_500(log: Log) -> None:
     for _ in range(501):
-        journal.append()
+        log.append()
     sizes = {0: 100, 1: 1, 499: 499, 500: 500, 501: 500, 2**31 - 1: 500}
     for asked, given in sizes.items():
-        answer = journal.page(pb.ListAuditEntriesRequest(page_size=asked))
+        answer = log.page(pb.ListAuditEntriesRequest(page_size=asked))
         assert len(answer.entries) == given
-        assert answer.next_page_token == page_token(str(501 - given + 1))
+        assert answer.next_page_token == token(501 - given + 1)
     assert (limits.DEFAULT_AUDIT_PAGE_SIZE, limits.MAX_AUDIT_PAGE_SIZE) == (100, 500)
 
 
-def test_a_page_of_the_longest_entries_stays_below_what_clients_take(journal: Journal) -> None:
+def test_a_page_of_the_longest_entries_stays_below_what_clients_take(log: Log) -> None:
     for _ in range(limits.MAX_AUDIT_PAGE_SIZE):
-        journal.log.append(1_000, CAUSE, tuple(KvPut("€" * 85, "𐍈" * 63, "😀" * 99) for _ in range(99)))
-    answer = journal.page(pb.ListAuditEntriesRequest(page_size=limits.MAX_AUDIT_PAGE_SIZE))
+        log.log.append(1_000, CAUSE, tuple(KvPut("€" * 85, "𐍈" * 63, "😀" * 99) for _ in range(99)))
+    answer = log.page(pb.ListAuditEntriesRequest(page_size=limits.MAX_AUDIT_PAGE_SIZE))
     assert len(answer.entries) == limits.MAX_AUDIT_PAGE_SIZE
     assert answer.ByteSize() < limits.MAX_MESSAGE_BYTES / 2  # the other half is for comments
 
 
-def test_a_filter_over_a_full_journal_gives_way_again_and_again(journal: Journal) -> None:
+def test_a_filter_over_a_full_journal_gives_way_again_and_again(log: Log) -> None:
     for number in range(20_000):
-        journal.append(queues("broker-a", "TopicA" if number == 0 else "TopicB"))
+        log.append(queues("broker-a", "TopicA" if number == 0 else "TopicB"))
 
-    turns, found = turns_and_revisions(journal, pb.ListAuditEntriesRequest(topic="TopicA"))
+    turns, found = turns_and_revisions(log, pb.ListAuditEntriesRequest(topic="TopicA"))
     assert found == [1]
-    assert turns >= 2 * 20_000 // admin._FILTER_SLICE  # each has one row
+    assert turns >= 2 * 20_000 // core_journal._FILTER_SLICE  # each has one row
 
 
-def test_a_filter_gives_way_within_a_change_of_very_many_groups(journal: Journal) -> None:
+def test_a_filter_gives_way_within_a_change_of_very_many_groups(log: Log) -> None:
     slices = 5
-    rows = [queues(f"broker-{number}", "TopicB") for number in range(slices * admin._FILTER_SLICE)]
-    journal.log.append(1_000, CAUSE, (queues("broker-a", "TopicB"), *rows, queues("broker-b", "TopicA")))
+    rows = [queues(f"broker-{number}", "TopicB") for number in range(slices * core_journal._FILTER_SLICE)]
+    log.log.append(1_000, CAUSE, (queues("broker-a", "TopicB"), *rows, queues("broker-b", "TopicA")))
     request = pb.ListAuditEntriesRequest(topic="TopicA", broker_name="broker-a")
-    turns, found = turns_and_revisions(journal, request)
+    turns, found = turns_and_revisions(log, request)
     assert found == [1]
     assert turns >= slices
-    assert turns_and_revisions(journal, pb.ListAuditEntriesRequest(topic="TopicC"))[1] == []
+    assert turns_and_revisions(log, pb.ListAuditEntriesRequest(topic="TopicC"))[1] == []
 
 
-def turns_and_revisions(journal: Journal, request: pb.ListAuditEntriesRequest) -> tuple[int, list[int]]:
+def turns_and_revisions(log: Log, request: pb.ListAuditEntriesRequest) -> tuple[int, list[int]]:
     """How often something else ran meanwhile, and the answer."""
 
     async def others_run_meanwhile() -> tuple[int, list[int]]:
-        call = asyncio.create_task(journal.calls.ListAuditEntries(request, CONTEXT))
+        call = asyncio.create_task(log.calls.ListAuditEntries(request, CONTEXT))
         turns = 0
         while not call.done():
             await asyncio.sleep(0)
@@ -224,3 +242,141 @@ def turns_and_revisions(journal: Journal, request: pb.ListAuditEntriesRequest) -
         return turns, [entry.revision for entry in call.result().entries]
 
     return asyncio.run(others_run_meanwhile())
+
+
+# Memory and disk.
+
+
+class Life:
+    """An epoch of a name server whose memory holds its last two changes, and whose database holds all."""
+
+    IN_MEMORY = 2
+
+    def __init__(self, database: Database, epoch: str) -> None:
+        manager = Fleet().manager
+        manager.identity = NamesrvIdentity("ns-test", epoch)
+        manager.change_log = ChangeLog(self.IN_MEMORY)
+        self.log = manager.change_log
+        self.journal = Journal(database, epoch, 10**6)
+        self.log.listen(self.journal.on_change)
+        self.calls = AuditCalls(manager, self.journal)
+
+    async def live(self, *rows: Row) -> None:
+        """Makes a change of each row, a second after each other, and has them written."""
+        for row in rows:
+            self.log.append(1_000 * (self.log.last.revision + 1), CAUSE, (row,))
+        await self.journal.write_last()
+
+    async def page(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
+        return await self.calls.ListAuditEntries(request, CONTEXT)
+
+    async def all_pages(self, page_size: int, **filters: Any) -> list[tuple[str, int]]:
+        request, found = pb.ListAuditEntriesRequest(page_size=page_size, **filters), []
+        while True:
+            answer = await self.page(request)
+            found += [(entry.epoch, entry.revision) for entry in answer.entries]
+            assert len(answer.entries) == page_size or not answer.next_page_token
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+
+def on_disk(folder: Path, steps: Callable[[Database], Awaitable[None]]) -> None:
+    async def opened_and_closed() -> None:
+        database = Database(folder)
+        try:
+            await steps(database)
+        finally:
+            await database.close(20)
+
+    asyncio.run(opened_and_closed())
+
+
+ROWS = (queues("broker-a", "TopicA"), queues("broker-b", "TopicB"), queues("broker-a", "TopicB"), KvPut("ns", "k", "v"))
+
+
+def test_pages_go_on_from_memory_to_the_disk_and_to_former_epochs(tmp_path: Path) -> None:
+    async def steps(database: Database) -> None:
+        await Life(database, "1-a").live(*ROWS)
+        await Life(database, "1-b").live(*ROWS)
+        life = Life(database, "2-a")
+        await life.live(*ROWS)
+        every = [(epoch, revision) for epoch in ("2-a", "1-b", "1-a") for revision in (4, 3, 2, 1)]
+        for page_size in (1, 2, 3, 4, 5, 12, 13):
+            assert await life.all_pages(page_size) == every
+
+    on_disk(tmp_path, steps)
+
+
+def test_filters_hold_for_memory_and_disk(tmp_path: Path) -> None:
+    async def steps(database: Database) -> None:
+        await Life(database, "1-a").live(*ROWS)
+        life = Life(database, "2-a")
+        await life.live(*ROWS, *ROWS)
+        cases: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
+            ({"topic": "TopicB"}, (7, 6, 3, 2), (3, 2)),
+            ({"broker_name": "broker-a"}, (7, 5, 3, 1), (3, 1)),
+            ({"topic": "TopicB", "broker_name": "broker-a"}, (7, 3), (3,)),
+            ({"from_millis": 3_000, "to_millis": 8_000}, (7, 6, 5, 4, 3), (4, 3)),
+            ({"topic": "TopicC"}, (), ()),
+        ]
+        for filters, revisions, of_former in cases:
+            wanted = [*(("2-a", revision) for revision in revisions), *(("1-a", revision) for revision in of_former)]
+            for page_size in (1, 3, 100):
+                assert await life.all_pages(page_size, **filters) == wanted
+
+    on_disk(tmp_path, steps)
+
+
+def test_an_entry_on_disk_is_the_one_that_was_in_memory(tmp_path: Path) -> None:
+    async def steps(database: Database) -> None:
+        life = Life(database, "1-a")
+        await life.live(*ROWS[:2])
+        before = list((await life.page(pb.ListAuditEntriesRequest())).entries)
+        await life.live(*ROWS[2:])
+        after = list((await life.page(pb.ListAuditEntriesRequest())).entries)
+        assert after[2:] == before
+
+    on_disk(tmp_path, steps)
+
+
+def test_a_token_stays_valid_across_a_restart(tmp_path: Path) -> None:
+    request = pb.ListAuditEntriesRequest(page_size=2)
+
+    async def before(database: Database) -> None:
+        life = Life(database, "1-a")
+        await life.live(*ROWS)
+        request.page_token = (await life.page(request)).next_page_token
+
+    async def after(database: Database) -> None:
+        life = Life(database, "2-a")
+        await life.live(*ROWS)
+        answer = await life.page(request)
+        assert [(entry.epoch, entry.revision) for entry in answer.entries] == [("1-a", 2), ("1-a", 1)]
+        assert answer.next_page_token == ""
+
+    on_disk(tmp_path, before)
+    on_disk(tmp_path, after)
+
+
+def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(tmp_path: Path) -> None:
+    async def steps(database: Database) -> None:
+        life = Life(database, "1-a")
+        await life.live(*ROWS)
+        await database.write(lambda connection: connection.execute("UPDATE journal SET removal_reason = 99"))
+        assert {entry.removal_reason for entry in (await life.page(pb.ListAuditEntriesRequest())).entries} == {0, 99}
+
+    on_disk(tmp_path, steps)
+
+
+def test_a_page_that_needs_a_disk_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async def steps(database: Database) -> None:
+        life = Life(database, "1-a")
+        await life.live(*ROWS)
+        (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
+        answer = await life.page(pb.ListAuditEntriesRequest(page_size=1))
+        assert [entry.revision for entry in answer.entries] == [4]
+        with pytest.raises(NotDurable, match=r"^the journal cannot be read from the disk: unable to open"):
+            await life.page(pb.ListAuditEntriesRequest(page_size=2))
+
+    on_disk(tmp_path, steps)

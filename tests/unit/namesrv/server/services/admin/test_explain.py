@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.core.changes import Cause
+from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import HoldKey, Intent, IntentKind
 from namesrv.core.slices import run_sync
-from namesrv.grpc_api.admin import ExplainCalls
+from namesrv.core.state import NamesrvIdentity
+from namesrv.grpc_api.admin import AuditCalls, ExplainCalls
+from namesrv.storage.database import DATABASE_FILE, Database
+from namesrv.storage.journal import Journal
 from tests.support.core_fleet import CLUSTER, B, Fleet
-from tests.unit.namesrv.explaining import CONTEXT, STARTED_AT, T0_MILLIS, only
+from tests.unit.namesrv.explaining import CONTEXT, NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, only
 
 
 def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:
-    return asyncio.run(ExplainCalls(fleet.manager, STARTED_AT).ExplainTopicRoute(request, CONTEXT))
+    return asyncio.run(explained(fleet, request, None))
+
+
+async def explained(
+    fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal | None
+) -> pb.ExplainTopicRouteResponse:
+    calls = ExplainCalls(fleet.manager, AuditCalls(fleet.manager, journal), STARTED_AT)
+    return await calls.ExplainTopicRoute(request, CONTEXT)
 
 
 def test_the_answer_carries_all_that_is_known(fleet: Fleet) -> None:
@@ -100,3 +112,99 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     text = only(fleet).text
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")
+
+
+# Groups that left before the start.
+
+
+def after_restart(folder: Path, steps: Callable[[Fleet, Journal], Awaitable[None]]) -> None:
+    """Runs steps after a restart. The life before it knew broker-a, whose channel ended, and broker-b, which stayed."""
+
+    async def lives() -> None:
+        database = Database(folder)
+        former = Fleet()
+        journal = Journal(database, former.manager.identity.epoch, 10**6)
+        former.manager.change_log.listen(journal.on_change)
+        channel = former.manager.open_channel()
+        former.register(channel_id=channel)
+        former.register(B, name="broker-b")
+        former.clock.advance(10)
+        former.end_channel(channel)
+        former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
+        await journal.write_last()
+        fleet = Fleet()
+        fleet.manager.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
+        try:
+            await steps(fleet, Journal(database, fleet.manager.identity.epoch, 10**6))
+        finally:
+            await database.close(20)
+
+    asyncio.run(lives())
+
+
+def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path: Path) -> None:
+    async def steps(fleet: Fleet, journal: Journal) -> None:
+        request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
+        (told,) = (await explained(fleet, request, journal)).explanations
+        before, _, entry = told.explanation.partition("; before that, ")
+        assert before == only(fleet, broker_name="broker-a").text
+        assert entry == (
+            f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
+            "group gone; 1 topic lost its queues on it (TopicTest)"
+        )
+        assert (told.in_route, told.since_millis) == (False, T10_MILLIS)
+        assert told.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
+
+    after_restart(tmp_path, steps)
+
+
+def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_path: Path) -> None:
+    async def steps(fleet: Fleet, journal: Journal) -> None:
+        request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-b")
+        (told,) = (await explained(fleet, request, journal)).explanations
+        assert told.explanation.endswith(
+            "broker-b (127.0.0.1:20911, id 0) of DefaultCluster registered: 1 topic put (Other)"
+        )
+        assert told.removal_reason == route_data_pb2.REMOVAL_REASON_UNSPECIFIED
+
+    after_restart(tmp_path, steps)
+
+
+def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Path) -> None:
+    async def steps(fleet: Fleet, journal: Journal) -> None:
+        fleet.manager.change_log = ChangeLog(max_changes=1)
+        fleet.manager.change_log.listen(journal.on_change)
+        fleet.register()
+        fleet.unregister()
+        fleet.register(B, name="broker-b")
+        await journal.write_last()
+        request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
+        (told,) = (await explained(fleet, request, journal)).explanations
+        before, _, entry = told.explanation.partition("; before that, ")
+        assert before.endswith("; the change log reaches back to revision 2")
+        assert entry.startswith(f"at {T0}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: ")
+
+    after_restart(tmp_path, steps)
+
+
+def test_a_group_that_the_journal_or_the_name_server_knows_otherwise_is_told_as_ever(tmp_path: Path) -> None:
+    async def steps(fleet: Fleet, journal: Journal) -> None:
+        fleet.register(name="broker-c")
+        for broker_name in ("broker-c", "broker-x"):
+            request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name=broker_name)
+            (told,) = (await explained(fleet, request, journal)).explanations
+            assert told.explanation == only(fleet, broker_name=broker_name).text
+        everything = pb.ExplainTopicRouteRequest(topic="TopicTest")
+        assert [each.broker_name for each in (await explained(fleet, everything, journal)).explanations] == ["broker-c"]
+
+    after_restart(tmp_path, steps)
+
+
+def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(tmp_path: Path) -> None:
+    async def steps(fleet: Fleet, journal: Journal) -> None:
+        (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
+        request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
+        (told,) = (await explained(fleet, request, journal)).explanations
+        assert told.explanation == only(fleet, broker_name="broker-a").text
+
+    after_restart(tmp_path, steps)
