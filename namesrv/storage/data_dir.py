@@ -12,7 +12,21 @@ LOCK_FILE = "lock"
 
 
 class DataDirError(Exception):
-    """The folder cannot be used; the text says why."""
+    """The folder, or a file in it, cannot be used; the text has the path, the reason and the remedy."""
+
+    @classmethod
+    def of(cls, subject: object, error: OSError) -> Self:
+        """What an operator reads where the system gives no access to something."""
+        match error.errno:
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                remedy = "give this process the right to read and write it and its folder"
+            case errno.ENOSPC | errno.EDQUOT:
+                remedy = "make room on the disk"
+            case errno.EEXIST | errno.EISDIR | errno.ENOTDIR | errno.ELOOP:
+                remedy = "move away what is in its place"
+            case _:
+                remedy = "check the disk"
+        return cls(f"{subject}: {error.strerror or error}: {remedy}")
 
 
 class DataDir:
@@ -29,9 +43,9 @@ class DataDir:
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
         except FileExistsError as error:
-            raise DataDirError(f"data directory {path}: is not a folder") from error
+            raise DataDirError(f"data directory {path} is not a folder: move it away, or name another") from error
         except OSError as error:
-            raise DataDirError(f"data directory {path}: {error.strerror}") from error
+            raise DataDirError.of(f"data directory {path}", error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -46,7 +60,7 @@ class DataDir:
             os.write(lock, f"{os.getpid()}\n".encode())
         except OSError as error:
             os.close(lock)
-            raise DataDirError(f"data directory {path}: {error.strerror}") from error
+            raise DataDirError.of(f"data directory {path}", error) from error
         return cls(path, lock)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import secrets
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,8 @@ KV_CONFIG_FILE = "kvConfig.json"
 APPLICATION_ID = 0x6E73_7276
 """Tells our files from other programs' (PRAGMA application_id): ``nsrv``."""
 
+_MAGIC = b"SQLite format 3\0"
+
 FORMAT = 1
 """Goes up with every change that an older version could misread (PRAGMA user_version)."""
 
@@ -44,7 +47,9 @@ LOCK_SECONDS = 5.0
 PROBE_SECONDS = 0.5
 """Pause between two tries whether a disk that has refused a commit takes one again."""
 
-_REMEDY = "restore a backup of it, or move it away to start without KV configuration, intents, settings and journal"
+_REMEDY = (
+    "move it and its -wal away; then restore a backup, or start without KV configuration, intents, settings and journal"
+)
 
 _EPOCH = "epoch"
 _MILLIS_DIGITS = 15
@@ -87,21 +92,22 @@ class Database:
         self.problem: str | None = None
         """Why the disk refused the last commit; None if it took it."""
         try:
-            if not self.path.exists():
+            if not os.path.lexists(self.path):  # a link to a disk that is not there must not be replaced
                 _make(self.path)
             self._connection = _open(self.path)
-        except sqlite3.Error as error:
+        except BrokenRows as error:
+            raise DataDirError(f"{self.path}: {error}; {_REMEDY}") from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for an error that quotes damaged text
             raise _unusable(self.path, error) from error
         except OSError as error:
-            raise DataDirError(f"{error.filename or self.path}: {error.strerror}") from error
+            raise DataDirError.of(error.filename or self.path, error) from error
         self._writer = DaemonExecutor(1, "database")
         self._reader = DaemonExecutor(1, "database-reader")
 
     def load(self, table: DurableTable[ContentT]) -> ContentT:
-        """The content of a table. Blocks. Raises DataDirError if it is damaged."""
+        """The content of a table. Blocks. Raises DataDirError if this version cannot read it."""
         try:
-            rows = _checked(self._connection, table.name)
-            return table.decode(rows)
+            return table.decode(_rows(self._connection, table.name))
         except BrokenRows as error:
             raise DataDirError(f"{self.path}: table {table.name}: {error}; {_REMEDY}") from error
         except sqlite3.Error as error:
@@ -113,13 +119,11 @@ class Database:
         Blocks. Raises DataDirError.
         """
         try:
-            before = _checked(self._connection, _EPOCH).get(_EPOCH, "0").partition("-")[0]
+            before = _rows(self._connection, _EPOCH).get(_EPOCH, "0").partition("-")[0]
             if not before.isdecimal():
                 raise DataDirError(f"{self.path}: table {_EPOCH} holds no epoch; {_REMEDY}")
             epoch = format_epoch(max(now_millis, int(before) + 1))
             self._transact(lambda connection: _put(connection, _EPOCH, {_EPOCH: epoch}))
-        except BrokenRows as error:
-            raise DataDirError(f"{self.path}: table {_EPOCH}: {error}; {_REMEDY}") from error
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from error
         return epoch
@@ -192,11 +196,8 @@ class Database:
 
     def _read(self, work: Work[ResultT]) -> ResultT:
         """Runs in the reading thread. Each read has a connection of its own, which holds back no checkpoint later."""
-        connection = sqlite3.connect(_uri(self.path, "ro"), uri=True, isolation_level=None, timeout=LOCK_SECONDS)
-        try:
+        with closing(_connect(self.path, "ro")) as connection:
             return work(connection)
-        finally:
-            connection.close()
 
 
 def format_epoch(millis: int) -> str:
@@ -206,16 +207,15 @@ def format_epoch(millis: int) -> str:
 
 def _make(path: Path) -> None:
     """Makes the database of a first start under another name, so that a file of its own name is always whole."""
-    if (log := path.with_name(f"{path.name}-wal")).exists():
+    if (log := path.with_name(f"{path.name}-wal")).exists() and log.stat().st_size:
         raise DataDirError(f"{path} is missing, but {log} is there: restore both, or move that one away")
     imported = read_rocketmq_kv_config(path.with_name(KV_CONFIG_FILE))
     new = path.with_name(f"{path.name}.new")
-    disk.remove(new)
-    disk.remove(new.with_name(f"{new.name}-journal"))
+    for left_over in ("", "-journal", "-wal", "-shm"):
+        disk.remove(new.with_name(f"{new.name}{left_over}"))
     with new.open("xb"):  # for an error that says why it cannot
         pass
-    connection = sqlite3.connect(_uri(new, "rw"), uri=True, isolation_level=None)
-    try:
+    with closing(_connect(new, "rw")) as connection:
         connection.executescript(
             f"PRAGMA synchronous = FULL; BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {FORMAT}; {_SCHEMA}"
@@ -223,8 +223,7 @@ def _make(path: Path) -> None:
         if imported is not None:
             _replace(KV_CONFIG, imported, connection)
         connection.execute("COMMIT")
-    finally:
-        connection.close()
+        connection.execute("PRAGMA journal_mode = WAL")
     disk.rename(new, path)
     disk.sync_folder_of(path)
     if imported is not None:
@@ -233,69 +232,104 @@ def _make(path: Path) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR))  # SQLite does not say why it cannot open a file, or opens it for reading only
-    connection = sqlite3.connect(
-        _uri(path, "rw"), uri=True, isolation_level=None, check_same_thread=False, timeout=LOCK_SECONDS
-    )
+    """Opens a file that can be written and is whole. One that is not stays as it is, its log included."""
+    _check_header(path)
+    # A restored copy has no log but a journal, which a crash may leave. Only a writer can roll it back.
+    has_journal = path.with_name(f"{path.name}-journal").exists()
+    with closing(_connect(path, "rw" if has_journal else "ro")) as connection:
+        _check_content(path, connection)
+    connection = _connect(path, "rw")
     try:
-        _check(path, connection)
+        _begin_to_write(path, connection)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Whether a file is a whole database of ours, which can be written. Raises DataDirError or sqlite3.Error."""
-    if _pragma(connection, "application_id") != APPLICATION_ID:
-        raise DataDirError(f"{path} is no database of a name server, or damaged; {_REMEDY}")
-    if (version := _pragma(connection, "user_version")) != FORMAT:
-        raise DataDirError(
-            f"{path} has format {version}, of a newer version; this one reads format {FORMAT}: "
-            "start the newer version, or restore a backup that was made before it ran"
-        )
+def _begin_to_write(path: Path, connection: sqlite3.Connection) -> None:
     if (mode := _pragma(connection, "journal_mode = WAL")) != "wal":
         raise DataDirError(f"{path} is on a file system without shared memory (mode {mode}): use a local disk")
     connection.execute("PRAGMA synchronous = FULL")
-    if (problem := _pragma(connection, "quick_check(1)")) != "ok":
-        raise DataDirError(f"{path} is damaged: {' '.join(str(problem).split())}; {_REMEDY}")
     connection.execute("BEGIN IMMEDIATE")  # fails now where nothing can be written, rather than with a change
     connection.execute("ROLLBACK")
 
 
-def _uri(path: Path, mode: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+def _check_header(path: Path) -> None:
+    """Whether a file is of ours and of this format. Without SQLite, which would remove the log of an empty file.
+
+    Raises DataDirError or OSError.
+    """
+    # SQLite does not say why it cannot open a file, and opens one that cannot be written for reading.
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        header = os.pread(descriptor, 72, 0)
+    finally:
+        os.close(descriptor)
+    can_be_written = header[18:20] in (b"\x01\x01", b"\x02\x02")  # without and with a log
+    version, application_id = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:], "big")
+    if not (header.startswith(_MAGIC) and can_be_written and application_id == APPLICATION_ID and version >= FORMAT):
+        raise DataDirError(f"{path} is no database of a name server, or damaged; {_REMEDY}")
+    if version > FORMAT:
+        raise DataDirError(
+            f"{path} has format {version}, of a newer version; this one reads format {FORMAT}: "
+            "start the newer version, or restore a backup that was made before it ran"
+        )
+
+
+def _check_content(path: Path, connection: sqlite3.Connection) -> None:
+    """Whether all that is stored can be read as it was written. Raises DataDirError, BrokenRows or sqlite3.Error."""
+    if (problem := _pragma(connection, "quick_check(1)")) != "ok":
+        raise DataDirError(f"{path} is damaged: {' '.join(str(problem).split())}; {_REMEDY}")
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(_SCHEMA)
+        if not _tables(empty) <= _tables(connection):
+            raise DataDirError(f"{path} is damaged: its tables are not those of format {FORMAT}; {_REMEDY}")
+    _check_rows(connection)
+
+
+def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute("SELECT name, sql FROM sqlite_master"))
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=LOCK_SECONDS)
 
 
 def _pragma(connection: sqlite3.Connection, text: str) -> Any:
     return connection.execute(f"PRAGMA {text}").fetchone()[0]
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> DataDirError:
+def _unusable(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> DataDirError:
     """What an operator reads of an error of SQLite at the start."""
-    match error.sqlite_errorcode & 0xFF:
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return DataDirError(f"{path} is damaged: {error}; {_REMEDY}")
+    # Python's own errors have no code: it cannot decode a text.
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    match code & 0xFF:
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_ERROR:
+            return DataDirError(f"{path} is damaged: {' '.join(str(error).split())}; {_REMEDY}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return DataDirError(f"{path}: {error}: end the other program that has it open")
         case sqlite3.SQLITE_PROTOCOL:
             return DataDirError(f"{path}: {error}: use a file system with locks, such as a local disk")
-        case sqlite3.SQLITE_READONLY:
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return DataDirError(f"{path}: {error}: give this process the right to write the file and its folder")
         case sqlite3.SQLITE_FULL:
             return DataDirError(f"{path}: {error}: make room on the disk")
         case _:
-            return DataDirError(f"{path}: {error} ({error.sqlite_errorname})")
+            return DataDirError(f"{path}: {error} (code {code}): check the disk")
 
 
-def _checked(connection: sqlite3.Connection, name: str) -> dict[str, str]:
-    """The rows of a table by key. Raises BrokenRows if a checksum is wrong."""
-    rows: dict[str, str] = {}
-    for key, value, checksum in connection.execute("SELECT key, value, checksum FROM durable WHERE name = ?", (name,)):
+def _check_rows(connection: sqlite3.Connection) -> None:
+    """Checks all tables at once: a row may be damaged in the name of its table. Raises BrokenRows."""
+    for name, key, value, checksum in connection.execute("SELECT name, key, value, checksum FROM durable"):
         if checksum != _checksum(name, key, value):
-            raise BrokenRows(f"the row {key[:100]!r} does not match its checksum")
-        rows[key] = value
-    return rows
+            raise BrokenRows(f"table {name}: the row {str(key)[:100]!r} does not match its checksum")
+
+
+def _rows(connection: sqlite3.Connection, name: str) -> dict[str, str]:
+    """The rows of a table, value by key."""
+    return dict(connection.execute("SELECT key, value FROM durable WHERE name = ?", (name,)))
 
 
 def _checksum(name: str, key: str, value: str) -> int:
@@ -304,7 +338,7 @@ def _checksum(name: str, key: str, value: str) -> int:
 
 
 def _replace(table: DurableTable[ContentT], content: ContentT, connection: sqlite3.Connection) -> None:
-    before = dict(connection.execute("SELECT key, value FROM durable WHERE name = ?", (table.name,)))
+    before = _rows(connection, table.name)
     after = table.encode(content)
     _delete(connection, table.name, before.keys() - after.keys())
     _put(connection, table.name, {key: value for key, value in after.items() if before.get(key) != value})
@@ -322,5 +356,5 @@ def _put(connection: sqlite3.Connection, name: str, rows: Mapping[str, str]) -> 
 
 
 def _touch(connection: sqlite3.Connection) -> None:
-    """Writes something that changes nothing."""
-    connection.execute("UPDATE durable SET value = value WHERE name = ?", (_EPOCH,))
+    """Writes a page that stays as it is. SQLite does so for its header, but not for a row that does not change."""
+    connection.execute(f"PRAGMA user_version = {FORMAT}")

@@ -28,6 +28,9 @@ from namesrv.storage.data_dir import DataDirError
 MAX_KV_CONFIG_FILE_BYTES = 64 * 1024 * 1024
 """Largest kvConfig.json that is imported: far above what a name server takes over the wire."""
 
+_KEY_SHOWN = 100
+"""Characters of a key that an error shows."""
+
 ContentT = TypeVar("ContentT")
 
 
@@ -59,18 +62,34 @@ def _kv_rows(table: KvConfigTable) -> dict[str, str]:
 def _kv_content(rows: Mapping[str, str]) -> KvConfigTable:
     namespaces: dict[str, dict[str, str]] = {}
     for text, value in rows.items():
-        namespace, key = _parts(text)
+        namespace, key = _pair(text)
         namespaces.setdefault(namespace, {})[key] = value
     return KvConfigTable.of(namespaces)
 
 
-def _parts(text: str) -> tuple[str, str]:
-    """The two parts of a key. Raises BrokenRows."""
+def _pair(key: str) -> tuple[str, str]:
+    """The parts of a key that has two. Raises BrokenRows."""
+    match _parts(key):
+        case [first, second]:
+            return first, second
+        case _:
+            raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} does not have two parts")
+
+
+def _parts(key: str) -> list[str]:
+    """The parts of a key. Raises BrokenRows."""
     try:
-        first, second = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise BrokenRows(f"the key {text[:100]!r} does not have two parts") from error
-    return first, second
+        parts = json.loads(key)
+    except (ValueError, RecursionError) as error:
+        raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} is not JSON") from error
+    if not (isinstance(parts, list) and all(isinstance(part, str) and _is_whole(part) for part in parts)):
+        raise BrokenRows(f"the key {key[:_KEY_SHOWN]!r} is not a list of texts")
+    return parts
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text has no halves of characters, which JSON can hold but UTF-8 cannot."""
+    return text.encode(errors="replace").decode() == text
 
 
 KV_CONFIG = DurableTable("kv_config", _kv_rows, _kv_content)
@@ -93,7 +112,7 @@ def read_rocketmq_kv_config(file: Path) -> KvConfigTable | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataDirError(f"{file}: {error.strerror}") from error
+        raise DataDirError.of(file, error) from error
     except (ValueError, RecursionError) as error:  # also a text that cannot be encoded in UTF-8
         raise DataDirError(f"{file} is not JSON in UTF-8; correct it, or move it away") from error
 
@@ -123,15 +142,15 @@ class _Value(BaseModel):
 ValueT = TypeVar("ValueT", bound=_Value)
 
 
-def _read(model: type[ValueT], value: str) -> ValueT:
-    """A value of a model. Raises BrokenRows, which names the first place that is wrong."""
+def _read(model: type[ValueT], key: str, value: str) -> ValueT:
+    """A value of a model. Raises BrokenRows, which names the row and the first place that is wrong."""
     try:
         return model.model_validate_json(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "value"
         reason = " ".join(first["msg"].split())  # the error quotes the value, which may contain line breaks
-        raise BrokenRows(f"{place}: {reason}") from error
+        raise BrokenRows(f"the row {key[:_KEY_SHOWN]!r}: {place}: {reason}") from error
 
 
 class _IntentValue(_Value):
@@ -147,9 +166,13 @@ def _intent_rows(table: IntentTable) -> dict[str, str]:
 
 
 def _intent_key(intent: Intent) -> str:
-    key = intent.key
-    parts = ["TOPIC", key.topic, key.cluster_name] if isinstance(key, HoldKey) else ["GROUP", *key]
-    return json.dumps(parts)
+    match intent.key:
+        case HoldKey(topic, None):
+            return json.dumps(["TOPIC", topic])
+        case HoldKey(topic, cluster_name):
+            return json.dumps(["TOPIC", topic, cluster_name])
+        case BrokerKey(cluster_name, broker_name):
+            return json.dumps(["GROUP", cluster_name, broker_name])
 
 
 def _intent_value(intent: Intent) -> str:
@@ -164,19 +187,22 @@ def _intent_value(intent: Intent) -> str:
 
 
 def _intent_content(rows: Mapping[str, str]) -> IntentTable:
-    intents = [_intent(key, _read(_IntentValue, value)) for key, value in rows.items()]
+    intents = [_intent(key, _read(_IntentValue, key, value)) for key, value in rows.items()]
     return IntentTable.of(sorted(intents, key=lambda intent: intent.since_millis))
 
 
 def _intent(text: str, value: _IntentValue) -> Intent:
     kind = IntentKind[value.kind]
-    try:
-        about, first, second = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise BrokenRows(f"the key {text[:100]!r} does not have three parts") from error
-    if (about == "TOPIC") != (kind is IntentKind.TOPIC_HOLD):
-        raise BrokenRows(f"the key {text[:100]!r} is not of a {kind.name}")
-    key = HoldKey(first, second) if kind is IntentKind.TOPIC_HOLD else BrokerKey(first, second)
+    key: HoldKey | BrokerKey
+    match kind is IntentKind.TOPIC_HOLD, _parts(text):
+        case True, ["TOPIC", topic]:
+            key = HoldKey(topic, None)
+        case True, ["TOPIC", topic, cluster_name]:
+            key = HoldKey(topic, cluster_name)
+        case False, ["GROUP", cluster_name, broker_name]:
+            key = BrokerKey(cluster_name, broker_name)
+        case _:
+            raise BrokenRows(f"the key {text[:_KEY_SHOWN]!r} is not of a {kind.name}")
     return Intent(kind, key, value.caller, value.since_millis, value.comment, value.ends_at_millis)
 
 
@@ -205,8 +231,8 @@ def _claim_rows(claims: Iterable[AddressClaim]) -> dict[str, str]:
 def _claim_content(rows: Mapping[str, str]) -> Iterable[AddressClaim]:
     claims = []
     for key, text in rows.items():
-        cluster_name, broker_addr = _parts(key)
-        value = _read(_ClaimValue, text)
+        cluster_name, broker_addr = _pair(key)
+        value = _read(_ClaimValue, key, text)
         broker = BrokerKey(cluster_name, value.broker_name)
         live = LiveKey(cluster_name, broker_addr)
         claims.append(AddressClaim(live, broker, value.broker_id, value.since_millis, value.ends_at_millis))

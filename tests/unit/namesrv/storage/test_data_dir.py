@@ -1,9 +1,12 @@
-"""The data folder: one process, and errors that name it."""
+"""The data folder: one process, and errors that name it, the reason and the remedy."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,27 +20,53 @@ def test_the_folder_is_made(tmp_path: Path) -> None:
 
 def test_a_second_process_is_refused_and_told_the_owner(tmp_path: Path) -> None:
     first = DataDir.open(tmp_path)
-    with pytest.raises(DataDirError, match=f"in use by process {os.getpid()}"):
+    with pytest.raises(DataDirError) as raised:
         DataDir.open(tmp_path)
+    assert str(raised.value) == f"data directory {tmp_path} is in use by process {os.getpid()}: end that first"
     first.close()
     DataDir.open(tmp_path).close()
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_or_in_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(DataDirError, match=f"^data directory {file}: is not a folder$"):
+    with pytest.raises(DataDirError) as raised:
         DataDir.open(file)
+    assert str(raised.value) == f"data directory {file} is not a folder: move it away, or name another"
+    with pytest.raises(DataDirError) as raised:
+        DataDir.open(file / "data")
+    assert str(raised.value) == f"data directory {file}/data: Not a directory: move away what is in its place"
 
 
-def test_a_disk_without_room_for_the_owners_number_is_an_error_and_leaves_the_folder_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Refused(NamedTuple):
+    """A call of the system that fails, and what an operator reads."""
+
+    call: tuple[object, str]
+    error: int
+    text: str
+
+
+REFUSED = [
+    Refused(
+        (fcntl, "flock"), errno.ENOLCK, " cannot be locked: No locks available: use a file system with locks, such as"
+    ),
+    Refused((os, "write"), errno.ENOSPC, ": No space left on device: make room on the disk"),
+    Refused((os, "open"), errno.EACCES, ": Permission denied: give this process the right to read and write it"),
+    Refused((os, "open"), errno.EROFS, ": Read-only file system: give this process the right to read and write it"),
+    Refused((os, "ftruncate"), errno.EIO, ": Input/output error: check the disk"),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: errno.errorcode[refused.error])
+def test_a_refused_folder_is_named_with_the_remedy_and_left_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    def full(_descriptor: int, _content: bytes) -> int:
-        raise OSError(28, "No space left on device")
+    def refuse(*_arguments: object) -> None:
+        raise OSError(refused.error, os.strerror(refused.error))
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
-        with pytest.raises(DataDirError, match=f"^data directory {tmp_path}: No space left on device$"):
+        patched.setattr(*refused.call, refuse)
+        with pytest.raises(DataDirError) as raised:
             DataDir.open(tmp_path)
+    assert str(raised.value).startswith(f"data directory {tmp_path}{refused.text}")
     DataDir.open(tmp_path).close()

@@ -30,10 +30,6 @@ def main(folder: Path) -> Path:
     return folder / "routes.snapshot"
 
 
-def copy(folder: Path) -> Path:
-    return folder / "routes.snapshot.bak"
-
-
 def names(folder: Path) -> set[str]:
     return {entry.name.removeprefix("routes.snapshot") for entry in folder.iterdir()}
 
@@ -59,30 +55,27 @@ def loaded(folder: Path) -> tuple[list[bytes] | None, list[Any]]:
 
 
 def refusal(folder: Path, content: bytes) -> str:
-    """Why a file with this content is not loaded, where there is no copy."""
+    """Why a file with this content is not loaded. It is left as it is."""
     main(folder).write_bytes(content)
     messages, logs = loaded(folder)
     assert messages is None
     (line,) = logs
     assert line["event"] == "snapshot_not_loaded"
-    problem, end = line["problem"].split("; ")
-    assert end == f"{copy(folder)} is missing"
-    assert main(folder).with_name("routes.snapshot.broken").read_bytes() == content
-    assert not main(folder).exists()
-    return str(problem.removeprefix(f"{main(folder)} "))
+    assert line["problem"].startswith(f"{main(folder)} ")
+    assert main(folder).read_bytes() == content
+    return str(line["problem"].removeprefix(f"{main(folder)} "))
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A folder whose file holds NEW and whose copy holds OLD."""
-    commit(tmp_path, OLD)
+    """A folder whose file holds NEW."""
     commit(tmp_path, NEW)
     return tmp_path
 
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for the many examples of a property; each leaves at most a broken file behind."""
+    """A folder for the many examples of a property."""
     return tmp_path_factory.mktemp("snapshots")
 
 
@@ -92,17 +85,14 @@ def test_a_folder_without_a_snapshot_loads_none_and_logs_nothing(tmp_path: Path)
 
 
 @given(snapshots=st.lists(message_lists, min_size=1, max_size=3))
-def test_the_last_committed_messages_are_loaded_and_the_copy_holds_those_before(
+def test_the_last_committed_messages_are_loaded_and_nothing_else_is_there(
     tmp_path_factory: pytest.TempPathFactory, snapshots: list[list[bytes]]
 ) -> None:
     folder = tmp_path_factory.mktemp("snapshots")
     for messages in snapshots:
         commit(folder, messages)
     assert loaded(folder) == (snapshots[-1], [])
-    assert names(folder) == ({"", ".bak"} if len(snapshots) > 1 else {""})
-    main(folder).unlink()
-    if len(snapshots) > 1:
-        assert loaded(folder)[0] == snapshots[-2]
+    assert names(folder) == {""}
 
 
 @given(messages=message_lists)
@@ -115,7 +105,6 @@ def test_the_format_is_a_line_then_delimited_messages_then_the_digest(scratch: P
 @given(messages=message_lists, data=st.data())
 def test_any_truncation_is_noticed(scratch: Path, messages: list[bytes], data: st.DataObject) -> None:
     commit(scratch, messages)
-    copy(scratch).unlink(missing_ok=True)
     content = main(scratch).read_bytes()
     assert refusal(scratch, content[: data.draw(st.integers(0, len(content) - 1))])
 
@@ -123,7 +112,6 @@ def test_any_truncation_is_noticed(scratch: Path, messages: list[bytes], data: s
 @given(messages=message_lists, mask=st.integers(1, 255), data=st.data())
 def test_any_flipped_byte_is_noticed(scratch: Path, messages: list[bytes], mask: int, data: st.DataObject) -> None:
     commit(scratch, messages)
-    copy(scratch).unlink(missing_ok=True)
     content = bytearray(main(scratch).read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= mask
     assert refusal(scratch, bytes(content))
@@ -132,7 +120,6 @@ def test_any_flipped_byte_is_noticed(scratch: Path, messages: list[bytes], mask:
 @given(messages=message_lists, more=st.binary(min_size=1, max_size=50))
 def test_anything_behind_the_end_is_noticed(scratch: Path, messages: list[bytes], more: bytes) -> None:
     commit(scratch, messages)
-    copy(scratch).unlink(missing_ok=True)
     assert refusal(scratch, main(scratch).read_bytes() + more)
 
 
@@ -149,7 +136,6 @@ def test_every_single_truncation_and_flipped_bit_of_one_file_is_noticed(tmp_path
 
 @given(content=st.binary(max_size=200), start=st.sampled_from([b"", FORMAT]))
 def test_garbage_is_noticed(scratch: Path, content: bytes, start: bytes) -> None:
-    copy(scratch).unlink(missing_ok=True)
     assert refusal(scratch, start + content)
 
 
@@ -204,85 +190,46 @@ def test_no_file_is_written_that_would_be_too_large_to_load(tmp_path: Path, monk
     assert loaded(tmp_path) == ([b"four"], [])
 
 
-def break_by_content(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def break_by_directory(file: Path) -> None:
+def replace_by_directory(file: Path) -> None:
     file.unlink()
     file.mkdir()
 
 
-def break_by_pipe(file: Path) -> None:
+def replace_by_pipe(file: Path) -> None:
     file.unlink()
     os.mkfifo(file)
 
 
-BREAKS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "cut off": (break_by_content, "checksum"),
-    "a directory": (break_by_directory, "is no regular file"),
-    "a pipe": (break_by_pipe, "is no regular file"),
-    "missing": (Path.unlink, "is missing"),
-}
-
-
-@pytest.mark.parametrize(("damage", "reason"), BREAKS.values(), ids=BREAKS)
-def test_where_the_file_cannot_be_used_the_copy_is_loaded_with_a_warning_and_outlives_the_next_snapshot(
-    saved: Path, damage: Callable[[Path], None], reason: str
-) -> None:
-    damage(main(saved))
-    was_there = main(saved).exists()
-    messages, logs = loaded(saved)
-    assert messages == OLD
-    (line,) = logs
-    assert (line["event"], line["file"], line["copy"]) == ("restored_from_copy", str(main(saved)), str(copy(saved)))
-    assert reason in line["problem"]
-    assert names(saved) == ({".bak", ".broken"} if was_there else {".bak"})
-    commit(saved, NEW)
-    assert loaded(saved) == (NEW, [])
-    main(saved).unlink()
-    assert loaded(saved)[0] == OLD
-
-
-@pytest.mark.parametrize(("damage", "reason"), BREAKS.values(), ids=BREAKS)
-def test_where_file_and_copy_cannot_be_used_none_is_loaded_and_both_reasons_are_logged(
-    saved: Path, damage: Callable[[Path], None], reason: str
-) -> None:
-    main(saved).write_bytes(b"")
-    damage(copy(saved))
+@pytest.mark.parametrize("replace", [replace_by_directory, replace_by_pipe])
+def test_something_else_in_the_place_of_the_file_is_not_loaded(saved: Path, replace: Callable[[Path], None]) -> None:
+    replace(main(saved))
     messages, logs = loaded(saved)
     assert messages is None
-    (line,) = logs
-    first, second = line["problem"].split("; ")
-    assert first == f"{main(saved)} is cut off"
-    assert second.startswith(f"{copy(saved)} ")
-    assert reason in second
+    assert [line["problem"] for line in logs] == [f"{main(saved)} is no regular file"]
 
 
-def test_a_file_that_cannot_be_put_aside_is_told_and_the_copy_is_loaded(saved: Path) -> None:
-    break_by_content(main(saved))
-    main(saved).with_name("routes.snapshot.broken").mkdir()
-    messages, logs = loaded(saved)
-    assert messages == OLD
-    assert [line["event"] for line in logs] == ["broken_snapshot_not_put_aside", "restored_from_copy"]
+def test_a_file_that_was_not_loaded_gives_way_to_the_next_snapshot(saved: Path) -> None:
+    refusal(saved, b"broken")
+    commit(saved, OLD)
+    assert loaded(saved) == (OLD, [])
+    assert names(saved) == {""}
 
 
-@pytest.mark.parametrize("failing_at", range(1, 6))
+@pytest.mark.parametrize("failing_at", range(1, 4))
 def test_no_failing_operation_lets_a_load_raise(saved: Path, failing_at: int) -> None:
-    break_by_content(main(saved))
     with failing_disk(failing_at, Failure.FROM_THEN_ON) as disk:
         messages, logs = loaded(saved)
-    assert messages in (OLD, None)
-    assert (messages is None) is (logs[-1]["event"] == "snapshot_not_loaded")
+    assert messages in (NEW, None)
+    assert (messages is None) is ([line["event"] for line in logs] == ["snapshot_not_loaded"])
     if not disk.failed:
-        assert messages == OLD
+        assert messages == NEW
 
 
 def test_a_snapshot_that_is_not_committed_leaves_nothing(saved: Path) -> None:
     with SnapshotFile(saved).open_writer() as writer:
         writer.append(b"x" * 100_000)
-        assert names(saved) == {"", ".bak", ".tmp"}
-    assert names(saved) == {"", ".bak"}
+        assert names(saved) == {"", ".tmp"}
+    assert names(saved) == {""}
     assert loaded(saved) == (NEW, [])
 
 
@@ -294,7 +241,7 @@ def test_a_snapshot_whose_messages_cannot_be_made_leaves_nothing(saved: Path) ->
 
     with pytest.raises(LookupError):
         fail_between_messages()
-    assert names(saved) == {"", ".bak"}
+    assert names(saved) == {""}
     assert loaded(saved) == (NEW, [])
 
 
@@ -306,7 +253,7 @@ def test_what_a_killed_process_left_over_is_gone_after(saved: Path, by_load: boo
     else:
         commit(saved, OLDER)
         assert SnapshotFile(saved).load() == OLDER
-    assert names(saved) == {"", ".bak"}
+    assert names(saved) == {""}
 
 
 def test_a_disk_that_is_full_at_any_message_leaves_the_snapshot_before(saved: Path) -> None:
@@ -314,27 +261,26 @@ def test_a_disk_that_is_full_at_any_message_leaves_the_snapshot_before(saved: Pa
         main(saved).with_name("routes.snapshot.tmp").symlink_to("/dev/full")
         with pytest.raises(OSError, match="No space left"):
             commit(saved, messages)
-        assert names(saved) == {"", ".bak"}
+        assert names(saved) == {""}
         assert loaded(saved) == (NEW, [])
 
 
 @pytest.mark.parametrize("failure", Failure)
-@pytest.mark.parametrize("before", [(), (OLD,), (OLDER, OLD)], ids=["first", "second", "third"])
+@pytest.mark.parametrize("old", [None, OLD], ids=["first", "second"])
 def test_a_snapshot_that_fails_at_any_operation_leaves_the_one_before_or_is_there(
-    tmp_path: Path, failure: Failure, before: tuple[list[bytes], ...]
+    tmp_path: Path, failure: Failure, old: list[bytes] | None
 ) -> None:
     for number in itertools.count(1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for messages in before:
-            commit(folder, messages)
+        if old is not None:
+            commit(folder, old)
         raised = False
         with failing_disk(number, failure) as disk:
             try:
                 commit(folder, NEW)
             except OSError:
                 raised = True
-        old = before[-1] if before else None
         messages_now = SnapshotFile(folder).load()
         assert messages_now in ([old, NEW] if raised else [NEW]), f"operation {number}"
         assert ".tmp" not in names(folder), f"operation {number}"
