@@ -1,0 +1,574 @@
+"""The journal: each change is told once, also by count, the newest are kept, and nobody waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import random
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from namesrv.core.changes import (
+    AddressClaimReleased,
+    Cause,
+    ChangeLog,
+    ClusterPut,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+    Row,
+)
+from namesrv.core.errors import NotDurable, Overloaded
+from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entries_in_memory
+from namesrv.core.model import (
+    BrokerData,
+    BrokerKey,
+    BrokerLiveInfo,
+    DataVersion,
+    HoldKey,
+    Intent,
+    IntentKind,
+    LiveKey,
+    QueueData,
+    RemovalReason,
+    WriteRule,
+)
+from namesrv.core.slices import run_sync
+from namesrv.limits import MAX_WAITING_JOURNAL_READS
+from namesrv.storage import database
+from namesrv.storage.database import DATABASE_FILE, Database
+from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
+from tests.unit.namesrv.storage.storage_inputs import opened
+
+EPOCH, EARLIER, LATER = "000000000000002-00000000", "000000000000001-00000000", "000000000000003-00000000"
+WAIT_SECONDS = 60.0
+"""For what other threads do; never waited for in full."""
+ALL = JournalQuery(1_000_000)
+PUT = KvPut("ns", "key", "value")
+UNBOUNDED = 10**12
+
+
+class Kept:
+    """A change log whose changes go into a journal."""
+
+    def __init__(self, db: Database, epoch: str = EPOCH, max_bytes: int = UNBOUNDED, **bounds: int) -> None:
+        self.log = ChangeLog()
+        self.journal = Journal(db, epoch, max_bytes, **bounds)
+        self.log.listen(self.journal.on_change)
+
+    def append(self, *rows: Row, times: int = 1, at: int = 1_700_000_000_001, comment: str = "why") -> None:
+        for _ in range(times):
+            self.log.append(at, Cause("PutKvConfig", "caller", comment), rows or (PUT,))
+
+    def write(self) -> None:
+        asyncio.run(self.journal.write_last())
+
+    def read(self, query: JournalQuery = ALL) -> list[JournalEntry]:
+        return asyncio.run(self.journal.read(query))
+
+    def told(self) -> list[tuple[int, int]]:
+        """The first and the last revision that each entry tells of, oldest first."""
+        return [(_first_told(entry), entry.revision) for entry in reversed(self.read())]
+
+
+def _first_told(entry: JournalEntry) -> int:
+    if entry.cause != "journal":
+        return entry.revision
+    words = entry.summary.split()
+    first = int(words[words.index("revision") + 1])
+    assert words[:5] == [f"{entry.revision - first + 1:,}", "changes", "are", "missing", "here,"]
+    return first
+
+
+def put(*topics: str, broker: BrokerKey) -> QueuesPut:
+    return QueuesPut(broker, {topic: QueueData(broker, 4, 4, 6, 0, b"", b"", b"") for topic in topics}, WriteRule.WIPED)
+
+
+def wide(topics: int) -> QueuesRemoved:
+    """A row that weighs as much as it has topics."""
+    return QueuesRemoved(BrokerKey("c", "b"), {f"T{number}" for number in range(topics)}, RemovalReason.GROUP_GONE)
+
+
+class Slow(Collection[str]):
+    """Topics that the committing thread cannot walk until it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.lets_go = threading.Event(), threading.Event()
+
+    def __contains__(self, topic: object) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        self.begun.set()
+        assert self.lets_go.wait(WAIT_SECONDS)
+        return iter(["T"])
+
+    def row(self) -> QueuesRemoved:
+        return QueuesRemoved(BrokerKey("c", "b"), self, RemovalReason.GROUP_GONE)
+
+
+async def until(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
+
+
+async def until_written(journal: Journal, revision: int) -> None:
+    while not (found := await journal.read(JournalQuery(1))) or found[0].revision < revision:
+        pass
+
+
+async def no_pause(_seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+@contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Another program holds the lock."""
+    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database that does not wait for another program's lock."""
+    monkeypatch.setattr(database, "LOCK_SECONDS", 0.0)
+    with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database for the many examples of a property, each of which empties its journal first."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(database, "LOCK_SECONDS", 0.0)
+        with opened(tmp_path_factory.mktemp("shared")) as made:
+            yield made
+
+
+def emptied(db: Database) -> Database:
+    asyncio.run(db.write(lambda connection: connection.execute("DELETE FROM journal")))
+    return db
+
+
+# What an entry holds, and by what it is found.
+
+
+def test_entries_survive_a_restart_newest_first(tmp_path: Path) -> None:
+    live = BrokerLiveInfo(BrokerKey("c", "b"), 0, "10.0.0.1:10911", None, DataVersion(1, 1), None, 1, 120.0)
+    with opened(tmp_path) as db:
+        before = Kept(db, db.next_epoch(1_000))
+        before.append(KvPut("ns", "größer", "value"))
+        before.append(*[LiveRemoved(live, RemovalReason.EXPIRED)] * 2, comment="", at=1)
+        before.write()
+    with opened(tmp_path) as db:
+        after = Kept(db, db.next_epoch(0))
+        after.append()
+        after.write()
+        first, second, third = reversed(after.read())
+    told = "KV configuration: 'ns' 'größer' put: 'va'... (5 characters)"
+    assert first[1:] == (1, 1_700_000_000_001, "caller", "PutKvConfig", "why", told, 0, 0)
+    assert second[1:6] == (2, 1, "caller", "PutKvConfig", "")
+    assert second[-2:] == (2, RemovalReason.EXPIRED.value)
+    assert [entry.revision for entry in (first, second, third)] == [1, 2, 1]
+    assert first.epoch == second.epoch < third.epoch
+
+
+CLUSTERS = ["c", "d"]
+BROKERS = ["b", "bb", "B", "b.", "c"]
+TOPICS = ["t", "tt", "T", "%RETRY%t", "b"]
+GROUPS = st.builds(BrokerKey, st.sampled_from(CLUSTERS), st.sampled_from(BROKERS))
+NAMED = st.sets(st.sampled_from(TOPICS), min_size=1)
+LIVE = GROUPS.map(lambda group: BrokerLiveInfo(group, 0, "10.0.0.1:1", None, DataVersion(1, 1), None, 1, 120.0))
+DATA = GROUPS.map(lambda group: BrokerData(group, {0: "10.0.0.1:1"}))
+REASONS = st.sampled_from(RemovalReason)
+ROWS: st.SearchStrategy[Row] = st.one_of(
+    st.builds(lambda broker, topics: put(*topics, broker=broker), GROUPS, NAMED),
+    st.builds(QueuesRemoved, GROUPS, NAMED, REASONS),
+    st.builds(GroupPut, st.none(), DATA),
+    st.builds(GroupRemoved, DATA, REASONS),
+    st.builds(LivePut, LIVE),
+    st.builds(LiveRemoved, LIVE, REASONS),
+    st.builds(ClusterPut, st.sampled_from(CLUSTERS), st.just(frozenset({"b"}))),
+    st.builds(lambda group: FilterServersPut(LiveKey("c", "10.0.0.1:1"), group, ()), GROUPS),
+    st.builds(
+        KvPut, st.sampled_from(["ORDER_TOPIC_CONFIG", "ns"]), st.sampled_from([*TOPICS, "t\nb", "\n"]), st.just("v")
+    ),
+    st.builds(lambda group: IntentPut(Intent(IntentKind.WIPE_WRITE_PERM, group, "c", 1)), GROUPS),
+    st.builds(
+        lambda topic: IntentPut(Intent(IntentKind.TOPIC_HOLD, HoldKey(topic, None), "c", 1)), st.sampled_from(TOPICS)
+    ),
+    st.builds(lambda group: AddressClaimReleased(LiveKey("c", "10.0.0.1:1"), group, 0), GROUPS),
+    st.just(ConfigPut("b", "t")),
+)
+TIMES = st.integers(0, 5)
+CHANGES = st.lists(st.tuples(TIMES, st.lists(ROWS, max_size=4)), max_size=12)
+PLACES = st.builds(JournalPosition, st.sampled_from([EARLIER, EPOCH, EPOCH, LATER]), st.integers(0, 14))
+QUERIES = st.builds(
+    JournalQuery,
+    st.sampled_from([1, 2, 100]),
+    before=st.none() | PLACES,
+    after=st.none() | PLACES,
+    topic=st.none() | st.sampled_from(TOPICS),
+    broker_name=st.none() | st.sampled_from(BROKERS),
+    from_millis=st.none() | TIMES,
+    to_millis=st.none() | TIMES,
+)
+
+
+@given(changes=CHANGES, queries=st.lists(QUERIES, min_size=1, max_size=5))
+def test_the_table_answers_a_query_as_memory_does(
+    shared: Database, changes: list[tuple[int, list[Row]]], queries: list[JournalQuery]
+) -> None:
+    kept = Kept(emptied(shared))
+    for at, rows in changes:
+        kept.append(*rows, at=at)
+    kept.write()
+    for query in [ALL, *queries]:
+        assert kept.read(query) == run_sync(entries_in_memory(kept.log, EPOCH, query))
+
+
+def test_an_entry_of_very_many_topics_is_found_by_every_topic(db: Database) -> None:
+    kept = Kept(db)
+    kept.append(wide(MAX_TOPICS_OF_ENTRY + 1))
+    kept.append(wide(MAX_TOPICS_OF_ENTRY), wide(MAX_TOPICS_OF_ENTRY))
+    kept.append(put("another", broker=BrokerKey("c", "a")))
+    kept.write()
+
+    def found(query: JournalQuery) -> list[int]:
+        return [entry.revision for entry in kept.read(query)]
+
+    assert found(JournalQuery(9, topic="T1")) == [2, 1]
+    assert found(JournalQuery(9, topic="another")) == [3, 1]
+    assert found(JournalQuery(9, topic="another", broker_name="b")) == [1]
+    assert found(JournalQuery(9, topic="another", broker_name="a")) == [3]
+
+
+# What is kept.
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 60), max_size=5), max_size=4),
+    max_entries=st.integers(1, 12),
+    max_bytes=st.integers(1, 1_500),
+)
+def test_the_newest_entries_within_both_bounds_are_kept(
+    shared: Database, lengths: list[list[int]], max_entries: int, max_bytes: int
+) -> None:
+    emptied(shared)
+    sizes: list[int] = []
+    for number, batch in enumerate(lengths):
+        kept = Kept(shared, f"{number:015}-00000000", max_bytes, max_entries=max_entries)
+        for length in batch:
+            kept.append(comment="ö" * length)
+            entry = run_sync(entries_in_memory(kept.log, EPOCH, JournalQuery(1)))[0]
+            texts = (entry.caller, entry.cause, entry.comment, entry.summary, "\n", "\n")
+            sizes.append(sum(len(text.encode()) for text in texts))
+        kept.write()
+    within = [
+        count for count in range(min(max_entries, len(sizes)) + 1) if sum(sizes[len(sizes) - count :]) <= max_bytes
+    ]
+    revisions = [revision for batch in lengths for revision in range(1, len(batch) + 1)]
+    found = Kept(shared).read()
+    assert [entry.revision for entry in reversed(found)] == revisions[len(revisions) - max(within) :]
+
+
+def test_lower_bounds_after_a_restart_hold_from_the_first_commit_on(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        kept = Kept(db, EARLIER)
+        kept.append(times=2 * TRIM_STEP + 500)
+        kept.write()
+        assert len(kept.read()) == 2 * TRIM_STEP + 500
+    with opened(tmp_path) as db:
+        kept = Kept(db, max_entries=3)
+        kept.append()
+        kept.write()
+        assert [entry.position for entry in kept.read()] == [
+            (EPOCH, 1),
+            (EARLIER, 2 * TRIM_STEP + 500),
+            (EARLIER, 2 * TRIM_STEP + 499),
+        ]
+
+
+# What waits.
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["taken", "refused", "cancelled"]), *[st.integers(0, 9)] * 2), max_size=8),
+    widths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
+    shared: Database, steps: list[tuple[str, int, int]], widths: list[int]
+) -> None:
+    kept = Kept(emptied(shared), max_waiting=6, max_waiting_rows=30)
+    rows = itertools.cycle(wide(width) for width in widths)
+
+    async def write(meanwhile: int, *, is_cancelled: bool) -> None:
+        writing = asyncio.create_task(kept.journal.write_last())
+        await asyncio.sleep(0)
+        for _ in range(meanwhile):
+            kept.append(next(rows))
+        if is_cancelled:
+            writing.cancel()
+        with suppress(NotDurable, asyncio.CancelledError):
+            await writing
+
+    async def run() -> None:
+        for outcome, before, meanwhile in steps:
+            for _ in range(before):
+                kept.append(next(rows))
+            with refusing(shared.folder) if outcome == "refused" else nullcontext():
+                await write(meanwhile, is_cancelled=outcome == "cancelled")
+        await kept.journal.write_last()
+        kept.append(times=6)  # all that waited has gone, so that this fits
+        await kept.journal.write_last()
+
+    asyncio.run(run())
+    told = kept.told()
+    assert [revision for first, last in told for revision in range(first, last + 1)] == [
+        revision + 1 for revision in range(kept.log.last.revision)
+    ]
+    assert told[-6:] == [(revision, revision) for revision in range(told[-1][1] - 5, told[-1][1] + 1)]
+    assert kept.journal.left_out == sum(
+        entry.revision - _first_told(entry) + 1 for entry in kept.read() if entry.cause == "journal"
+    )
+
+
+def test_what_does_not_fit_is_told_by_one_entry_that_every_search_finds(db: Database) -> None:
+    kept = Kept(db, max_waiting=3)
+    with capture_logs() as logs:
+        kept.append(times=8)
+    assert kept.journal.left_out == 5
+    assert logs == [{"event": "journal_leaves_out_changes", "revision": 4, "waiting": 3, "log_level": "warning"}]
+    kept.write()
+    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 8)]
+    gap = kept.read()[0]
+    assert gap.summary == "5 changes are missing here, from revision 4 on: too many waited for the disk"
+    for query in (JournalQuery(9, topic="any"), JournalQuery(9, broker_name="any")):
+        assert kept.read(query) == [gap]
+
+
+def test_a_gap_that_grows_while_the_disk_refuses_is_still_one_entry(db: Database, tmp_path: Path) -> None:
+    kept = Kept(db, max_waiting=3)
+
+    async def refused() -> None:
+        writing = asyncio.create_task(kept.journal.write_last())
+        await asyncio.sleep(0)
+        kept.append(times=2)
+        with pytest.raises(NotDurable):
+            await writing
+
+    kept.append(times=4)
+    with refusing(tmp_path):
+        for _ in range(5):
+            asyncio.run(refused())
+    kept.write()
+    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 14)]
+
+
+def test_wide_changes_count_by_their_rows_and_one_alone_is_always_taken(db: Database) -> None:
+    kept = Kept(db, max_waiting_rows=100)
+    kept.append(wide(1_000))
+    kept.append()
+    kept.write()
+    kept.append(wide(60), times=2)
+    kept.append()
+    kept.write()
+    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+    assert kept.journal.left_out == 2
+
+
+def test_changes_that_wait_do_not_keep_those_after_them_in_memory(db: Database) -> None:
+    class Watched(str):
+        __slots__ = ("__weakref__",)
+
+    kept = Kept(db, max_waiting=1)
+    kept.log = ChangeLog(max_changes=1)
+    kept.log.listen(kept.journal.on_change)
+    kept.append()
+    caller = Watched("left out")
+    gone = weakref.ref(caller)
+    kept.log.append(1, Cause("x", caller), (PUT,))
+    del caller
+    kept.append()
+    gc.collect()
+    assert gone() is None
+
+
+# The writing.
+
+
+def test_a_registration_never_waits_for_a_disk_that_hangs(db: Database) -> None:
+    slow = Slow()
+    kept = Kept(db, max_waiting=10)
+
+    async def steps() -> None:
+        writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
+        kept.append(slow.row())
+        await until(slow.begun)
+        kept.append(times=15)  # on the event loop, which goes on
+        assert await kept.journal.read(ALL) == []
+        slow.lets_go.set()
+        await until_written(kept.journal, 16)
+        writing.cancel()
+
+    asyncio.run(steps())
+    assert kept.told() == [*((revision, revision) for revision in range(1, 11)), (11, 16)]
+
+
+def test_nothing_is_written_while_nothing_changes(db: Database) -> None:
+    kept = Kept(db)
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            kept.append(times=5)  # gathered into one commit
+        await asyncio.sleep(0)
+
+    async def steps() -> None:
+        writing = asyncio.create_task(kept.journal.keep_writing(sleep))
+        kept.append()
+        await until_written(kept.journal, 6)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert pauses == [GATHER_SECONDS]
+        kept.append()
+        await until_written(kept.journal, 7)
+        writing.cancel()
+
+    asyncio.run(steps())
+    assert pauses == [GATHER_SECONDS] * 2
+
+
+def test_a_disk_that_refuses_is_tried_less_and_less_often(db: Database, tmp_path: Path) -> None:
+    kept = Kept(db)
+    pauses: list[float] = []
+    cause = ExitStack()
+    refused_again = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 15:
+            cause.close()
+        if len(pauses) == 17:
+            refused_again.set()
+        await asyncio.sleep(0)
+
+    async def steps() -> None:
+        writing = asyncio.create_task(kept.journal.keep_writing(sleep, random.Random(1)))
+        cause.enter_context(refusing(tmp_path))
+        kept.append(times=2)
+        await until_written(kept.journal, 2)
+        with refusing(tmp_path):
+            kept.append()
+            await refused_again.wait()
+        await until_written(kept.journal, 3)
+        writing.cancel()
+
+    asyncio.run(steps())
+    assert pauses[0:16:2] == [GATHER_SECONDS] * 8
+    for pause, step in zip(pauses[1:15:2], [0.5, 1, 2, 4, 8, 10, 10], strict=True):
+        assert step / 2 <= pause <= step
+    assert pauses[15] == GATHER_SECONDS
+    assert 0.25 <= pauses[16] <= 0.5, "the first pause again"
+
+
+def test_the_last_write_takes_all_that_waits_in_commits_of_bounded_size(tmp_path: Path) -> None:
+    class Counting(Database):
+        commits = 0
+
+        async def write(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+            self.commits += 1
+            return await super().write(work)
+
+    db = Counting(tmp_path)
+    kept = Kept(db)
+    for topics in (MAX_BATCH_ROWS + 1, 1, MAX_BATCH_ROWS - 10, 1, 1, 20):
+        kept.append(wide(topics))
+    kept.write()
+    assert kept.told() == [(revision, revision) for revision in range(1, 7)]
+    assert db.commits == 3
+    asyncio.run(db.close(WAIT_SECONDS))
+
+
+def test_a_shutdown_in_the_middle_of_a_commit_loses_no_change(db: Database) -> None:
+    slow = Slow()
+    kept = Kept(db)
+
+    async def steps() -> None:
+        writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
+        kept.append(slow.row())
+        await until(slow.begun)
+        kept.append()
+        writing.cancel()
+        await asyncio.wait([writing])
+        slow.lets_go.set()
+        await kept.journal.write_last()
+
+    asyncio.run(steps())
+    assert kept.told() == [(1, 1), (2, 2)]
+    assert db.problem is None
+
+
+def test_a_last_write_that_is_refused_says_so(db: Database, tmp_path: Path) -> None:
+    kept = Kept(db)
+    kept.append()
+    with refusing(tmp_path), pytest.raises(NotDurable):
+        kept.write()
+    assert kept.read() == []
+
+
+# The reading.
+
+
+def test_reads_beyond_the_bound_are_refused(db: Database) -> None:
+    begun, lets_go = threading.Event(), threading.Event()
+    journal = Kept(db).journal
+
+    def hang(_: sqlite3.Connection) -> None:
+        begun.set()
+        assert lets_go.wait(WAIT_SECONDS)
+
+    async def steps() -> None:
+        hanging = asyncio.create_task(db.read(hang))
+        await until(begun)
+        reads = [asyncio.create_task(journal.read(ALL)) for _ in range(MAX_WAITING_JOURNAL_READS)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="100 reads"):
+            await journal.read(ALL)
+        lets_go.set()
+        await hanging
+        assert await asyncio.gather(*reads) == [[]] * MAX_WAITING_JOURNAL_READS
+        assert await journal.read(ALL) == []
+
+    asyncio.run(steps())
+
+
+def test_a_table_that_cannot_be_read_is_an_error_of_the_call(db: Database, tmp_path: Path) -> None:
+    kept = Kept(db)
+    with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as shell:
+        shell.execute("DROP TABLE journal")
+    with capture_logs() as logs, pytest.raises(NotDurable, match="cannot be read"):
+        kept.read()
+    assert [log["event"] for log in logs] == ["journal_not_read"]
