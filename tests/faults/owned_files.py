@@ -5,27 +5,28 @@ A step loads what the file holds, a number, saves the next one and returns it. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from namesrv.core.address_claims import AddressClaim
+from namesrv.core.changes import Cause, Change, KvPut
+from namesrv.core.journal import JournalEntry, JournalQuery
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
-from namesrv.storage.address_claims_file import AddressClaimsFile
-from namesrv.storage.audit_file import AUDIT_FILE, RotatingFile
-from namesrv.storage.config_file import ConfigFile
-from namesrv.storage.epoch_file import next_epoch
-from namesrv.storage.intents_file import IntentsFile
-from namesrv.storage.kv_config_file import KvConfigFile
+from namesrv.storage.database import KV_CONFIG_FILE, Database
+from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
+from namesrv.storage.tables import TABLES, DurableTable
 from route_client.disk_cache import DiskCache
 from route_client.route import QueueData, TopicRoute
 
 ITEMS = 40
 """Pieces of a content that all tell its number."""
-AUDIT_BYTES, AUDIT_FILES = 40, 3
-"""Small, so that every few lines the files rotate."""
 
 Step = Callable[[Path], int]
 
@@ -35,39 +36,116 @@ def _held(numbers: Collection[int]) -> int:
     return next(iter(numbers), 0)
 
 
-def _kv_config(folder: Path) -> int:
-    file = KvConfigFile(folder)
-    number = _held([int(value) for value in file.load().entries("ns").values()]) + 1
-    file.save(KvConfigTable.of({"ns": {f"key-{item}": f"{number}" for item in range(ITEMS)}}))
+# The tables of the database.
+
+_OFFSET = 1_000_000
+"""Added to a content's number, so that it is the only number of seven digits in each row."""
+
+
+def _names(number: int) -> list[str]:
+    """Names of the rows of a content. A change to the next one adds a row, removes one and overwrites the others."""
+    return [f"{(number + item) % (2 * ITEMS)}" for item in range(ITEMS)]
+
+
+def _kv_config(number: int) -> KvConfigTable:
+    return KvConfigTable.of({"ns": dict.fromkeys(_names(number), f"{_OFFSET + number}")})
+
+
+def _settings(number: int) -> Mapping[str, str]:
+    return dict.fromkeys(_names(number), f"{_OFFSET + number}")
+
+
+def _intents(number: int) -> IntentTable:
+    holds = (HoldKey(name, None) for name in _names(number))
+    return IntentTable.of(Intent(IntentKind.TOPIC_HOLD, key, "ops", _OFFSET + number) for key in holds)
+
+
+def _address_claims(number: int) -> Sequence[AddressClaim]:
+    broker, millis = BrokerKey("cluster", "broker-a"), _OFFSET + number
+    keys = (LiveKey("cluster", f"10.0.0.{name}:10911") for name in _names(number))
+    return [AddressClaim(key, broker, 0, millis, millis) for key in keys]
+
+
+CONTENTS: dict[str, Callable[[int], Any]] = {
+    "kv_config": _kv_config,
+    "settings": _settings,
+    "intents": _intents,
+    "address_claims": _address_claims,
+}
+"""Makes the content of a table that has a number, by the name of the table."""
+
+
+def number_of(database: Database, table: DurableTable[Any]) -> int:
+    """The number of the content that a table holds, which must be that content and nothing else; 0 if it is empty."""
+    rows = table.encode(database.load(table))
+    number = _held([int(text) - _OFFSET for row in rows.values() for text in set(re.findall(r"\b\d{7}\b", row))])
+    assert rows == (table.encode(CONTENTS[table.name](number)) if rows else {}), f"{table.name} at {number}"
     return number
 
 
-def _intents(folder: Path) -> int:
-    file = IntentsFile(folder)
-    number = _held([intent.since_millis for intent in file.load().intents.values()]) + 1
-    keys = (HoldKey(f"topic-{item}", None) for item in range(ITEMS))
-    file.save(IntentTable.of(Intent(IntentKind.TOPIC_HOLD, key, "ops", number) for key in keys))
+def leave_kv_config_of_rocketmq(folder: Path) -> None:
+    """Puts content 0 of the KV configuration where a first start finds it."""
+    (folder / KV_CONFIG_FILE).write_text(json.dumps({"configTable": _kv_config(0).namespaces}))
+
+
+# The journal.
+
+
+def journal_change(revision: int) -> Change:
+    """A change whose entry can be told from those of other revisions."""
+    rows = tuple(KvPut("ns", f"key-{item}", "value") for item in range(revision % 5 + 1))
+    return Change(revision, _OFFSET + revision, Cause("PutKvConfig", "ops", f"change {revision}"), rows)
+
+
+def entries_of(database: Database) -> list[JournalEntry]:
+    """All entries of the journal, oldest first."""
+    return asyncio.run(Journal(database, "", 0).read(JournalQuery(limit=1_000_000)))[::-1]
+
+
+def last_revisions(entries: Sequence[JournalEntry]) -> dict[str, int]:
+    """How far each epoch got: there must be no gap, though the oldest entries may have been dropped."""
+    last: dict[str, int] = {}
+    for entry in entries:
+        revision = entry.revision
+        if entry.epoch in last:
+            assert revision == last[entry.epoch] + 1, f"{entry.epoch}: {revision} after {last[entry.epoch]}"
+        else:
+            assert revision == 1 or not last, f"{entry.epoch} begins with {revision}"
+        assert (entry.applied_at_millis, entry.comment) == (_OFFSET + revision, f"change {revision}")
+        last[entry.epoch] = revision
+    return last
+
+
+# The steps.
+
+_ENTRIES = 3
+"""Entries of the journal that a step adds."""
+
+
+def _database(folder: Path) -> int:
+    """Tables are replaced one after the other, and then the journal is written: so each may be one step ahead."""
+    database = Database(folder)
+    numbers = [number_of(database, table) for table in TABLES]
+    assert numbers == sorted(numbers, reverse=True), f"not in the order of the commits: {numbers}"
+    number = numbers[0] + 1
+    assert numbers[-1] >= number - 2, f"more than one change is missing: {numbers}"
+    assert database.load(TABLES[0]).key_count == ITEMS, "the file of RocketMQ was not imported"
+    last = last_revisions(entries_of(database))
+    epoch = database.next_epoch(0)
+    assert all(before < epoch for before in last)
+    assert all(revision == _ENTRIES for revision in last.values()), "a batch is one transaction"
+    asyncio.run(_write(database, epoch, number))
     return number
 
 
-def _config(folder: Path) -> int:
-    file = ConfigFile(folder)
-    number = _held([int(text) for text in file.load().values()]) + 1
-    file.save({f"key-{item}": f"{number}" for item in range(ITEMS)})
-    return number
-
-
-def _address_claims(folder: Path) -> int:
-    file = AddressClaimsFile(folder)
-    number = _held([claim.since_millis for claim in file.load()]) + 1
-    broker = BrokerKey("cluster", "broker-a")
-    keys = (LiveKey("cluster", f"10.0.0.{item}:10911") for item in range(ITEMS))
-    file.save([AddressClaim(key, broker, 0, number, number) for key in keys])
-    return number
-
-
-def _epoch(folder: Path) -> int:
-    return int(next_epoch(folder, 0).partition("-")[0])
+async def _write(database: Database, epoch: str, number: int) -> None:
+    for table in TABLES:
+        await database.replace(table, CONTENTS[table.name](number))
+    journal = Journal(database, epoch, 1_000_000, max_entries=2 * _ENTRIES)
+    for revision in range(1, _ENTRIES + 1):
+        journal.on_change(journal_change(revision))
+    await journal.write_last()
+    await database.close(10)
 
 
 def _snapshot(folder: Path) -> int:
@@ -77,19 +155,6 @@ def _snapshot(folder: Path) -> int:
         for _ in range(4):
             writer.append(f"{number}".encode().rjust(5_000))
         writer.commit()
-    return number
-
-
-def _audit(folder: Path) -> int:
-    """Lines that are whole count up without a gap; a kill may leave half a line, which the next start ends."""
-    files = [folder / f"{AUDIT_FILE}{suffix}" for suffix in (*(f".{n}" for n in range(AUDIT_FILES - 1, 0, -1)), "")]
-    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
-    numbers = [int(line[:-1]) for line in lines if line.endswith(".")]
-    assert numbers == list(range(numbers[0], numbers[-1] + 1) if numbers else ()), f"lines are missing: {lines}"
-    number = (numbers[-1] if numbers else 0) + 1
-    file = RotatingFile(folder / AUDIT_FILE, AUDIT_BYTES, AUDIT_FILES)
-    file.append(f"{number:08}.\n".encode())
-    file.close()
     return number
 
 
@@ -115,36 +180,9 @@ def _route_cache(folder: Path) -> int:
 
 
 OWNED: dict[str, Step] = {
-    "epoch": _epoch,
-    "kvConfig.json": _kv_config,
-    "intents.json": _intents,
-    "namesrv_config.json": _config,
-    "address_claims.json": _address_claims,
+    "namesrv.db": _database,
     "routes.snapshot": _snapshot,
-    "audit.jsonl": _audit,
     "topics.json": _topics,
     "route cache": _route_cache,
 }
 """The kinds, by the name of the file or what it is."""
-
-WITH_COPY = (
-    "epoch",
-    "kvConfig.json",
-    "intents.json",
-    "namesrv_config.json",
-    "address_claims.json",
-    "routes.snapshot",
-    "topics.json",
-)
-"""Those that keep what they held before as ``<name>.bak``."""
-
-NEWER = {
-    "intents.json": b'{"version": 2, "intents": []}',
-    "namesrv_config.json": b'{"settings": {"version": 2}}',
-    "kvConfig.json": b'{"version": 2, "tables": {}}',
-    "epoch": b"epoch 2: 00000",
-    "address_claims.json": b'{"version": 2, "claims": []}',
-    "routes.snapshot": b"namesrv route snapshot, format 2\n" + bytes(100),
-    "topics.json": b'{"version": 2}',
-}
-"""As a version that is to come may write them, put there by somebody, without a checksum that counts."""

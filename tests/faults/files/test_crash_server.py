@@ -1,53 +1,102 @@
-"""A name server that crashes at a failpoint keeps what it acknowledged, over the wire, in its next life."""
+"""A name server that is killed keeps what it acknowledged, over the wire, in its next life."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+from namesrv_api.v1 import admin_service_pb2 as pb
 
 from tests.faults.files.failpoints import CRASHED, LIST
-from tests.faults.fleet.operated_server import DURABLE, OperatedServer
-from tests.support.programs.processes import eventually
+from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
-"""Points at which a server is crashed, by chance; with a hundred or more, each. One takes two to five seconds."""
-MOST_CALLS = 60
-OTHERS = ("epoch", "routes.snapshot", "audit.jsonl")
-ARGUMENTS = ("--snapshot-interval-millis", "50", "--audit-file-max-bytes", "600")
+"""Points at which a server is crashed, by chance, and kills at other moments. One takes two to five seconds."""
+SNAPSHOTS = ("--snapshot-interval-millis", "50")
+POINTS = LIST.read_text().splitlines()
+WHEN_MADE = [
+    point for point in POINTS if "namesrv.db.new" in point or point.endswith((" rename namesrv.db", "-of namesrv.db"))
+]
+"""Passed by a first start."""
+WHILE_SERVING = [
+    point
+    for point in POINTS
+    if point.split()[-1].startswith("routes.snapshot") or (point.endswith("-wal") and " remove " not in point)
+]
+AT_THE_END = [
+    point
+    for point in POINTS
+    if point not in WHEN_MADE and point.endswith((" namesrv.db", " remove namesrv.db-wal")) and "folder" not in point
+]
+"""Passed by a shutdown, which moves the log into the database."""
 
-
-def server_points() -> list[str]:
-    """Where a server crashes that finds nothing broken."""
-    names = (*DURABLE, *OTHERS)
-    points = LIST.read_text().splitlines()
-    return [point for point in points if point.split()[-1].startswith(names) and ".broken" not in point]
-
-
-def crash_while_starting(server: OperatedServer, point: str) -> None:
-    with pytest.raises(AssertionError, match=f"ended with {CRASHED} before namesrv_started"):
-        server.start(f"{point} = crash\n")
+Crash = Callable[[OperatedServer, str, random.Random], None]
 
 
 def crash_while_serving(server: OperatedServer, point: str, rng: random.Random) -> None:
     with server.start() as process, process.connect() as client:
         server.register(client)
         server.check(client)
-        for number in range(MOST_CALLS):
-            if number == 2:  # a file that is new has no copy to write
-                server.faults.write_text(f"{point} = crash\n")
-            try:
-                server.register(client)
-                for file in rng.sample(sorted(DURABLE), len(DURABLE)):
-                    server.change(client, file)
-            except grpc.RpcError as error:
-                if error.code() == grpc.StatusCode.UNAVAILABLE:
-                    break
-                raise
+        server.faults.write_text(f"{point} = crash\n")
+
+        def change() -> None:
+            server.register(client)
+            server.change(client, rng.choice(DURABLE))
+
+        call_until_it_ends(change)
         assert eventually(process._popen.poll) == CRASHED, point
+
+
+def crash_at_the_end(server: OperatedServer, point: str, rng: random.Random) -> None:
+    with server.start() as process, process.connect() as client:
+        server.register(client)
+        for table in rng.sample(DURABLE, len(DURABLE)):
+            server.change(client, table)
+        server.faults.write_text(f"{point} = crash\n")
+        assert process.terminate(within_seconds=60) == CRASHED, point
+
+
+def call_until_it_ends(call: Callable[[], object]) -> None:
+    """Calls again and again, until the server is gone."""
+    try:
+        while True:
+            call()
+    except grpc.RpcError as error:
+        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            raise
+
+
+def check(server: OperatedServer, client: Client) -> None:
+    """What was acknowledged is served, no file is left over, and the journal has no gap."""
+    server.check(client)
+    last = ("", 0)
+    for entry in reversed(list(journal(client))):
+        follows = (last[0], last[1] + 1) if entry.epoch == last[0] else (max(entry.epoch, last[0]), 1)
+        last = (entry.epoch, entry.revision)
+        assert last == follows
+    left = {path.name for path in server.data_dir.iterdir()}
+    files = {"namesrv.db", "namesrv.db-wal", "namesrv.db-shm", "lock", "kvConfig.json"}
+    assert left <= files | {"routes.snapshot", "routes.snapshot.tmp"}
+
+
+def journal(client: Client) -> Iterator[pb.AuditEntry]:
+    """All entries, newest first."""
+    request = pb.ListAuditEntriesRequest()
+    while True:
+        page = client.admin.ListAuditEntries(request, timeout=TIMEOUT)
+        yield from page.entries
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
 
 
 @pytest.mark.timeout(60 + 10 * RUNS)
@@ -55,19 +104,59 @@ def test_what_a_server_acknowledged_is_there_after_a_crash_at_any_failpoint(tmp_
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    server = OperatedServer(tmp_path, *ARGUMENTS)
-    with server.start() as process, process.connect() as client:
-        server.register(client)
-        for file in DURABLE:
-            server.change(client, file)
-    points = server_points()
-    rng.shuffle(points)
-    for point in points[:RUNS]:
-        if " epoch" in point:
-            crash_while_starting(server, point)
-        else:
-            crash_while_serving(server, point, rng)
+    server = OperatedServer(tmp_path, *SNAPSHOTS)
+    cases: list[tuple[Crash, str]] = [(crash_while_serving, point) for point in WHILE_SERVING]
+    cases += [(crash_at_the_end, point) for point in AT_THE_END]
+    rng.shuffle(cases)
+    for crash, point in cases[:RUNS]:
+        crash(server, point, rng)
         with server.start() as process, process.connect() as client:
-            server.register(client)
-            server.check(client)
-        assert not list(server.data_dir.glob("*.broken")), "a crash leaves old or new, and nothing to put aside"
+            check(server, client)
+
+
+@pytest.mark.timeout(60 + 10 * RUNS)
+def test_a_first_start_that_crashes_imports_the_kv_configuration_later(tmp_path: Path) -> None:
+    content = json.dumps({"configTable": {"ns": {"key": "0"}}})
+    for number, point in enumerate(random.sample(WHEN_MADE, min(RUNS, len(WHEN_MADE)))):
+        folder = tmp_path / f"{number}"
+        server = OperatedServer(folder)
+        server.data_dir.mkdir(parents=True)
+        imported = server.data_dir / "kvConfig.json"
+        imported.write_text(content)
+        with pytest.raises(AssertionError, match=f"ended with {CRASHED} before namesrv_started"):
+            server.start(f"{point} = crash\n")
+        with server.start() as process, process.connect() as client:
+            assert client.admin.GetKvConfig(pb.GetKvConfigRequest(namespace="ns", key="key"), timeout=TIMEOUT).value
+            check(server, client)
+        assert imported.read_text() == content
+
+
+@pytest.mark.timeout(60 + 10 * RUNS)
+def test_what_a_server_acknowledged_is_there_after_a_kill_under_load(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    server = OperatedServer(tmp_path, *SNAPSHOTS)
+    for _ in range(RUNS):
+        with server.start() as process, process.connect() as client:
+            check(server, client)
+            kill_under_load(server, process, client, rng)
+    with server.start() as process, process.connect() as client:
+        check(server, client)
+
+
+def kill_under_load(server: OperatedServer, process: NamesrvProcess, client: Client, rng: random.Random) -> None:
+    """Kills the process while an operator changes all tables and brokers register."""
+    with ThreadPoolExecutor(2) as callers:
+        calls = [
+            callers.submit(call_until_it_ends, lambda: server.register(client)),
+            callers.submit(call_until_it_ends, lambda: server.change(client, rng.choice(DURABLE))),
+        ]
+        try:
+            acknowledged = dict(server.acknowledged)
+            eventually(lambda: server.acknowledged != acknowledged)
+            threading.Event().wait(rng.uniform(0, 1.0))  # so that it is killed at any moment
+        finally:
+            process.signal(signal.SIGKILL)
+        for call in calls:
+            call.result()

@@ -1,4 +1,4 @@
-"""A name server with a data directory and failpoints, and one operator who counts up in each of its durable files."""
+"""A name server with a data directory and failpoints, and one operator who counts up in each of its durable tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ TIMEOUT = 20.0
 BROKER = "broker-a"
 SETTING = "scanNotActiveBrokerInterval"
 """Has no effect unless another setting is on."""
-DURABLE = {
-    "kvConfig.json": "kv_config",
-    "intents.json": "intents",
-    "namesrv_config.json": "config",
-}
-"""The files that an operator's calls change, by name, and what the server calls them."""
+DURABLE = ("kv_config", "intents", "settings")
+"""The tables that an operator's calls change."""
 
 
 class OperatedServer:
@@ -55,23 +51,23 @@ class OperatedServer:
         request = registration(["TopicTest", f"topic-{self._registrations}"], counter=self._registrations)
         client.registration.RegisterBroker(request, timeout=TIMEOUT)
 
-    def change(self, client: Client, file: str) -> None:
-        """Writes the next number to a file. RpcError if it is not acknowledged."""
+    def change(self, client: Client, table: str) -> None:
+        """Writes the next number to a table. RpcError if it is not acknowledged."""
         self._number += 1
-        self.attempted[file] = self._number
+        self.attempted[table] = self._number
         calls: dict[str, Callable[[], object]] = {
-            "kvConfig.json": lambda: client.admin.PutKvConfig(
+            "kv_config": lambda: client.admin.PutKvConfig(
                 pb.PutKvConfigRequest(namespace="ns", key="key", value=str(self._number)), timeout=TIMEOUT
             ),
-            "intents.json": lambda: client.admin.WipeWritePermOfBroker(
+            "intents": lambda: client.admin.WipeWritePermOfBroker(
                 pb.WipeWritePermOfBrokerRequest(broker_name=BROKER, comment=str(self._number)), timeout=TIMEOUT
             ),
-            "namesrv_config.json": lambda: client.admin.UpdateNamesrvConfig(
+            "settings": lambda: client.admin.UpdateNamesrvConfig(
                 pb.UpdateNamesrvConfigRequest(values={SETTING: str(self._number)}), timeout=TIMEOUT
             ),
         }
-        calls[file]()
-        self.acknowledged[file] = self._number
+        calls[table]()
+        self.acknowledged[table] = self._number
 
     def held(self, client: Client) -> dict[str, int]:
         """The numbers that the server serves."""
@@ -79,19 +75,19 @@ class OperatedServer:
         intents = client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents
         entries = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
         get = pb.GetKvConfigRequest(namespace="ns", key="key")
-        settings = {entry.key: entry.value for entry in entries}
+        values = {entry.key: entry.value for entry in entries}
         return {
-            "kvConfig.json": int(client.admin.GetKvConfig(get, timeout=TIMEOUT).value) if kv_configs else 0,
-            "intents.json": int(intents[0].comment) if intents else 0,
-            "namesrv_config.json": int(settings[SETTING]) if self.attempted["namesrv_config.json"] else 0,
+            "kv_config": int(client.admin.GetKvConfig(get, timeout=TIMEOUT).value) if kv_configs else 0,
+            "intents": int(intents[0].comment) if intents else 0,
+            "settings": int(values[SETTING]) if self.attempted["settings"] else 0,
         }
 
     def check(self, client: Client) -> None:
         """What was acknowledged is served, or what was sent after it and never answered."""
         held = self.held(client)
-        for file, number in held.items():
-            allowed = {self.acknowledged[file], self.attempted[file]}
-            if file == "namesrv_config.json" and not self.acknowledged[file]:
+        for table, number in held.items():
+            allowed = {self.acknowledged[table], self.attempted[table]}
+            if table == "settings" and not self.acknowledged[table]:
                 continue  # the default is in force
-            assert number in allowed, f"{file} holds {number}, not one of {allowed}"
-            self.acknowledged[file] = number
+            assert number in allowed, f"{table} holds {number}, not one of {allowed}"
+            self.acknowledged[table] = self.attempted[table] = number

@@ -1,8 +1,8 @@
 """Faults that a test puts into a program at named steps on files: before, in the middle of and after each.
 
-A point is called ``<moment> <step> <name of the file>``: ``before fsync kvConfig.json.tmp``. A write has a point in the
-middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of ``groundwork.disk``, and
-``environment`` has a program do so at its start.
+A point is called ``<moment> <step> <name of the file>``: ``before fsync routes.snapshot.tmp``. A write has a point in
+the middle, too: a disk that runs full takes a part first. ``install`` wraps the functions of ``groundwork.disk`` and
+those that SQLite reaches the disk with, and ``environment`` has a program do so at its start.
 
 The file of faults has one fault a line, ``<pattern> = <action>``. It is read again at every point, so that a test can
 break a disk and repair it while the program runs. A pattern is the name of a point, or one with ``*`` in it.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from groundwork import disk
+from tests.support.failpoints import sqlite
 
 VARIABLE = "FAILPOINTS"
 ROOT = Path(__file__).parents[3]
@@ -81,9 +82,12 @@ def environment(faults: Path) -> dict[str, str]:
     return {VARIABLE: str(faults), "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}"}
 
 
-def install(faults: Path, put: Callable[[object, str, object], None] = setattr) -> None:
-    """Wraps the steps of this process, for its whole life or as long as ``put`` keeps them."""
+def install(faults: Path, put: Callable[[object, str, object], None] | None = None) -> None:
+    """Wraps the steps of this process for its whole life, or without SQLite's as long as ``put`` keeps them."""
     points = Failpoints(faults)
+    if put is None:
+        put = setattr
+        sqlite.install(points.hit)
     in_halves = functools.partial(_write_in_halves, points, disk.write)
     for name, (step, which) in STEPS.items():
         function = in_halves if name == "write" else getattr(disk, name)
