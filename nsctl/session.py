@@ -109,7 +109,7 @@ class Session:
         self.timeout_seconds = timeout_seconds
         self.form = form
         self.watch = watch
-        """Pause in seconds after which the command is run again; None: it is run once."""
+        """Pause in seconds after which the command runs again, or None if it runs once."""
         self.exit_code = 0
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:

@@ -51,9 +51,9 @@ class JournalQuery(NamedTuple):
 
     limit: int
     before: JournalPosition | None = None
-    """Only entries before this place."""
+    """Only entries before this position."""
     after: JournalPosition | None = None
-    """Only entries after this place."""
+    """Only entries after this position."""
     topic: str | None = None
     broker_name: str | None = None
     from_millis: int | None = None
@@ -118,7 +118,7 @@ def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced
 
 
 def _newest_first(log: ChangeLog, epoch: str, query: JournalQuery) -> list[Change]:
-    """What the change log holds of the changes between the places of a query."""
+    """What the change log holds of the changes between the positions of a query."""
     changes = log.newest_first()
     if not changes:
         return changes
@@ -129,7 +129,7 @@ def _newest_first(log: ChangeLog, epoch: str, query: JournalQuery) -> list[Chang
 
 
 def _revision_in(epoch: str, position: JournalPosition, last: int) -> int:
-    """Where a place is in an epoch: at its begin if it is in one before, at the last revision if in a later one."""
+    """The revision of an epoch that a position stands for: 0 for earlier epochs, the last one for later epochs."""
     if position.epoch == epoch:
         return position.revision
     return 0 if position.epoch < epoch else last

@@ -136,7 +136,7 @@ def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
 
 
 def _after(request: pb.ListAuditEntriesRequest) -> JournalPosition | None:
-    """The place that a caller follows the journal from; None if it does not. Raises InvalidField."""
+    """The position after which a caller follows the journal; None if it does not. Raises InvalidField."""
     for field, other in (("after_epoch", "after_revision"), ("after_revision", "after_epoch")):
         if request.HasField(other) and not request.HasField(field):
             raise InvalidField(field, f"is missing, and {other} is set")

@@ -135,7 +135,7 @@ def _show_lines(rows: Sequence[Row]) -> None:
 
 
 class Position(NamedTuple):
-    """A place in a journal: epochs of a name server sort as texts."""
+    """A position in a journal. Epochs of a name server sort as texts."""
 
     epoch: str
     revision: int
@@ -147,9 +147,9 @@ class Wanted(NamedTuple):
     topic: str | None = None
     broker: str | None = None
     causes: tuple[str, ...] = ()
-    """As ``_plain`` writes them; empty: all."""
+    """As ``_plain`` writes them, or empty for all."""
     since: int | None = None
-    """Age of the oldest one in seconds; None: any."""
+    """Age of the oldest one in seconds, or None for any."""
     limit: int = 50
     """Entries of each name server that are shown at first."""
 
@@ -168,7 +168,7 @@ def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
 
 
 def in_order(journals: Iterable[Iterable[Row]]) -> list[Row]:
-    """Rows of several journals by their time. Those of one journal stay in its order, also if a clock stepped back."""
+    """Rows of several journals by their time. A journal keeps its own order, also if its clock stepped back."""
     return list(heapq.merge(*journals, key=lambda row: str(row["applied_at"])))
 
 
@@ -219,7 +219,7 @@ class _Followed:
         self._wanted = wanted
         self._note = note
         self.seen: Position | None = None
-        """The newest place that was looked at; None before the first answer."""
+        """The newest position that was looked at, or None before the first answer."""
 
     def look(self) -> list[Row]:
         """Entries that are new since the look before, oldest first; at first the newest ones. Raises CallError."""

@@ -1,7 +1,8 @@
-"""The quickstart and the programs of the README and of docs/operating.md print what the pages show."""
+"""The quickstart, and the programs and commands of the README and of docs/operating.md, do what the pages say."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
 from tests.support.pages import ROOT, code_blocks
 from tests.support.programs.agents import held_port
@@ -134,3 +136,74 @@ def test_operating_program_prints_what_its_page_shows(fleet: NamesrvProcess) -> 
     (operating,) = code_blocks("docs/operating.md", "python")
     shown = code_blocks("docs/operating.md", "text")[-1]
     assert masked(run(operating, fleet)) == masked(shown)
+
+
+class Host:
+    """A machine in a folder of the test, for the commands of docs/operating.md about the data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data_dir = folder / "var/lib/namesrv"
+        for part in ("var/lib/namesrv", "var/backups", "var/log"):
+            (folder / part).mkdir(parents=True)
+        self.blocks = code_blocks("docs/operating.md", "console", section="The data directory")
+
+    def script(self, number: int) -> str:
+        """The commands of a block, without systemd's."""
+        commands = re.findall(r"^[$#] (?!systemctl)(.+)$", self.blocks[number], re.MULTILINE)
+        return "\n".join(commands).replace("/var/", f"{self.folder}/var/")
+
+    def run(self, number: int) -> None:
+        done = subprocess.run(
+            ["bash", "-e", "-c", self.script(number)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), self.script(number)
+
+
+def put(namesrv: NamesrvProcess, value: str) -> None:
+    request = PutKvConfigRequest(namespace="ns", key="key", value=value)
+    with namesrv.connect() as client:
+        client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
+
+
+def value_of(namesrv: NamesrvProcess) -> str:
+    with namesrv.connect() as client:
+        request = GetKvConfigRequest(namespace="ns", key="key")
+        return client.admin.GetKvConfig(request, timeout=client.TIMEOUT).value
+
+
+def test_operating_backup_of_a_running_name_server_is_restored_as_its_page_says(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    with NamesrvProcess("--data-dir", str(host.data_dir)) as namesrv:
+        put(namesrv, "acknowledged before the backup")
+        host.run(0)
+        put(namesrv, "acknowledged after it")
+        assert value_of(namesrv) == "acknowledged after it"
+        namesrv.kill()  # so that the log of the old database is there
+    assert (host.data_dir / "namesrv.db-wal").stat().st_size
+    host.run(1)
+    with NamesrvProcess("--data-dir", str(host.data_dir)) as restored:
+        assert value_of(restored) == "acknowledged before the backup"
+        put(restored, "new")
+
+
+def test_operating_command_ships_the_journal_into_a_file(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    shipped = tmp_path / "var/log/namesrv-journal.jsonl"
+    with NamesrvProcess("--data-dir", str(host.data_dir)) as namesrv:
+        put(namesrv, "1")
+        environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "NAMESRV_ADDR": str(namesrv.endpoint)}
+        shipper = subprocess.Popen(["bash", "-c", f"exec {host.script(3)}"], env=environment)
+        try:
+            eventually(lambda: shipped.is_file() and shipped.read_text().count("\n"), lambda lines: lines == 1)
+            put(namesrv, "2")
+            eventually(lambda: shipped.read_text().count("\n"), lambda lines: lines == 2)
+        finally:
+            shipper.kill()
+            shipper.wait(20)
+    entries = [json.loads(line) for line in shipped.read_text().splitlines()]
+    assert [(entry["endpoint"], entry["revision"]) for entry in entries] == [
+        (str(namesrv.endpoint), 1),
+        (str(namesrv.endpoint), 2),
+    ]
+    assert all(entry["epoch"] for entry in entries)

@@ -59,7 +59,7 @@ def mentions(summary: str) -> list[Json]:
 
 
 def entry_json(entry: admin_service_pb2.AuditEntry, server: int) -> Entry:
-    """An entry as the page gets it; ``servers`` are numbers of those that have it, ``positions`` its places there."""
+    """An entry as the page gets it: ``servers`` are numbers of those that have it, ``positions`` epoch and revision."""
     return {
         "at": entry.applied_at_millis,
         "cause": entry.cause,

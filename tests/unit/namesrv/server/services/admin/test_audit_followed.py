@@ -1,4 +1,4 @@
-"""ListAuditEntries with a place to go on after, as programs that follow the journal ask."""
+"""ListAuditEntries with a position, as programs that follow the journal call it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CountedJournal(Journal):
 
 
 class Followed:
-    """Two changes of a former epoch and five of this one, the last three of which are in memory."""
+    """Two changes of a former epoch and five of this one. Memory has the last three."""
 
     def __init__(self, folder: Path) -> None:
         self.database = Database(folder)
