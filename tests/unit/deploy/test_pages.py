@@ -40,11 +40,12 @@ OTHERS_FLAGS |= {
     "faults",
     "only",
     "quick",
+    "reference",
     "rows",
     "tables",
 }
-"""Flags of pip, docker, podman, kubectl, systemctl, Spark and our benchmarks, and the one that everything has."""
-GONE = {"workers", "until-millis"}
+"""Flags of pip, docker, podman, kubectl, systemctl, chown, Spark and our benchmarks, and the one that everything has."""
+GONE = {"audit-file-max-bytes", "workers", "until-millis"}
 """Flags that were there. Pages say what to do instead."""
 
 

