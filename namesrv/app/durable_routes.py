@@ -31,6 +31,12 @@ WARM_CHECK_SECONDS = 0.1
 WRITE_SECONDS = 120.0
 """How long the disk may take for a whole file. After that it is given up, as if the disk were full."""
 
+RETRY_SECONDS = 0.5
+"""Pause after a file that the disk refused, so that operators see within a second that it takes files again."""
+
+RETRY_PAUSES = 10
+"""That pause is at least so many times as long as the try: a large file that nearly fits takes seconds."""
+
 Sleep = Callable[[float], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +78,7 @@ class SnapshotWrites:
     """Writes the snapshot file, from a thread of its own.
 
     Nothing is written before the name server is warm: until then the file holds more than the tables do. When the disk
-    refuses the file, nothing else suffers: the problem is logged once, and the next interval tries again.
+    refuses the file, nothing else suffers: the problem is logged once, and it is tried again soon.
     """
 
     def __init__(
@@ -102,9 +108,14 @@ class SnapshotWrites:
 
     async def write_periodically(self, interval_seconds: float, sleep: Sleep = asyncio.sleep) -> None:
         """Writes the file after each interval in which something has changed. Runs until cancelled."""
+        pause = interval_seconds
         while True:
-            await sleep(interval_seconds)
+            await sleep(pause)
+            began = self._monotonic()
             await self.write_if_changed(WRITE_SECONDS)
+            pause = interval_seconds
+            if self.problem is not None:
+                pause = min(pause, max(RETRY_SECONDS, RETRY_PAUSES * (self._monotonic() - began)))
 
     async def write_last(self, deadline_seconds: float) -> None:
         """Writes what has changed since the last file, and ends the thread. The tables must be frozen before."""

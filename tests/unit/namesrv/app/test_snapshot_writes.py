@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -13,7 +14,7 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.durable_routes import SnapshotWrites
+from namesrv.app.durable_routes import RETRY_PAUSES, RETRY_SECONDS, SnapshotWrites
 from namesrv.core.warm_up import WarmUp
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile
@@ -163,9 +164,34 @@ def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_fi
     run(made, steps)
 
 
-def test_a_problem_of_the_disk_is_logged_once_and_tried_again_is_at_the_next_interval(
-    tmp_path: Path, disk: SlowFile
-) -> None:
+def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
+    fleet = Fleet()
+    fleet.register(A)
+    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    disk.problem = OSError(errno.ENOSPC, "No space left on device")
+
+    async def steps() -> None:
+        schedule = Schedule()
+        with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
+            await schedule._asleep.acquire()
+            await schedule.run_once()
+            with mock.patch.object(disk, "_operate", partial(take_seconds, fleet, 2.0, disk._operate)):
+                await schedule.run_once()
+            disk.problem = None
+            await schedule.run_once()
+        assert schedule.slept == [INTERVAL, RETRY_SECONDS, RETRY_PAUSES * 2.0, INTERVAL]
+
+    run(made, steps)
+
+
+def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> None:
+    """What a disk does, for which it takes so long."""
+    fleet.clock.advance(seconds)
+    operate()
+
+
+def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
