@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
+from namesrv.storage.database import Database
+from namesrv.storage.tables import INTENTS
 from tests.support import failpoints
 from tests.support import odd_fleet_states as odd
 from tests.support.programs.agents import Agent, free_port
@@ -62,18 +65,23 @@ def master_back(folder: Path) -> Iterator[Scene]:
 def drained_and_forgotten(folder: Path) -> Iterator[Scene]:
     """A broker was drained two days ago, and a topic is held back since a moment ago."""
     now_millis = time.time_ns() // 1_000_000
-    drain = {"kind": "WIPE_WRITE_PERM", "cluster_name": "DefaultCluster", "broker_name": BROKER}
-    hold = {"kind": "TOPIC_HOLD", "topic": "Old", "cluster_name": None}
-    intents = [
-        drain | {"caller": "alice", "since_millis": now_millis - TWO_DAYS_MILLIS, "comment": "new disks"},
-        hold | {"caller": "bob", "since_millis": now_millis, "comment": "legal hold"},
-    ]
-    content = {"version": 1, "intents": [intent | {"ends_at_millis": None} for intent in intents]}
+    group, since = BrokerKey("DefaultCluster", BROKER), now_millis - TWO_DAYS_MILLIS
+    intents = (
+        Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", since, "new disks"),
+        Intent(IntentKind.TOPIC_HOLD, HoldKey("Old", None), "bob", now_millis, "legal hold"),
+    )
     for place in ("a", "b"):
         (folder / place).mkdir()
-        (folder / place / "intents.json").write_text(json.dumps(content))
+        asyncio.run(_keep(folder / place, intents))
     with two_name_servers(folder) as servers, registered_agent(servers):
         yield scene_of(servers, words={"TOPIC": "Old"})
+
+
+async def _keep(data_dir: Path, intents: Iterable[Intent]) -> None:
+    """Makes a database that holds intents."""
+    database = Database(data_dir)
+    await database.replace(INTENTS, IntentTable.of(intents))
+    await database.close(deadline_seconds=10.0)
 
 
 @contextmanager
@@ -87,7 +95,7 @@ def disk_full(folder: Path) -> Iterator[Scene]:
     ):
         faults.write_text("* write * = ENOSPC")
         with registered_agent([full, sound]):
-            eventually(lambda: status_of(full).data_dir_problem)
+            eventually(lambda: status_of(full).data_dir_problem, lambda problem: "database" in problem)
             yield scene_of([full, sound], words={"DATA_DIR": str(folder / "a")})
 
 
@@ -215,7 +223,9 @@ STATES = (
     State("A broker is silent", ("BROKER_SILENT",), odd.broker_silent),
     State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE"), drained_and_forgotten),
     State("Forgotten intents are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
-    State("A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvSnapshotOld",)),
+    State(
+        "A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
+    ),
     State(
         "A certificate has ended",
         ("CERTIFICATE_ENDED",),

@@ -68,6 +68,7 @@ TELLING = {
     "A watcher does not read": {"nsctl watchers": (0, r"WatchTopicRoutes .* [1-9][\d,]* +\S+Z$")},
     "The topics of a broker are broken": {"nsctl agent status AGENT": (0, "not JSON, or cut off")},
     "A copy has lost its leader": {"nsctl status": (0, "ready, copy of ns-a:9876")},
+    "A disk is full": {"nsctl diff": (0, "no difference between 2 name servers")},
     "A clock is wrong": {"nsctl history": (0, "registered: new group")},
 }
 """Exit code and a line of each command of the runbook, by state."""
