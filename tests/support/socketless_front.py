@@ -27,7 +27,7 @@ from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
 
 SETTLE_TURNS = 1_000_000
-"""Turns of the event loop until all that was asked must be answered: a thread commits meanwhile."""
+"""Iterations of the event loop until all that was asked must be answered. A thread commits during them."""
 
 LEAVE_TURNS = 5
 """Turns in which the end of a connection has become a change that stands in line."""

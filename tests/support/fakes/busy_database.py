@@ -33,7 +33,7 @@ async def busy(database: Database) -> AsyncIterator[threading.Event]:
 
 @asynccontextmanager
 async def refusing(database: Database) -> AsyncIterator[Callable[[], object]]:
-    """Has another program lock the file, for which no commit waits.
+    """Locks the file as another program would, and has commits not wait for the lock.
 
     The lock ends with the context, or when the callable is called.
     """

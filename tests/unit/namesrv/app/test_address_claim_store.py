@@ -52,7 +52,7 @@ def run(folder: Path, steps: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(opened_and_closed())
 
 
-def test_a_claim_is_durable_after_the_next_look_and_in_force_in_the_next_life(tmp_path: Path) -> None:
+def test_a_claim_is_durable_after_a_look_and_in_force_in_the_next_life(tmp_path: Path) -> None:
     before = []
 
     async def steps(world: World) -> None:

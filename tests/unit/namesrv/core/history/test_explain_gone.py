@@ -187,7 +187,7 @@ def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back
     assert text.endswith("; the change log reaches back to revision 2")
 
 
-def test_an_entry_of_the_journal_is_told_with_its_caller_comment_and_reason(fleet: Fleet) -> None:
+def test_an_entry_of_the_journal_has_its_caller_comment_and_reason(fleet: Fleet) -> None:
     unknown = only(fleet, broker_name="broker-x")
     cause = ("a controller", "UnregisterBroker", "because")
     entry = JournalEntry("1-a", 7, T10_MILLIS, *cause, "broker-x left", 1, RemovalReason.BROKER_DOWN.value)

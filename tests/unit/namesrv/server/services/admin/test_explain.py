@@ -187,7 +187,7 @@ def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Pa
     after_restart(tmp_path, steps)
 
 
-def test_a_group_that_the_journal_or_the_name_server_knows_otherwise_is_told_as_ever(tmp_path: Path) -> None:
+def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(tmp_path: Path) -> None:
     async def steps(fleet: Fleet, journal: Journal) -> None:
         fleet.register(name="broker-c")
         for broker_name in ("broker-c", "broker-x"):
