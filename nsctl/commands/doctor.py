@@ -95,7 +95,7 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
         yield Finding(Code.EVENT_LOOP_HELD_UP, where, lag, "give it more CPU, or see who calls it so much")
     if status.data_dir_problem:
         what = f"cannot write its data directory: {status.data_dir_problem}"
-        do = "make room, or correct the rights: it tries again by itself; until then it refuses changes by operators"
+        do = "make room, or correct the rights: it tries again by itself; until then it may refuse changes by operators"
         yield Finding(Code.DATA_DIR_NOT_WRITTEN, where, what, do)
 
 

@@ -44,7 +44,7 @@ OTHERS_FLAGS |= {
     "rows",
     "tables",
 }
-"""Flags of pip, docker, podman, kubectl, systemctl, chown, Spark and our benchmarks, and the one that everything has."""
+"""Flags of pip, docker, podman, kubectl, systemctl, chown, Spark, our benchmarks, and the one that everything has."""
 GONE = {"audit-file-max-bytes", "workers", "until-millis"}
 """Flags that were there. Pages say what to do instead."""
 
@@ -76,6 +76,19 @@ def test_files_that_a_page_names_by_their_path_are_there(page: Path) -> None:
     folders = "namesrv|broker_agent|groundwork|route_client|route_pipeline|nsctl|engine|support|tools|tests|bench"
     paths = re.findall(rf"\b(?:{folders})/[\w/]+\.\w+", page.read_text())
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_tests_that_a_page_names_are_there() -> None:
+    sources: dict[str, list[Path]] = {}
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        sources.setdefault(file.name, []).append(file)
+    missing = []
+    for page in (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")):
+        for folder, name, test in re.findall(r"((?:\w+/)*)(test_\w+\.py)(?:::(\w+))?", page.read_text()):
+            named = [file for file in sources.get(name, ()) if folder.rstrip("/") in str(file.parent)]
+            if not any(not test or f"def {test}(" in file.read_text() for file in named):
+                missing.append((page.name, f"{folder}{name}::{test}"))
+    assert missing == []
 
 
 def test_the_index_of_decisions_has_each_page_once() -> None:
