@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2
 
 from groundwork.grpc_errors import RichError
+from tests.support import failpoints
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
+from tests.support.stored import stored
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
-FILE = "intents.json"
 TOPICS = ("TopicTest", "Other")
 
 
@@ -180,57 +180,49 @@ def test_a_deleted_topic_comes_back_with_another_version_and_a_held_one_does_not
     assert perm(admin) == REPORTED
 
 
-def test_an_intent_ends_by_itself(admin: Client, durable: NamesrvProcess, tmp_path: Path) -> None:
+def test_an_intent_ends_by_itself(admin: Client, durable: NamesrvProcess, data_dir: Path) -> None:
     wipe(admin, ends_at_millis=time.time_ns() // 1_000_000 + 2_000)
     eventually(lambda: perm(admin), lambda shown: shown == REPORTED)
     assert durable.wait_for("intent_lifted")["cause"] == "intent ended"
     assert listed(admin) == []
-    assert json.loads((tmp_path / FILE).read_bytes())["intents"] == []
+    assert stored(data_dir, "intents") == {}
 
 
-def test_validations_tell_what_would_happen_and_change_nothing(admin: Client, tmp_path: Path) -> None:
+def test_validations_tell_what_would_happen_and_change_nothing(admin: Client, data_dir: Path) -> None:
     delete(admin, "Other", hold=True)
-    before, content = revision(admin), (tmp_path / FILE).read_bytes()
+    before, content = revision(admin), stored(data_dir, "intents")
     assert wipe(admin, validate_only=True).blast_radius.topics_losing_last_writable_queue == 1
     assert add(admin, validate_only=True).add_topic_count == 1
     for hold in (False, True):
         assert delete(admin, hold=hold, validate_only=True).blast_radius.topics_vanishing == 1
     assert release(admin, "Other", validate_only=True).restored_queue_data_count == 1
-    assert (revision(admin), (tmp_path / FILE).read_bytes()) == (before, content)
+    assert (revision(admin), stored(data_dir, "intents")) == (before, content)
     assert perm(admin) == REPORTED
     assert admin.route("Other") is None
 
 
-def make_full(temporary: Path) -> None:
-    temporary.symlink_to("/dev/full")
-
-
-@pytest.mark.parametrize("make_unwritable", [Path.mkdir, make_full], ids=["cannot be opened", "disk is full"])
-def test_a_disk_that_takes_nothing_refuses_intents_while_lookups_go_on(
-    durable: NamesrvProcess, admin: Client, tmp_path: Path, make_unwritable: object
-) -> None:
-    assert callable(make_unwritable)
-    wipe(admin)
-    before, content, intents = revision(admin), (tmp_path / FILE).read_bytes(), listed(admin)
-    temporary = tmp_path / f"{FILE}.tmp"
-    make_unwritable(temporary)
-    for request in (
-        pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
-        pb.DeleteTopicRequest(topic="TopicTest", hold=True),
-    ):
-        error = failure(admin, request)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
-        assert str(tmp_path) not in error.message
-    assert perm(admin) == WIPED
-    assert (revision(admin), (tmp_path / FILE).read_bytes(), listed(admin)) == (before, content, intents)
-    eventually(lambda: durable.events("intents_not_durable"), lambda events: len(events) == 2)
-    assert delete(admin, "Other").removed_queue_data_count == 1, "a deletion without hold needs no disk"
-    if temporary.is_dir():
-        temporary.rmdir()
-    else:
-        temporary.unlink()
-    add(admin)
-    assert perm(admin) == REPORTED
+def test_a_full_disk_refuses_intents_and_nothing_else(engine: str, tmp_path: Path) -> None:
+    (faults := tmp_path / "faults").touch()
+    flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
+    with NamesrvProcess(*flags, engine=engine, environment=environment) as process, process.connect() as client:
+        register(client)
+        wipe(client)
+        before, intents = revision(client), listed(client)
+        faults.write_text("* write namesrv.db-wal = ENOSPC")
+        for request in (
+            pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
+            pb.DeleteTopicRequest(topic="TopicTest", hold=True),
+        ):
+            error = failure(client, request)
+            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
+            assert str(tmp_path) not in error.message
+        assert (perm(client), revision(client), listed(client)) == (WIPED, before, intents)
+        process.wait_for("database_refuses_writes")
+        assert delete(client, "Other").removed_queue_data_count == 1, "a deletion without hold needs no disk"
+        faults.write_text("")
+        add(client)
+        assert perm(client) == REPORTED
+        process.wait_for("database_takes_writes")
 
 
 def test_without_a_data_directory_intents_are_refused_and_validations_are_answered(client: Client) -> None:

@@ -1,21 +1,22 @@
-"""The KV configuration over the wire: on both engines, through full disks, kills and broken files."""
+"""The KV configuration over the wire, and RocketMQ's file of it: on both engines, through restarts and kills."""
 
 from __future__ import annotations
 
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
+from typer.testing import CliRunner
 
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from nsctl.cli import app
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended
 from tests.support.registrations import registration
+from tests.support.stored import stored
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
@@ -51,10 +52,9 @@ def failure(client: Client, request: Message) -> RichError:
     return client.failure(f"{ADMIN}/{call}", request)
 
 
-def test_scenarios_44_to_47_put_get_and_delete(admin: Client, tmp_path: Path) -> None:
+def test_scenarios_44_to_47_put_get_and_delete(admin: Client) -> None:
     first = put(admin, "TopicTest", "broker-a:8")
     assert not first.HasField("previous_value")
-    assert json.loads((tmp_path / FILE).read_bytes()) == {"configTable": {NS: {"TopicTest": "broker-a:8"}}}
     assert get(admin, "TopicTest") == "broker-a:8"
     error = failure(admin, pb.GetKvConfigRequest(namespace="namespace", key="key"))
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "KV_NOT_FOUND")
@@ -110,9 +110,9 @@ def test_lists_come_in_pages_that_outlive_changes(admin: Client, of_namespaces: 
         assert failure(admin, bad).reason == "INVALID_FIELD"
 
 
-def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Client, tmp_path: Path) -> None:
+def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Client, data_dir: Path) -> None:
     put(admin, "key", "value")
-    before = (tmp_path / FILE).read_bytes()
+    before = stored(data_dir, "kv_config")
     would_put = pb.PutKvConfigRequest(namespace=NS, key="key", value="other", validate_only=True)
     answer = admin.admin.PutKvConfig(would_put, timeout=TIMEOUT)
     assert (answer.previous_value, answer.header.revision) == ("value", 1)
@@ -120,7 +120,7 @@ def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Clien
         would_delete = pb.DeleteKvConfigRequest(namespace=NS, key=key, validate_only=True)
         assert admin.admin.DeleteKvConfig(would_delete, timeout=TIMEOUT).removed is would_be_removed
     assert get(admin, "key") == "value"
-    assert (tmp_path / FILE).read_bytes() == before
+    assert stored(data_dir, "kv_config") == before
 
 
 LONGEST = "ö" * (limits.MAX_KV_NAME_BYTES // 2) + "x"
@@ -198,32 +198,6 @@ def test_without_a_data_directory_nothing_can_be_changed_and_reads_find_nothing(
     assert listed(client) == []
 
 
-def make_full(temporary: Path) -> None:
-    temporary.symlink_to("/dev/full")
-
-
-@pytest.mark.parametrize("make_unwritable", [Path.mkdir, make_full], ids=["cannot be opened", "disk is full"])
-def test_a_disk_that_takes_nothing_refuses_changes_while_lookups_go_on(
-    durable: NamesrvProcess, admin: Client, tmp_path: Path, make_unwritable: object
-) -> None:
-    assert callable(make_unwritable)
-    put(admin, "key", "old")
-    admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    before = (tmp_path / FILE).read_bytes()
-    make_unwritable(tmp_path / f"{FILE}.tmp")
-    for request in (
-        pb.PutKvConfigRequest(namespace=NS, key="key", value="new"),
-        pb.DeleteKvConfigRequest(namespace=NS, key="key"),
-    ):
-        error = failure(admin, request)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
-        assert str(tmp_path) not in error.message
-    assert get(admin, "key") == "old"
-    assert (tmp_path / FILE).read_bytes() == before
-    assert admin.addrs()
-    eventually(lambda: durable.events("kv_config_not_durable"), lambda events: len(events) == 2)
-
-
 def test_the_configuration_is_there_again_after_a_kill(engine: str, tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
         put(client, "kept", "1")
@@ -232,52 +206,48 @@ def test_the_configuration_is_there_again_after_a_kill(engine: str, tmp_path: Pa
         process.kill()
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
         assert listed(client, NS) == [(NS, "kept", "1")]
-        assert process.events("restored_from_copy") == []
-        assert process.terminate() == 0
 
 
-def test_a_kill_at_any_moment_loses_nothing_that_was_answered(engine: str, tmp_path: Path) -> None:
-    answered = 0
-    for run in range(4):
-        with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-            held = int(get(client, "counter") or "0")
-            assert held in (answered, answered + 1), "the last one may have been durable before it was answered"
-            answered = held
-            with ThreadPoolExecutor(1) as killer:
-                killed = None
-                try:
-                    while True:
-                        put(client, "counter", str(answered + 1))
-                        answered += 1
-                        if answered % 20 == 5 * run and killed is None:
-                            killed = killer.submit(process.kill)
-                except grpc.RpcError as error:
-                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                        raise
-                assert killed is not None
-                killed.result()
+# RocketMQ's file.
 
 
-def test_a_broken_file_is_restored_from_its_copy_at_the_next_start(engine: str, tmp_path: Path) -> None:
+def test_rocketmqs_file_is_imported_by_the_first_start_only(engine: str, tmp_path: Path) -> None:
+    content = json.dumps({"configTable": {NS: {"TopicTest": "broker-a:8"}, "größer": {"ключ": "значение €"}}})
+    (tmp_path / FILE).write_text(content)
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-        put(client, "key", "one")
-        put(client, "key", "two")
+        assert process.wait_for("kv_config_imported")["keys"] == 2
+        assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-a:8", "значение €")
+        put(client, "TopicTest", "broker-b:8")
+        delete(client, "ключ", "größer")
+        process.kill()
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-b:8", None)
+        assert process.events("kv_config_imported") == []
+    assert (tmp_path / FILE).read_text() == content, "the way back has it"
+
+
+def test_what_nsctl_exports_is_imported_as_it_was(engine: str, tmp_path: Path) -> None:
+    (there := tmp_path / "there").mkdir()
+    with NamesrvProcess("--data-dir", str(tmp_path / "here"), engine=engine) as process, process.connect() as client:
+        for key, value in (("a", ""), ("ключ", 'größer "€" \\\n\u2028'), ("z", "1")):
+            put(client, key, value)
+        put(client, "key", "value", "другое")
+        before = [listed(client, namespace) for namespace in (NS, "другое")]
+        result = CliRunner().invoke(app, ["kv", "export", str(there / FILE), "--namesrv", str(process.endpoint)])
+        assert result.exit_code == 0, result.output
+    with NamesrvProcess("--data-dir", str(there), engine=engine) as process, process.connect() as client:
+        assert [listed(client, namespace) for namespace in (NS, "другое")] == before
+
+
+def test_a_broken_file_of_rocketmq_is_one_line_and_exit_code_2(engine: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b'{"configTable": {')
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-        assert process.wait_for("restored_from_copy")["level"] == "warning"
-        assert get(client, "key") == "one"
-        put(client, "key", "three")
-    os.truncate(tmp_path / FILE, 0)
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-        assert get(client, "key") == "one"
-
-
-def test_a_file_and_a_copy_that_are_broken_are_one_line_and_exit_code_2(engine: str, tmp_path: Path) -> None:
-    for name in (FILE, f"{FILE}.bak"):
-        (tmp_path / name).write_bytes(b"{")
     done = ended(
         [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine]
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert f"{tmp_path / FILE} is not JSON" in done.stderr
+    assert f"{tmp_path / FILE} is not JSON in UTF-8; correct it, or move it away" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, "lock"}, "no start has taken place"
+    (tmp_path / FILE).unlink()
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+        assert listed(client) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -12,9 +14,11 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
-from namesrv.storage.config_file import CONFIG_FILE
+from namesrv.storage.database import Database
+from namesrv.storage.tables import SETTINGS
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.registrations import registration
+from tests.support.stored import stored
 
 TIMEOUT = 20.0
 UPDATE = "/namesrv_api.v1.AdminService/UpdateNamesrvConfig"
@@ -169,7 +173,7 @@ def test_bad_values_are_answered_with_their_key_and_change_nothing(admin: Client
         assert [violation.field for violation in error.violations] == [f"values[{key}]"], name
     assert entries(admin) == before
     assert revision(admin) == 0
-    assert not (data_dir / CONFIG_FILE).exists()
+    assert stored(data_dir, "settings") == {}
 
 
 def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
@@ -197,7 +201,7 @@ ATTACKS = {
     "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvNamesrv": f"center\n{LINE}\n"}],
     "the name of the first mending": [{"configStorePathName": "{file}"}],
     "lifting the ban, then the attack": [{"configBlackList": ""}, {"configStorePath": "{file}"}],
-    "our own paths": [{"dataDir": "{folder}"}, {"auditFileMaxBytes": "1000"}],
+    "our own paths": [{"dataDir": "{folder}"}, {"journalMaxBytes": "1000"}],
     "the listener": [{"listen": "0.0.0.0:9876"}, {"listenPort": "9877"}, {"allowInsecure": "true"}],
     "another name server": [{"productEnvNamesrv": "192.0.2.1:9876"}],
 }
@@ -226,16 +230,7 @@ def test_attacks_on_paths_are_refused_and_leave_no_trace(
     admin.admin.PutKvConfig(pb.PutKvConfigRequest(namespace="n", key="k", value=LINE), timeout=TIMEOUT)
     assert durable.terminate() == 0
     assert [path.name for path in outside.iterdir()] == [data_dir.name]
-    assert json.loads((data_dir / CONFIG_FILE).read_bytes()) == {"returnOrderTopicConfigToBroker": "false"}
-
-
-def test_a_disk_that_takes_nothing_refuses_the_change(durable: NamesrvProcess, admin: Client, data_dir: Path) -> None:
-    (data_dir / f"{CONFIG_FILE}.tmp").symlink_to("/dev/full")
-    error = failure(admin, {"returnOrderTopicConfigToBroker": "false"})
-    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
-    assert str(data_dir) not in error.message
-    assert (value(admin, "returnOrderTopicConfigToBroker"), revision(admin)) == ("true", 0)
-    durable.wait_for("config_not_durable")
+    assert stored(data_dir, "settings") == {"returnOrderTopicConfigToBroker": "false"}
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
@@ -253,24 +248,31 @@ def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None
 
 
 @pytest.mark.parametrize(
-    ("stored", "problem"),
+    ("key", "value_stored", "problem"),
     [
-        ({"dataDir": "/"}, "dataDir: never changes over the wire; remove it from the file"),
-        (
-            {"scanNotActiveBrokerInterval": "3600001"},
-            "scanNotActiveBrokerInterval: Input should be less than or equal to 3600000",
-        ),
-        ({"noSuchKey": "1"}, "noSuchKey: there is no such setting; remove it from the file"),
+        ("dataDir", "/", "never changes over the wire"),
+        ("scanNotActiveBrokerInterval", "3600001", "Input should be less than or equal to 3600000 (got '3600001')"),
+        ("noSuchKey", "1", "there is no such setting in this version"),
     ],
 )
-def test_a_stored_setting_that_makes_no_sense_is_one_line_and_exit_code_2(
-    engine: str, data_dir: Path, stored: dict[str, str], problem: str
+def test_a_stored_setting_that_makes_no_sense_refuses_the_start(
+    engine: str, data_dir: Path, key: str, value_stored: str, problem: str
 ) -> None:
     data_dir.mkdir()
-    (data_dir / CONFIG_FILE).write_text(json.dumps(stored))
+    asyncio.run(store(data_dir, {key: value_stored, "orderMessageEnable": "true"}))
     done = ended(
         [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--engine", engine]
     )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"{data_dir / CONFIG_FILE}: {problem}" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    said = f'{data_dir / "namesrv.db"}: setting {key}: {problem}; take it back: sqlite3 FILE "'
+    assert said in done.stderr
+    with closing(sqlite3.connect(data_dir / "namesrv.db", isolation_level=None)) as database:  # as it says
+        database.execute(done.stderr.partition(said)[2].rpartition('"')[0])
+    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+        assert value(client, "orderMessageEnable") == "true"
+
+
+async def store(data_dir: Path, settings: Mapping[str, str]) -> None:
+    database = Database(data_dir)
+    await database.replace(SETTINGS, settings)
+    await database.close(deadline_seconds=10.0)

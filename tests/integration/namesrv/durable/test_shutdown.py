@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from namesrv.remoting.front import RemotingFront
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.data_dir import DataDir
+from namesrv.storage.database import Database
 from tests.faults.load import frames
 from tests.support.engines import each, present
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -75,7 +76,7 @@ def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitab
     return fails
 
 
-def test_the_last_snapshot_is_written_although_other_steps_fail(
+def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RemotingFront, "run", failing_after(RemotingFront.run))
@@ -90,18 +91,20 @@ def test_the_last_snapshot_is_written_although_other_steps_fail(
 
     async def run() -> None:
         settings = NamesrvSettings.load(None, flags)
-        with closing(DataDir.open(tmp_path)) as data_dir:
-            stop = asyncio.Event()
-            server = NamesrvServer(settings, data_dir)
-            running = asyncio.create_task(server.run(stop))
-            async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
-                await RegistrationServiceStub(connection).RegisterBroker(registration(["a"]), wait_for_ready=True)
-            stop.set()
-            with pytest.raises(BaseExceptionGroup, match="background work failed"):
-                await running
+        stop = asyncio.Event()
+        server = NamesrvServer(settings, Database(tmp_path))
+        running = asyncio.create_task(server.run(stop))
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            await RegistrationServiceStub(connection).RegisterBroker(registration(["a"]), wait_for_ready=True)
+        stop.set()
+        with pytest.raises(BaseExceptionGroup, match="background work failed"):
+            await running
 
     with capture_logs() as lines:
         asyncio.run(run())
     assert (tmp_path / "routes.snapshot").exists()
+    assert not (tmp_path / "namesrv.db-wal").exists(), "the database was closed"
+    with closing(sqlite3.connect(tmp_path / "namesrv.db")) as database:
+        assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["remoting"]
     assert lines[-1]["event"] == "namesrv_stopped"

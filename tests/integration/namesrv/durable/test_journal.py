@@ -1,0 +1,199 @@
+"""The journal over the wire, across restarts, on both engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+from namesrv_api.v1 import admin_service_pb2 as pb
+from namesrv_api.v1 import registration_service_pb2
+from typer.testing import CliRunner
+
+from nsctl.cli import app
+from tests.support import failpoints
+from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.registrations import identity, registration
+
+TIMEOUT = 20.0
+CALL = "/namesrv_api.v1.AdminService/ListAuditEntries"
+
+
+def put_kv(client: Client, value: str) -> None:
+    client.admin.PutKvConfig(pb.PutKvConfigRequest(namespace="ns", key="key", value=value), timeout=TIMEOUT)
+
+
+def change_four_times(client: Client, life: int = 0) -> None:
+    """Two brokers register, a value is put, and the first broker leaves."""
+    first = identity("127.0.0.1:10911", name="broker-a")
+    second = identity("127.0.0.1:20911", name="broker-b")
+    client.registration.RegisterBroker(registration(["TopicA", "TopicB"], first), timeout=TIMEOUT)
+    client.registration.RegisterBroker(registration(["TopicB"], second), timeout=TIMEOUT)
+    put_kv(client, f"{life} a value that is not for everybody")
+    gone = registration_service_pb2.UnregisterBrokerRequest(broker=first)
+    assert client.registration.UnregisterBroker(gone, timeout=TIMEOUT).removed
+
+
+def entries(client: Client, **filters: Any) -> list[pb.AuditEntry]:
+    """All entries, in pages of two, each but the last of which must be full."""
+    request = pb.ListAuditEntriesRequest(page_size=2, **filters)
+    found: list[pb.AuditEntry] = []
+    while True:
+        page = client.admin.ListAuditEntries(request, timeout=TIMEOUT)
+        found += page.entries
+        if not page.next_page_token:
+            return found
+        assert len(page.entries) == 2
+        request.page_token = page.next_page_token
+
+
+def test_every_change_leaves_an_entry_that_says_who_did_what(admin: Client) -> None:
+    change_four_times(admin)
+    found = entries(admin)
+    assert [entry.revision for entry in found] == [4, 3, 2, 1]
+    unregistered, kv, _, registered = found
+    assert registered.cause == "RegisterBroker"
+    assert registered.caller
+    assert registered.summary.startswith("broker-a (127.0.0.1:10911, id 0) of DefaultCluster registered: new group; ")
+    assert "2 topics put (TopicA, TopicB)" in registered.summary
+    assert kv.summary.startswith("KV configuration: 'ns' 'key' put: '0 a value")
+    assert "not for everybody" not in kv.summary
+    assert unregistered.cause == "UnregisterBroker"
+    assert unregistered.summary.startswith(
+        "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: group gone"
+    )
+    assert "2 topics lost their queues on it (TopicA, TopicB)" in unregistered.summary
+    assert found == sorted(found, key=lambda entry: -entry.applied_at_millis)
+
+
+def test_entries_are_filtered_by_topic_broker_and_time(admin: Client) -> None:
+    change_four_times(admin)
+    assert [entry.revision for entry in entries(admin, topic="TopicA")] == [4, 1]
+    assert [entry.revision for entry in entries(admin, topic="TopicB")] == [4, 2, 1]
+    assert [entry.revision for entry in entries(admin, topic="TopicC")] == []
+    assert [entry.revision for entry in entries(admin, broker_name="broker-a")] == [4, 1]
+    assert [entry.revision for entry in entries(admin, topic="TopicB", broker_name="broker-b")] == [2]
+    last = entries(admin)[0].applied_at_millis
+    assert [entry.revision for entry in entries(admin, to_millis=last + 1)] == [4, 3, 2, 1]
+    assert entries(admin, from_millis=last + 1) == []
+    assert 4 in [entry.revision for entry in entries(admin, from_millis=last)]
+    assert 4 not in [entry.revision for entry in entries(admin, to_millis=last)]
+
+
+def test_a_heartbeat_and_a_registration_that_change_nothing_leave_no_entry(admin: Client) -> None:
+    for _ in range(2):
+        admin.registration.RegisterBroker(registration(["TopicA"]), timeout=TIMEOUT)
+    assert [entry.revision for entry in entries(admin)] == [1]
+
+
+def test_bad_filters_are_refused_by_name(admin: Client) -> None:
+    bad = {
+        "topic": pb.ListAuditEntriesRequest(topic="no topic"),
+        "broker_name": pb.ListAuditEntriesRequest(broker_name=""),
+        "from_millis": pb.ListAuditEntriesRequest(from_millis=-1),
+        "to_millis": pb.ListAuditEntriesRequest(from_millis=2, to_millis=1),
+        "page_size": pb.ListAuditEntriesRequest(page_size=-1),
+        "page_token": pb.ListAuditEntriesRequest(page_token="!"),
+    }
+    for field, request in bad.items():
+        error = admin.failure(CALL, request)
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+        assert error.metadata["field"] == field
+
+
+def test_the_journal_survives_restarts_in_the_order_of_the_changes(engine: str, tmp_path: Path) -> None:
+    flags = ("--data-dir", str(tmp_path))
+    expected: list[pb.AuditEntry] = []
+    for life in range(3):
+        with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+            change_four_times(client, life)
+            epoch = process.wait_for("namesrv_started")["epoch"]
+            found = entries(client)
+            assert {entry.epoch for entry in found[:4]} == {epoch}
+            assert found[4:] == expected, "what was told of former epochs is told again"
+            expected = found
+            assert process.terminate() == 0
+    assert [entry.revision for entry in expected] == [4, 3, 2, 1] * 3
+    assert expected == sorted(expected, key=lambda entry: (entry.epoch, entry.revision), reverse=True)
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        assert entries(client) == expected, "a start is no change"
+        assert entries(client, topic="TopicA") == [entry for entry in expected if entry.revision in (1, 4)]
+        assert entries(client, broker_name="broker-b") == [entry for entry in expected if entry.revision == 2]
+        latest = expected[0].applied_at_millis
+        assert entries(client, from_millis=latest + 1) == []
+        assert entries(client, to_millis=latest + 1) == expected
+        assert history(process) == [(entry.epoch, entry.revision, entry.summary) for entry in reversed(expected)]
+
+
+def history(process: NamesrvProcess, *filters: str) -> list[tuple[str, int, str]]:
+    """What ``nsctl history --json`` prints."""
+    result = CliRunner().invoke(app, ["history", "--json", "--namesrv", str(process.endpoint), *filters])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    return [(row["epoch"], int(row["revision"]), row["summary"]) for row in rows]
+
+
+def test_followers_of_the_journal_miss_nothing_at_a_restart(engine: str, tmp_path: Path) -> None:
+    flags = ("--data-dir", str(tmp_path))
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        change_four_times(client)
+        seen = entries(client)[2]  # the follower has not asked for the two after it
+        assert process.terminate() == 0
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        put_kv(client, "another")
+        newer = entries(client, after_epoch=seen.epoch, after_revision=seen.revision)
+        assert [entry.revision for entry in newer] == [1, 4, 3]
+
+
+def test_an_explanation_goes_back_to_before_the_start(engine: str, tmp_path: Path) -> None:
+    flags = ("--data-dir", str(tmp_path))
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        change_four_times(client)
+        assert process.terminate() == 0
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        request = pb.ExplainTopicRouteRequest(topic="TopicA", broker_name="broker-a")
+        (why,) = client.admin.ExplainTopicRoute(request, timeout=TIMEOUT).explanations
+        assert "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered" in why.explanation
+
+
+def test_the_newest_entries_are_kept_within_the_bound(engine: str, tmp_path: Path) -> None:
+    count = 60
+    flags = ("--data-dir", str(tmp_path), "--journal-max-bytes", "2000")
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        for number in range(count):
+            put_kv(client, f"value {number}")
+        assert len(entries(client)) == count, "memory has more"
+        assert process.terminate() == 0
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        kept = [entry.revision for entry in entries(client)]
+        assert kept == list(range(count, count - len(kept), -1))
+        assert 5 < len(kept) < 40, "some 80 bytes each"
+        assert process.terminate() == 0
+    with NamesrvProcess(*flags[:2], "--journal-max-bytes", "0", engine=engine) as process, process.connect() as client:
+        put_kv(client, "in memory only")
+        assert [entry.revision for entry in entries(client)] == [1]
+
+
+def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(engine: str, tmp_path: Path) -> None:
+    (faults := tmp_path / "faults").touch()
+    flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
+    with NamesrvProcess(*flags, engine=engine, environment=environment) as process, process.connect() as client:
+        faults.write_text("* write namesrv.db-wal = ENOSPC")
+        for number in range(1, 4):
+            topics = [f"Topic-{number}"]
+            client.registration.RegisterBroker(registration(topics, counter=number), timeout=TIMEOUT)
+            assert client.route(topics[0]) is not None, "registrations do not wait for the disk"
+            process.wait_for("database_refuses_writes")
+        before = entries(client)
+        assert [entry.revision for entry in before] == [3, 2, 1]
+        faults.write_text("")
+        process.wait_for("database_takes_writes")
+        assert process.terminate() == 0
+    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        assert entries(client) == before
+
+
+def test_a_name_server_without_a_data_directory_has_the_journal_in_memory(client: Client) -> None:
+    client.registration.RegisterBroker(registration(["TopicA"]), timeout=TIMEOUT)
+    assert [entry.revision for entry in entries(client)] == [1]
