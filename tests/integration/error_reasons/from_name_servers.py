@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from namesrv.server.following import ReplicaServer
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.data_dir import DataDir
+from namesrv.storage import database
 from tests.support.partial_services import whole
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.fleet import TOKENS, permits
@@ -71,8 +71,8 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event,
     """A name server, warm from the start unless said otherwise; the event stops it, the text is where it listens."""
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
     loaded = NamesrvSettings.load(None, flags)
-    data_dir = DataDir.open(loaded.data_dir) if loaded.data_dir else None
-    server = ReplicaServer(loaded) if loaded.follow else NamesrvServer(loaded, data_dir)
+    durable = database.Database(loaded.data_dir) if loaded.data_dir else None
+    server = ReplicaServer(loaded) if loaded.follow else NamesrvServer(loaded, durable)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
     try:
@@ -81,8 +81,6 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event,
     finally:
         stop.set()
         await asyncio.wait_for(running, SECONDS)
-        if data_dir is not None:
-            data_dir.close()
 
 
 @asynccontextmanager
@@ -237,15 +235,14 @@ async def _need_full_registration(_path: Path, _monkeypatch: pytest.MonkeyPatch)
 
 
 async def _not_durable(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-    def full(_: int) -> NoReturn:
-        raise OSError(28, "No space left on device")
-
+    monkeypatch.setattr(database, "LOCK_SECONDS", 0.1)
     async with serving(data_dir=path) as (caller, _, _):
-        with monkeypatch.context() as disk:
-            disk.setattr(os, "fsync", full)
-            return await caller.all_refused(
-                ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v"))
-            )
+        with closing(sqlite3.connect(path / database.DATABASE_FILE, isolation_level=None)) as another:
+            another.execute("BEGIN IMMEDIATE")
+            put = admin.PutKvConfigRequest(namespace="n", key="k", value="v")
+            refused_changes = await caller.all_refused(("PutKvConfig", put))
+        (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
+        return [*refused_changes, await caller.refused("ListAuditEntries", b"")]
 
 
 async def _with_permits(path: Path, calls: Callable[[Caller], Awaitable[Errors]]) -> Errors:
