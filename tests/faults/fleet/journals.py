@@ -13,7 +13,7 @@ from tests.faults.history import History
 from tests.support.programs.processes import Client
 
 PAUSE_SECONDS = 1.0
-"""Between two readings: a journal ends with the life of its name server, and what was not read by then is unknown."""
+"""Between two readings: a name server that is killed loses what it has not yet written."""
 PAGE = 500
 
 
@@ -37,15 +37,18 @@ class Journal(Worker):
                 self._read(client, header.epoch, group, header.revision)
 
     def _read(self, client: Client, epoch: str, group: str, up_to: int) -> None:
-        request = pb.ListAuditEntriesRequest(broker_name=group, page_size=PAGE)
+        reached = self._reached[epoch, group]
+        request = pb.ListAuditEntriesRequest(
+            broker_name=group, page_size=PAGE, after_epoch=epoch, after_revision=reached
+        )
         told = []
         while True:
             page = client.admin.ListAuditEntries(request, timeout=TIMEOUT)
             if page.header.epoch != epoch:
-                return  # the journal of that life is gone
-            new = [entry for entry in page.entries if entry.revision > self._reached[epoch, group]]
-            told += [_told(entry) for entry in new if entry.revision <= up_to]  # what came meanwhile comes next time
-            if len(new) < len(page.entries) or not page.next_page_token:
+                return  # that life is over
+            # What came meanwhile comes next time.
+            told += [_told(entry) for entry in page.entries if entry.revision <= up_to]
+            if not page.next_page_token:
                 break
             request.page_token = page.next_page_token
         self.history.add("journal", server=self.server, epoch=epoch, group=group, up_to=up_to, entries=told)
