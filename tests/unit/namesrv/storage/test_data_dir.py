@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from namesrv.storage.data_dir import DataDir, DataDirError
+from namesrv.storage.data_dir import LOCK_FILE, DataDir, DataDirError
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:
@@ -69,4 +69,5 @@ def test_a_refused_folder_is_named_with_the_remedy_and_left_free(
         with pytest.raises(DataDirError) as raised:
             DataDir.open(tmp_path)
     assert str(raised.value).startswith(f"data directory {tmp_path}{refused.text}")
+    assert all(link.resolve() != (tmp_path / LOCK_FILE).resolve() for link in Path("/proc/self/fd").iterdir())
     DataDir.open(tmp_path).close()

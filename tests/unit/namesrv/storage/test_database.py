@@ -26,9 +26,10 @@ from namesrv.core.errors import NotDurable
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
 from namesrv.storage import database
 from namesrv.storage.data_dir import DataDirError
-from namesrv.storage.database import DATABASE_FILE, FORMAT, PROBE_SECONDS, Database
+from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, PROBE_SECONDS, Database
 from namesrv.storage.tables import ADDRESS_CLAIMS, INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
 from tests.properties import examples
+from tests.support.programs.processes import eventually
 from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, facts, opened, stored
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
@@ -86,11 +87,11 @@ def refusal(folder: Path) -> str:
 
 
 @contextmanager
-def held_by_another(folder: Path) -> Iterator[None]:
+def held_by_another(folder: Path) -> Iterator[sqlite3.Connection]:
     """Another program has begun to write, such as a shell of SQLite."""
     with closing(sqlite3.connect(file_of(folder), isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        yield
+        yield other
 
 
 @contextmanager
@@ -221,6 +222,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
         await writing
 
     asyncio.run(steps(Database(tmp_path)))
+    eventually(lambda: [file.name for file in tmp_path.iterdir()] == [DATABASE_FILE])
 
 
 # What was refused is not there.
@@ -282,9 +284,11 @@ def test_a_refused_change_is_not_made_and_the_problem_ends_with_its_cause(
 
 def test_a_change_waits_for_another_program_that_is_done_soon(tmp_path: Path) -> None:
     async def steps(db: Database) -> None:
-        with held_by_another(tmp_path):
+        with held_by_another(tmp_path) as other:
+            other.execute("PRAGMA user_version = 1")
             writing = asyncio.create_task(db.replace(LATER, {"a": "1"}))
             await asyncio.sleep(0)
+            other.execute("COMMIT")
         await writing
 
     with opened(tmp_path) as db:
@@ -496,6 +500,23 @@ def test_a_flipped_bit_in_a_text_of_a_table_or_of_the_schema_is_refused(whole: d
             assert "does not match its checksum" in (why := refusal(scratch)) or "is damaged: " in why
 
 
+def test_damage_to_the_journal_is_refused_though_no_start_reads_it(whole: dict[str, Path], scratch: Path) -> None:
+    content = bytearray(file_of(whole["closed"]).read_bytes())
+    page = content.index(b"s" * 50) // 4_096 * 4_096
+    content[page : page + 4_096] = bytes(4_096)
+    put(whole["closed"], scratch, bytes(content))
+    assert "is damaged: " in refusal(scratch)
+
+
+@pytest.mark.parametrize("place", [18, 19, 60, 63, 68, 71])
+def test_a_flipped_bit_in_the_header_is_refused(whole: dict[str, Path], scratch: Path, place: int) -> None:
+    for bit in range(8):
+        content = bytearray(file_of(whole["closed"]).read_bytes())
+        content[place] ^= 1 << bit
+        put(whole["closed"], scratch, bytes(content))
+        assert "no database of a name server" in (why := refusal(scratch)) or "of a newer version" in why
+
+
 NO_DATABASE: dict[str, bytes] = {
     "empty": b"",
     "a line of text": b"nothing\n",
@@ -514,11 +535,13 @@ def test_a_file_that_is_no_database_is_refused_and_kept_with_its_log(
     assert "is no database of a name server, or damaged" in refusal(scratch)
 
 
-@pytest.mark.parametrize("statement", ["SELECT 1", "PRAGMA application_id = 1", f"PRAGMA user_version = {FORMAT}"])
+@pytest.mark.parametrize(
+    "statement", ["application_id = 1", f"application_id = {APPLICATION_ID}", f"user_version = {FORMAT}"]
+)
 def test_a_database_of_another_program_is_refused(tmp_path: Path, statement: str) -> None:
     with closing(sqlite3.connect(file_of(tmp_path))) as other:
         other.execute("CREATE TABLE durable (name, key, value, checksum)")
-        other.execute(statement)
+        other.execute(f"PRAGMA {statement}")
     assert "is no database of a name server, or damaged" in refusal(tmp_path)
 
 

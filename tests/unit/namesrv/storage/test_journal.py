@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -84,18 +84,18 @@ class Kept:
     def read(self, query: JournalQuery = ALL) -> list[JournalEntry]:
         return asyncio.run(self.journal.read(query))
 
-    def told(self) -> list[tuple[int, int]]:
-        """The first and the last revision that each entry tells of, oldest first."""
-        return [(_first_told(entry), entry.revision) for entry in reversed(self.read())]
+    def told(self) -> list[int | tuple[int, int]]:
+        """Oldest first, the revisions of changes, and the first and the last one of those that are missing."""
+        return [_told(entry) for entry in reversed(self.read())]
 
 
-def _first_told(entry: JournalEntry) -> int:
+def _told(entry: JournalEntry) -> int | tuple[int, int]:
     if entry.cause != "journal":
         return entry.revision
     words = entry.summary.split()
     first = int(words[words.index("revision") + 1])
     assert words[:5] == [f"{entry.revision - first + 1:,}", "changes", "are", "missing", "here,"]
-    return first
+    return first, entry.revision
 
 
 def put(*topics: str, broker: BrokerKey) -> QueuesPut:
@@ -236,6 +236,7 @@ QUERIES = st.builds(
 )
 
 
+@example(changes=[(1, [KvPut("ORDER_TOPIC_CONFIG", "t\nb", "v")])], queries=[JournalQuery(9, topic="t")])
 @given(changes=CHANGES, queries=st.lists(QUERIES, min_size=1, max_size=5))
 def test_the_table_answers_a_query_as_memory_does(
     shared: Database, changes: list[tuple[int, list[Row]]], queries: list[JournalQuery]
@@ -340,18 +341,17 @@ def test_each_change_is_told_once_or_counted_once_whatever_the_disk_does(
             with refusing(shared.folder) if outcome == "refused" else nullcontext():
                 await write(meanwhile, is_cancelled=outcome == "cancelled")
         await kept.journal.write_last()
-        kept.append(times=6)  # all that waited has gone, so that this fits
+        kept.append()
+        kept.append(wide(27))  # all that waited has gone, so that both just fit
         await kept.journal.write_last()
 
     asyncio.run(run())
-    told = kept.told()
-    assert [revision for first, last in told for revision in range(first, last + 1)] == [
-        revision + 1 for revision in range(kept.log.last.revision)
-    ]
-    assert told[-6:] == [(revision, revision) for revision in range(told[-1][1] - 5, told[-1][1] + 1)]
-    assert kept.journal.left_out == sum(
-        entry.revision - _first_told(entry) + 1 for entry in kept.read() if entry.cause == "journal"
-    )
+    told = [(part, part) if isinstance(part, int) else part for part in kept.told()]
+    covered = [revision for first, last in told for revision in range(first, last + 1)]
+    assert covered == list(range(1, kept.log.last.revision + 1))
+    gaps = [part for part in kept.told() if isinstance(part, tuple)]
+    assert kept.journal.left_out == sum(last - first + 1 for first, last in gaps)
+    assert kept.told()[-2:] == covered[-2:]
 
 
 def test_what_does_not_fit_is_told_by_one_entry_that_every_search_finds(db: Database) -> None:
@@ -361,7 +361,7 @@ def test_what_does_not_fit_is_told_by_one_entry_that_every_search_finds(db: Data
     assert kept.journal.left_out == 5
     assert logs == [{"event": "journal_leaves_out_changes", "revision": 4, "waiting": 3, "log_level": "warning"}]
     kept.write()
-    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 8)]
+    assert kept.told() == [1, 2, 3, (4, 8)]
     gap = kept.read()[0]
     assert gap.summary == "5 changes are missing here, from revision 4 on: too many waited for the disk"
     for query in (JournalQuery(9, topic="any"), JournalQuery(9, broker_name="any")):
@@ -383,7 +383,7 @@ def test_a_gap_that_grows_while_the_disk_refuses_is_still_one_entry(db: Database
         for _ in range(5):
             asyncio.run(refused())
     kept.write()
-    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 14)]
+    assert kept.told() == [1, 2, 3, (4, 14)]
 
 
 def test_wide_changes_count_by_their_rows_and_one_alone_is_always_taken(db: Database) -> None:
@@ -394,7 +394,7 @@ def test_wide_changes_count_by_their_rows_and_one_alone_is_always_taken(db: Data
     kept.append(wide(60), times=2)
     kept.append()
     kept.write()
-    assert kept.told() == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+    assert kept.told() == [1, (2, 2), 3, (4, 4), 5]
     assert kept.journal.left_out == 2
 
 
@@ -433,7 +433,7 @@ def test_a_registration_never_waits_for_a_disk_that_hangs(db: Database) -> None:
         writing.cancel()
 
     asyncio.run(steps())
-    assert kept.told() == [*((revision, revision) for revision in range(1, 11)), (11, 16)]
+    assert kept.told() == [*range(1, 11), (11, 16)]
 
 
 def test_nothing_is_written_while_nothing_changes(db: Database) -> None:
@@ -507,27 +507,36 @@ def test_the_last_write_takes_all_that_waits_in_commits_of_bounded_size(tmp_path
     for topics in (MAX_BATCH_ROWS + 1, 1, MAX_BATCH_ROWS - 10, 1, 1, 20):
         kept.append(wide(topics))
     kept.write()
-    assert kept.told() == [(revision, revision) for revision in range(1, 7)]
+    assert kept.told() == list(range(1, 7))
     assert db.commits == 3
     asyncio.run(db.close(WAIT_SECONDS))
 
 
-def test_a_shutdown_in_the_middle_of_a_commit_loses_no_change(db: Database) -> None:
-    slow = Slow()
+@pytest.mark.parametrize("is_queued", [True, False], ids=["before the commit", "in its middle"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_shutdown_loses_no_change(db: Database, is_queued: bool, after: int) -> None:
+    before, slow = Slow(), Slow()
     kept = Kept(db)
 
     async def steps() -> None:
+        queue = asyncio.create_task(db.write(lambda _: list(before)))
+        await until(before.begun)
         writing = asyncio.create_task(kept.journal.keep_writing(no_pause))
         kept.append(slow.row())
-        await until(slow.begun)
-        kept.append()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        if not is_queued:
+            before.lets_go.set()
+            await until(slow.begun)
+        kept.append(times=after)
         writing.cancel()
         await asyncio.wait([writing])
-        slow.lets_go.set()
-        await kept.journal.write_last()
+        for topics in (before, slow):
+            topics.lets_go.set()
+        await asyncio.gather(queue, kept.journal.write_last())
 
     asyncio.run(steps())
-    assert kept.told() == [(1, 1), (2, 2)]
+    assert kept.told() == [*range(1, 2 + after)]
     assert db.problem is None
 
 
