@@ -158,9 +158,9 @@ class NamesrvMetrics(Collector):
 
 
 def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
-    """What the disk takes; nothing without a data directory."""
+    """Whether the disk takes what is durable. Empty without a data directory."""
     if durable.is_kept:
-        text = "1 while the disk refuses what must be durable: changes by operators fail meanwhile."
+        text = "1 while the disk refuses the database or the snapshot file."
         yield GaugeMetricFamily("namesrv_durable_writes_refused", text, value=durable.data_dir_problem() is not None)
     if durable.journal is not None:
         text = "Changes that the journal on disk left out, because too many waited."

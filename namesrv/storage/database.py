@@ -1,7 +1,7 @@
 """The database: one SQLite file that holds everything durable but the route snapshot.
 
-Two threads use it, never the event loop. One thread commits: each change is one transaction, and it is on disk before
-``write`` returns. The other one reads the journal, beside the commits. Both may wait for a disk that hangs.
+Two threads use it. The event loop does not. One thread commits: each change is one transaction, and it is on disk
+before ``write`` returns. The other one reads the journal, beside the commits. Both may wait for a disk that hangs.
 
 ``tables`` says what the rows of ``durable`` are, and ``journal`` owns the table of that name. A table that comes later
 needs no other schema: its rows go into ``durable`` under its name.
@@ -34,7 +34,7 @@ KV_CONFIG_FILE = "kvConfig.json"
 """RocketMQ's file of the KV configuration (kvConfigPath), which a first start imports."""
 
 APPLICATION_ID = 0x6E73_7276
-"""Tells our files from other programs' (PRAGMA application_id): ``nsrv``."""
+"""Tells files of name servers from other programs' (PRAGMA application_id): ``nsrv``."""
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -84,8 +84,8 @@ class Database:
         A first start imports RocketMQ's kvConfig.json, if the folder has one, and leaves that file as it is.
 
         Raises:
-            DataDirError: The file cannot be read or written, is damaged, is not ours or is of a newer version, or
-                kvConfig.json cannot be read. Nothing has been overwritten.
+            DataDirError: The file cannot be read or written, is damaged, is of another program or of a newer version,
+                or kvConfig.json cannot be read. Nothing has been overwritten.
         """
         self.folder = folder
         self.path = folder / DATABASE_FILE
@@ -256,7 +256,7 @@ def _begin_to_write(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Whether a file is of ours and of this format. Without SQLite, which would remove the log of an empty file.
+    """Whether a file is a name server's and of this format. SQLite would remove the log of an empty file.
 
     Raises DataDirError or OSError.
     """
