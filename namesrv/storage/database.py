@@ -13,6 +13,7 @@ import asyncio
 import os
 import secrets
 import sqlite3
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
@@ -47,6 +48,9 @@ LOCK_SECONDS = 5.0
 PROBE_SECONDS = 0.5
 """Pause between two tries whether a disk that has refused a commit takes one again."""
 
+HANG_SECONDS = 10.0
+"""A commit that takes longer is a problem that operators see: more than twice as long as one waits for a lock."""
+
 _REMEDY = (
     "move it and its -wal away; then restore a backup, or start without KV configuration, intents, settings and journal"
 )
@@ -78,7 +82,7 @@ _log = structlog.get_logger(__name__)
 class Database:
     """The open database of a data directory, which only this process uses."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Opens the database, or makes it on a first start. Blocks, so call it before anybody is answered.
 
         A first start imports RocketMQ's kvConfig.json, if the folder has one, and leaves that file as it is.
@@ -90,7 +94,9 @@ class Database:
         self.folder = folder
         self.path = folder / DATABASE_FILE
         self.problem: str | None = None
-        """Why the disk refused the last commit; None if it took it."""
+        """Why the disk refused the last commit, or that one hangs; None if it took it."""
+        self._monotonic = monotonic
+        self._committing_since: float | None = None
         try:
             if not os.path.lexists(self.path):  # a link to a disk that is not there must not be replaced
                 _make(self.path)
@@ -145,13 +151,16 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, work)
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Tries, while the disk refuses commits, whether it takes one again. Runs until cancelled.
+        """Notes that a commit hangs, and tries whether a disk that refuses commits takes one. Runs until cancelled.
 
         A transaction whose commit failed may be in the log on disk; the next one that is taken overwrites it there.
         """
         while True:
             await sleep(PROBE_SECONDS)
-            if self.problem is not None:
+            since = self._committing_since
+            if since is not None and self._monotonic() - since > HANG_SECONDS:
+                self._note_problem(f"a commit takes longer than {HANG_SECONDS:g} s")
+            elif self.problem is not None:
                 try:
                     await self.write(_touch)
                 except NotDurable:
@@ -169,18 +178,24 @@ class Database:
 
     def _committed(self, work: Work[ResultT]) -> ResultT:
         """Runs in the committing thread."""
+        self._committing_since = self._monotonic()
         try:
             result = self._transact(work)
         except sqlite3.Error as error:
-            # The path of the file is for the log only; callers must not see it.
-            if self.problem is None:
-                _log.error("database_refuses_writes", file=str(self.path), problem=str(error))
-            self.problem = str(error)
+            self._note_problem(str(error))
             raise NotDurable(str(error)) from error
+        finally:
+            self._committing_since = None
         if self.problem is not None:
             _log.info("database_takes_writes", file=str(self.path))
             self.problem = None
         return result
+
+    def _note_problem(self, problem: str) -> None:
+        # The path of the file is for the log only; callers must not see it.
+        if self.problem is None:
+            _log.error("database_refuses_writes", file=str(self.path), problem=problem)
+        self.problem = problem
 
     def _transact(self, work: Work[ResultT]) -> ResultT:
         connection = self._connection

@@ -26,10 +26,11 @@ from namesrv.core.errors import NotDurable
 from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
 from namesrv.storage import database
 from namesrv.storage.data_dir import DataDirError
-from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, PROBE_SECONDS, Database
+from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, HANG_SECONDS, PROBE_SECONDS, Database
 from namesrv.storage.tables import ADDRESS_CLAIMS, INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
 from tests.properties import examples
 from tests.support.programs.processes import eventually
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, facts, opened, stored
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
@@ -223,6 +224,40 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
 
     asyncio.run(steps(Database(tmp_path)))
     eventually(lambda: [file.name for file in tmp_path.iterdir()] == [DATABASE_FILE])
+
+
+def test_a_commit_that_hangs_is_a_problem_until_it_ends(tmp_path: Path) -> None:
+    clock, begun, lets_go = VirtualClock(), threading.Event(), threading.Event()
+    seen: list[str | None] = []
+
+    class Enough(Exception):
+        pass
+
+    def hang(_connection: sqlite3.Connection) -> None:
+        begun.set()
+        assert lets_go.wait(60)
+
+    async def sleep(_: float) -> None:
+        seen.append(db.problem)
+        if len(seen) == 4:
+            raise Enough
+        clock.advance(HANG_SECONDS / 2)
+
+    async def steps() -> None:
+        writing = asyncio.create_task(db.write(hang))
+        assert await asyncio.to_thread(begun.wait, 20)
+        with pytest.raises(Enough):
+            await db.watch(sleep)
+        lets_go.set()
+        await writing
+        seen.append(db.problem)
+        await db.close(CLOSE_SECONDS)
+
+    db = Database(tmp_path, clock.monotonic)
+    with capture_logs() as logs:
+        asyncio.run(steps())
+    assert seen == [None, None, None, "a commit takes longer than 10 s", None]
+    assert [log["event"] for log in logs] == ["database_refuses_writes", "database_takes_writes"]
 
 
 # What was refused is not there.
