@@ -34,7 +34,7 @@ from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, facts, opened, stored
 
 LATER = DurableTable[dict[str, str]]("later", dict, dict)
-"""A table of which this version knows nothing."""
+"""A table that this version does not know."""
 
 REMEDIES = (
     "move it and its -wal away; then restore a backup, or start without",

@@ -47,7 +47,7 @@ def test_an_entry_counts_removed_brokers_and_has_the_first_reason() -> None:
 
 
 class Endless(Collection[str]):
-    """Topics of which no more than a few may be walked."""
+    """Topics that may be counted. A walk through more than a few of them fails."""
 
     def __contains__(self, topic: object) -> bool:
         return True
