@@ -1,4 +1,4 @@
-"""What the database of a name server holds, read beside the name server that uses it."""
+"""What the database of a name server holds, read while the name server uses it."""
 
 from __future__ import annotations
 
