@@ -88,7 +88,7 @@ def write_topics(path: Path, queues: int) -> None:
 
 def test_the_environment_of_the_previous_version_selects_its_packages(previous: PreviousVersion) -> None:
     said = subprocess.run(
-        [sys.executable, "-c", "import broker_agent, namesrv, route_client; print(namesrv.__file__)"],
+        [sys.executable, "-P", "-c", "import broker_agent, namesrv, route_client; print(namesrv.__file__)"],
         env=previous.environment,
         capture_output=True,
         text=True,
