@@ -4,10 +4,11 @@
 //! *tail*) and one header for all. An answer has *dependencies*: its topic and each broker group in it. A change names
 //! dependencies; an answer that depends on one of them is stale from then on.
 //!
-//! Each change has a number, the *generation*. A slot remembers the generation that last touched a dependency of it; an answer
-//! remembers the generation at which it was computed. It is good while none of its slots is younger. So an answer that was computed
-//! before a change and comes after it is stale by itself. Two dependencies may share a slot: that costs a miss, never a stale answer.
+//! Each change has a number, the *generation*. A dependency of a cached answer remembers the generation that last touched it; an
+//! answer remembers the generation at which it was computed. It is good while none of its dependencies is younger. An answer that
+//! was computed before a change of its dependencies and comes after it is not kept.
 
+mod dependencies;
 mod share;
 mod sync;
 
@@ -17,11 +18,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 
+use dependencies::{Dependencies, Name};
 use share::{Entry, Share};
 use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// How many dependencies there are room for without two of them meeting in one slot.
-const SLOTS: usize = if cfg!(feature = "loom") { 4 } else { 1 << 16 };
 
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;
@@ -91,7 +90,7 @@ struct Inner {
     generation: u64,
     /// The generation of the last `clear`: answers that were computed before it are stale.
     cleared: u64,
-    touched: Box<[u64]>,
+    dependencies: Dependencies,
     found: Share,
     absent: Share,
 }
@@ -106,7 +105,7 @@ impl Cache {
                 header: Bytes::new(),
                 generation: 0,
                 cleared: 0,
-                touched: vec![0; SLOTS].into_boxed_slice(),
+                dependencies: Dependencies::new(),
                 found: Share::new(bytes - bytes / NEGATIVE_SHARE_DIVISOR),
                 absent: Share::new(bytes / NEGATIVE_SHARE_DIVISOR),
             }),
@@ -118,7 +117,7 @@ impl Cache {
         let inner = self.read();
         let entry = inner.found.get(key).or_else(|| inner.absent.get(key))?;
         let good = inner.cleared <= entry.generation
-            && entry.slots.iter().all(|slot| inner.touched[usize::from(*slot)] <= entry.generation);
+            && entry.dependencies.iter().all(|index| inner.dependencies.generation(*index) <= entry.generation);
         good.then(|| {
             entry.mark_used();
             Hit { header: inner.header.clone(), answer: entry.answer.clone() }
@@ -133,30 +132,34 @@ impl Cache {
         dependencies: impl IntoIterator<Item = T>,
         generation: u64,
     ) -> bool {
-        let slots: Box<[u16]> = dependencies.into_iter().map(|dependency| self.slot(dependency.as_ref())).collect();
-        if key.len() > MAX_KEY || slots.len() > MAX_DEPENDENCIES {
+        let names: Vec<Name> = dependencies.into_iter().map(|dependency| self.name(dependency.as_ref())).collect();
+        if key.len() > MAX_KEY || names.len() > MAX_DEPENDENCIES {
             return false;
         }
         let size = answer.size();
         let absent = matches!(answer, Answer::Status(_));
         let mut inner = self.write();
         let inner = &mut *inner;
+        if inner.cleared > generation || names.iter().any(|name| inner.dependencies.may_be_younger(*name, generation)) {
+            return false;
+        }
         let (share, other) =
             if absent { (&mut inner.absent, &mut inner.found) } else { (&mut inner.found, &mut inner.absent) };
-        other.remove(key);
-        share.put(key, size, Entry::new(answer, slots, generation))
+        other.remove(key, &mut inner.dependencies);
+        let indexes = names.iter().map(|name| inner.dependencies.hold(*name)).collect();
+        share.put(key, size, Entry::new(answer, indexes, generation), &mut inner.dependencies)
     }
 
     /// Makes answers stale that have one of the dependencies, and has all that follow carry the header. Returns the generation.
     ///
     /// This is the moment of a change as anybody outside sees it.
     pub fn change<T: AsRef<[u8]>>(&self, dependencies: impl IntoIterator<Item = T>, header: Option<Bytes>) -> u64 {
-        let slots: Vec<u16> = dependencies.into_iter().map(|dependency| self.slot(dependency.as_ref())).collect();
+        let names: Vec<Name> = dependencies.into_iter().map(|dependency| self.name(dependency.as_ref())).collect();
         let mut inner = self.write();
         inner.generation += 1;
         let generation = inner.generation;
-        for slot in slots {
-            inner.touched[usize::from(slot)] = generation;
+        for name in names {
+            inner.dependencies.touch(name, generation);
         }
         if let Some(header) = header {
             inner.header = header;
@@ -193,10 +196,8 @@ impl Cache {
         self.len() == 0
     }
 
-    fn slot(&self, dependency: &[u8]) -> u16 {
-        // The low bits of a keyed hash: who does not know the key cannot aim at a slot.
-        let slot = self.secret.hash_one(dependency) & (SLOTS as u64 - 1);
-        u16::try_from(slot).unwrap_or_default()
+    fn name(&self, dependency: &[u8]) -> Name {
+        self.secret.hash_one(dependency)
     }
 
     // A thread that panicked left the tables whole: every change to them is one assignment or one map operation.

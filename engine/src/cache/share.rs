@@ -10,10 +10,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::Answer;
+use super::dependencies::{Dependencies, Index};
 use super::sync::{AtomicBool, Ordering};
 
-/// What an entry takes beyond its key, answer and slots: two pointers to the key, the entry, and its place in the map.
+/// What an entry takes beyond its key, answer and dependencies: two pointers to the key, the entry, and its place in the map.
 const OVERHEAD: usize = 192;
+
+/// What a dependency of an entry takes, as if no other entry had it: its index in the entry, and its generation.
+const DEPENDENCY_SIZE: usize = 64;
 
 /// How many answers may get a second chance in a row: making room must not walk through all of them.
 const MAX_CHANCES: usize = 32;
@@ -26,15 +30,15 @@ const NEW_ONES: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) answer: Answer,
-    pub(super) slots: Box<[u16]>,
+    pub(super) dependencies: Box<[Index]>,
     pub(super) generation: u64,
     size: usize,
     used: AtomicBool,
 }
 
 impl Entry {
-    pub(super) fn new(answer: Answer, slots: Box<[u16]>, generation: u64) -> Self {
-        Self { answer, slots, generation, size: 0, used: AtomicBool::new(false) }
+    pub(super) fn new(answer: Answer, dependencies: Box<[Index]>, generation: u64) -> Self {
+        Self { answer, dependencies, generation, size: 0, used: AtomicBool::new(false) }
     }
 
     pub(super) fn mark_used(&self) {
@@ -66,16 +70,20 @@ impl Share {
         self.entries.get(key)
     }
 
-    pub(super) fn put(&mut self, key: &[u8], answer_size: usize, mut entry: Entry) -> bool {
-        entry.size = OVERHEAD + 2 * key.len() + answer_size + 2 * entry.slots.len();
+    /// Keeps an entry that has its dependencies already; whether there was room for it. They are given back with it.
+    pub(super) fn put(&mut self, key: &[u8], answer_size: usize, mut entry: Entry, all: &mut Dependencies) -> bool {
+        entry.size = OVERHEAD + 2 * key.len() + answer_size + DEPENDENCY_SIZE * entry.dependencies.len();
         if entry.size > self.most / 4 {
-            self.remove(key);
+            all.give_back(&entry.dependencies);
+            self.remove(key, all);
             return false;
         }
         if let Some(held) = self.entries.get_mut(key) {
             self.bytes = self.bytes - held.size + entry.size;
+            all.give_back(&held.dependencies);
             *held = entry;
         } else if self.bytes + entry.size > self.most && self.next_random() % NEW_ONES != 0 {
+            all.give_back(&entry.dependencies);
             return false;
         } else {
             let key: Arc<[u8]> = key.into();
@@ -86,14 +94,15 @@ impl Share {
                 self.order = self.entries.keys().cloned().collect();
             }
         }
-        self.make_room();
+        self.make_room(all);
         true
     }
 
     /// Takes an answer out. Its key stays in the order until its turn comes.
-    pub(super) fn remove(&mut self, key: &[u8]) {
+    pub(super) fn remove(&mut self, key: &[u8], all: &mut Dependencies) {
         if let Some(held) = self.entries.remove(key) {
             self.bytes -= held.size;
+            all.give_back(&held.dependencies);
         }
     }
 
@@ -113,7 +122,7 @@ impl Share {
         self.random
     }
 
-    fn make_room(&mut self) {
+    fn make_room(&mut self, all: &mut Dependencies) {
         let mut chances = MAX_CHANCES;
         while self.bytes > self.most {
             let Some(key) = self.order.pop_front() else { return };
@@ -123,8 +132,7 @@ impl Share {
                 self.order.push_back(key);
                 continue;
             }
-            self.bytes -= entry.size;
-            self.entries.remove(&key);
+            self.remove(&key, all);
         }
     }
 }

@@ -26,7 +26,7 @@ fn tail(hit: Option<Hit>) -> Option<String> {
 }
 
 #[test]
-fn an_answer_is_found_until_one_of_its_tags_changes() {
+fn an_answer_is_found_until_one_of_its_dependencies_changes() {
     let cache = Cache::new(1 << 20);
     assert!(cache.put(b"k", message("route"), ["TopicA", "group"], 0));
     cache.change(["TopicB"], None);
@@ -45,7 +45,7 @@ fn the_header_is_that_of_the_last_change_and_not_of_the_fill() {
 }
 
 #[test]
-fn an_answer_that_was_computed_before_a_change_of_its_tags_is_never_found() {
+fn an_answer_that_was_computed_before_a_change_of_its_dependencies_is_never_found() {
     let cache = Cache::new(1 << 20);
     let before = cache.change(NONE, None);
     cache.change(["TopicA"], None);
@@ -65,6 +65,43 @@ fn nothing_that_was_computed_before_it_was_cleared_is_found() {
     assert_eq!(tail(cache.find(b"k")), None);
     cache.put(b"k", message("new"), ["TopicA"], cleared);
     assert_eq!(tail(cache.find(b"k")).as_deref(), Some("new"));
+}
+
+#[test]
+fn a_change_of_ten_thousand_topics_leaves_answers_alone_that_depend_on_none_of_them() {
+    let cache = Cache::new(64 << 20);
+    let keys: Vec<String> = (0..5_000).map(|number| format!("key-{number}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let dependencies = [format!("topic-{number}"), format!("group-{}", number % 100)];
+        assert!(cache.put(key.as_bytes(), message("route"), dependencies, 0));
+    }
+    cache.change((0..10_000).map(|number| format!("changed-{number}")), None);
+    let stale = keys.iter().filter(|key| cache.find(key.as_bytes()).is_none()).count();
+    assert_eq!(stale, 0);
+}
+
+#[test]
+fn a_dependency_takes_a_place_only_while_an_answer_has_it() {
+    let cache = Cache::new(1 << 16);
+    for number in 0..10_000 {
+        let dependencies = [format!("topic-{number}"), "group".to_owned()];
+        cache.put(format!("key-{number}").as_bytes(), message("route"), dependencies, 0);
+        let held = cache.read().dependencies.held();
+        assert!(held <= cache.len() + 1, "{held} dependencies of {} answers", cache.len());
+    }
+    cache.put(b"key", message("old"), ["a", "b", "a"], 0);
+    cache.put(b"key", message("new"), ["c"], 0);
+    assert!(cache.read().dependencies.held() <= cache.len() + 1);
+}
+
+#[test]
+fn an_answer_that_comes_late_is_kept_unless_what_it_depends_on_has_changed() {
+    let cache = Cache::new(1 << 20);
+    let before = cache.change(NONE, None);
+    cache.change(["TopicB"], None);
+    assert!(!cache.put(b"b", message("old"), ["TopicB"], before));
+    assert!(cache.put(b"a", message("route"), ["TopicA"], before));
+    assert_eq!(tail(cache.find(b"a")).as_deref(), Some("route"));
 }
 
 #[test]

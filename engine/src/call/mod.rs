@@ -47,6 +47,8 @@ const MAX_FOREIGN_BODY: usize = 64 << 10;
 pub(crate) struct HitClock {
     begun: Option<Clock>,
     by_method: BTreeMap<u16, u32>,
+    /// All of them.
+    count: u32,
 }
 
 impl HitClock {
@@ -56,15 +58,20 @@ impl HitClock {
 
     fn hit(&mut self, method: u16) {
         *self.by_method.entry(method).or_default() += 1;
+        self.count += 1;
+    }
+
+    /// Hits of the turn so far.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
     /// The turn is over: its time is shared by its hits.
     pub(crate) fn stop(self, worker: &Worker) {
         let Some(begun) = self.begun else { return };
-        let all: u32 = self.by_method.values().sum();
         let took = begun.elapsed();
         for (method, hits) in self.by_method {
-            worker.shared.hits[usize::from(method)].took(took * hits / all);
+            worker.shared.hits[usize::from(method)].took(took * hits / self.count);
         }
     }
 }
