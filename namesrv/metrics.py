@@ -25,9 +25,8 @@ from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.pins import Pins
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.replica import ReplicaManager
-from namesrv.core.state import Unconfirmed
+from namesrv.core.replica import ReplicaTables
+from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.settings import NamesrvSettings
@@ -44,7 +43,7 @@ ALIVE_SECONDS = 10.0
 class Sources:
     """Where the gauges come from. They are read from the scrape's thread: single values only."""
 
-    manager: RouteInfoManager
+    state: RouteState
     warm_up: WarmUp
     stall_detector: StallDetector
     pins: Pins
@@ -68,7 +67,7 @@ class NamesrvMetrics(Collector):
         self._changes = Counter("namesrv_changes", "Changes of the tables, by cause.", ["cause"], registry=registry)
         self._removals = Counter("namesrv_removals", "Brokers that left, by reason.", ["reason"], registry=registry)
         registry.register(self)
-        sources.manager.change_log.listen(self._on_change)
+        sources.state.change_log.listen(self._on_change)
 
     def alive(self) -> str | None:
         """What is wrong if the event loop does not run; None if it does."""
@@ -77,7 +76,7 @@ class NamesrvMetrics(Collector):
 
     def ready(self) -> str | None:
         """Why lookups cannot rely on the tables yet; None if they can."""
-        if self._sources.manager.frozen:
+        if self._sources.state.frozen:
             return "shutting down"
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
 
@@ -105,9 +104,9 @@ class NamesrvMetrics(Collector):
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
 
     def _gauges(self) -> Iterator[GaugeMetricFamily]:
-        manager, tables = self._sources.manager, self._sources.manager.tables
-        unconfirmed = list(manager.unconfirmed.values())
-        log = manager.change_log
+        state, tables = self._sources.state, self._sources.state.tables
+        unconfirmed = list(state.unconfirmed.values())
+        log = state.change_log
         for name, text, value in (
             ("live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)),
             ("unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)),
@@ -120,8 +119,8 @@ class NamesrvMetrics(Collector):
                 len(tables.broker_addr_table) - len(tables.clusters_by_name),
             ),
             ("held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)),
-            ("intents", "Intents of operators in force.", len(manager.intents.intents)),
-            ("revision", "Revision of the last change.", manager.revision),
+            ("intents", "Intents of operators in force.", len(state.intents.intents)),
+            ("revision", "Revision of the last change.", state.revision),
             ("change_log_changes", "Changes that can still be read.", len(log)),
             ("compacted_revision", "Changes after this revision can still be read.", log.compacted_revision),
             ("pins", "Pinned snapshots.", len(self._sources.pins)),
@@ -136,7 +135,11 @@ class NamesrvMetrics(Collector):
                 "Longest delay during the last minute.",
                 self._sources.stall_detector.longest_delay(),
             ),
-            ("expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", manager.expiry_lag_seconds),
+            (
+                "expiry_lag_seconds",
+                "How overdue a broker was at the last scan, at most.",
+                state.liveness.longest_overdue,
+            ),
         ):
             yield GaugeMetricFamily(f"namesrv_{name}", text, value=float(value))
 
@@ -309,7 +312,7 @@ class CopySource(Protocol):
     """Where the gauges come from. They are read from the scrape's thread: single values only."""
 
     @property
-    def manager(self) -> ReplicaManager | None: ...
+    def tables(self) -> ReplicaTables | None: ...
 
     def status(self) -> route_service_pb2.ReplicaStatus: ...
 
@@ -336,7 +339,7 @@ class ReplicaMetrics(Collector):
         return self._source.problem()
 
     def collect(self) -> Iterator[Family]:
-        status, manager = self._source.status(), self._source.manager
+        status, copy = self._source.status(), self._source.tables
         gauges = [
             ("replica_connected", "1 while the leader's stream stands.", float(status.leader_connected)),
             ("replica_copies", "How often everything had to be copied.", float(status.copies)),
@@ -344,8 +347,8 @@ class ReplicaMetrics(Collector):
         if status.HasField("behind_millis"):
             text = "How long ago the copy was last known to be as its leader."
             gauges.append(("replica_behind_seconds", text, status.behind_millis / 1000))
-        if manager is not None:
-            tables = manager.tables
+        if copy is not None:
+            tables = copy.state.tables
             gauges += [
                 (
                     "namesrv_live_brokers",
@@ -353,8 +356,8 @@ class ReplicaMetrics(Collector):
                     len(tables.broker_live_table),
                 ),
                 ("namesrv_topics", "Topics with a route.", len(tables.topic_queue_table)),
-                ("namesrv_revision", "Revision of the last change.", manager.revision),
-                ("namesrv_warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", manager.warm),
+                ("namesrv_revision", "Revision of the last change.", copy.state.revision),
+                ("namesrv_warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", copy.warm),
             ]
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=float(value))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from namesrv.core import pace
 from tests.properties import MORE
 from tests.support.programs.processes import MEASURED, Process
 
@@ -33,6 +34,9 @@ SHARED = (
 
 LONG = ("tests/faults/test_runs.py", "tests/interop/test_foreign_")
 """Groups that would go on alone at the end if they were not begun first."""
+
+# A thread that touches what belongs to the event loop fails.
+pace.is_ownership_checked = True
 
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bench.core.changes import expiry, registrations, slices, static_topic
+from bench.core.changes import expiry, large_registrations, registrations, static_topic
 from bench.core.sizes import Sizes, profile_of, tiny
 from bench.core.tables import tables
 from bench.figures import Sample, machine_line, progress, summarise, table, write_json
@@ -21,7 +21,7 @@ from bench.figures import Sample, machine_line, progress, summarise, table, writ
 
 def measure(sizes: Sizes, rounds: int, *, fresh_processes: bool = True, only_tables: bool = False) -> list[Sample]:
     """Runs the workloads in rounds, so that a slow minute of the machine touches all of them alike."""
-    others = () if only_tables else (registrations, slices, static_topic, expiry)
+    others = () if only_tables else (registrations, large_registrations, static_topic, expiry)
     workloads: list[tuple[Callable[..., list[Sample]], tuple[Any, ...]]] = [
         *((workload, (sizes,)) for workload in others),
         *((tables, (sizes, profile)) for profile in sizes.profiles),

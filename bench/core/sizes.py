@@ -12,7 +12,7 @@ class Sizes(NamedTuple):
     """How much of everything. The defaults are what reports are about; the test uses tiny ones."""
 
     registration_topics: int = 10_000
-    slice_topics: int = 100_000
+    large_topics: int = 100_000
     expiry_brokers: int = 10_000
     expiring_brokers: int = 1_000
     profiles: tuple[Profile, ...] = (Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))

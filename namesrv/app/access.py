@@ -23,7 +23,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.core.errors import NotAuthenticated, NotPermitted
 from namesrv.core.mass_loss import Owner
 from namesrv.core.model import BrokerKey, LiveKey
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import RouteState
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 
@@ -223,8 +223,8 @@ def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:
 class NamedGroups:
     """Finds the groups that a request names, and those that it would affect without naming them."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteState) -> None:
+        self._state = state
 
     def of(self, request: Any) -> Iterator[BrokerKey]:
         """The groups, as they are in the request: their names are not checked yet."""
@@ -246,7 +246,7 @@ class NamedGroups:
 
     def of_channel(self, channel_id: str) -> Iterator[BrokerKey]:
         """The groups whose brokers are registered over a channel."""
-        for key in self._manager.channels.bound(channel_id):
+        for key in self._state.channels.bound(channel_id):
             yield from self._at(key)
 
     def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[BrokerKey]:
@@ -255,8 +255,8 @@ class NamedGroups:
         yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
 
     def _at(self, key: LiveKey) -> Iterator[BrokerKey]:
-        live = self._manager.tables.broker_live_table.get(key)
+        live = self._state.tables.broker_live_table.get(key)
         if live is not None:
             yield live.broker
-        elif claim := self._manager.address_claims.at(key):
+        elif claim := self._state.address_claims.at(key):
             yield claim.broker

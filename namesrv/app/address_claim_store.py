@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from namesrv.app.writer import run_cooperatively
 from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.core.errors import NotDurable
 from namesrv.storage.database import Database
@@ -38,6 +37,6 @@ class AddressClaimStore:
         """Makes durable what is claimed now. Raises NotDurable."""
         version = self._claims.version
         if version != self._written_version:
-            claims: Iterable[AddressClaim] = await run_cooperatively(self._claims.in_force())
+            claims: Iterable[AddressClaim] = self._claims.in_force()
             await self._database.replace(ADDRESS_CLAIMS, claims)
             self._written_version = version

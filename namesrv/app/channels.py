@@ -13,10 +13,11 @@ from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.app.event_log import log_removed
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter, run_cooperatively
+from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupPut, KvPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, LiveKey
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
+from namesrv.core.routes import Routes
 from namesrv.limits import MAX_CHANNEL_EVENTS
 
 # The streams behind channels: events to their holders, and what happens when one ends.
@@ -34,12 +35,12 @@ class ChannelStreams:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        routes: Routes,
         writer: TableWriter,
         stall_detector: StallDetector,
         shares: Shares | None = None,
     ) -> None:
-        self._manager = manager
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._stall_detector = stall_detector
         self._shares = shares or FairShares.of().channels
@@ -94,22 +95,22 @@ class ChannelStreams:
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
             lost = [channel_id for channel_id in ended if not await self._may_come_back(channel_id)]
-            for gone in await self._writer.apply_unbounded(self._manager.on_channel_destroy(lost)):
+            for gone in await self._writer.apply_each(self._routes.removals.on_channel_destroy(lost)):
                 log_removed(gone)
 
     async def _may_come_back(self, channel_id: str) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
         closed_here = channel_id in self._closed_here
         self._closed_here.discard(channel_id)
-        if self._manager.channels.was_handed_over(channel_id):
-            seconds, why = self._manager.behaviour.channel_grace_seconds, "handed_over"
+        if self._state.channels.was_handed_over(channel_id):
+            seconds, why = self._state.behaviour.channel_grace_seconds, "handed_over"
         elif closed_here:
             seconds, why = DOUBTED_SECONDS, "closed_here"
         elif self._stall_detector.channel_ends_are_doubtful():
             seconds, why = DOUBTED_SECONDS, "own_stall"
         else:
             return False
-        if brokers := await run_cooperatively(self._manager.doubt_channel_end(channel_id, seconds)):
+        if brokers := self._routes.heartbeats.doubt_channel_end(channel_id, seconds):
             _log.warning("channel_end_doubted", why=why, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
@@ -148,7 +149,7 @@ class ChannelStreams:
     def _new_channel(self, sharer: Sharer) -> str:
         self._shares.take(sharer)
         try:
-            channel_id = self._manager.open_channel()
+            channel_id = self._routes.heartbeats.open_channel()
         except BaseException:
             self._shares.give_back(sharer)
             raise
@@ -157,7 +158,7 @@ class ChannelStreams:
 
     def _end(self, channel_id: str) -> None:
         self._shares.give_back(self._sharers.pop(channel_id))
-        self._manager.end_channel(channel_id)
+        self._routes.heartbeats.end_channel(channel_id)
         self._ended.put_nowait(channel_id)
 
 
@@ -175,18 +176,18 @@ CHANNEL_SLICE = 500
 class ChannelNotices:
     """Listens to the change log and tells the channels concerned."""
 
-    def __init__(self, manager: RouteInfoManager, channels: ChannelStreams) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, channels: ChannelStreams) -> None:
+        self._state = state
         self._channels = channels
         self._order_config_changed = asyncio.Event()
-        manager.change_log.listen(self._on_change)
+        state.change_log.listen(self._on_change)
 
     async def tell_order_config_changes(self) -> None:
         """Tells every channel that the ordered-topic configuration changed, if brokers get it. Runs until cancelled."""
         while True:
             await self._order_config_changed.wait()
             self._order_config_changed.clear()
-            if self._manager.behaviour.return_order_topic_config_to_broker:
+            if self._state.behaviour.return_order_topic_config_to_broker:
                 event = pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
                 for count, channel_id in enumerate(self._channels.open_ids(), 1):
                     self._channels.send(channel_id, event)
@@ -196,7 +197,7 @@ class ChannelNotices:
 
     def _on_change(self, change: Change) -> None:
         for row in change.rows:
-            if isinstance(row, GroupPut) and self._manager.behaviour.notify_min_broker_id_changed:
+            if isinstance(row, GroupPut) and self._state.behaviour.notify_min_broker_id_changed:
                 self._tell_min_id_change(row.before, row.after)
             elif isinstance(row, KvPut) and row.namespace == ORDER_TOPIC_CONFIG:
                 self._order_config_changed.set()
@@ -232,4 +233,4 @@ class ChannelNotices:
                 self._channels.send(channel_id, event)
 
     def _live(self, group: BrokerData, broker_id: int) -> BrokerLiveInfo:
-        return self._manager.tables.broker_live_table[LiveKey(group.key.cluster_name, group.addrs[broker_id])]
+        return self._state.tables.broker_live_table[LiveKey(group.key.cluster_name, group.addrs[broker_id])]

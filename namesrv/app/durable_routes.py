@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,11 @@ import structlog
 from groundwork.daemon_executor import DaemonExecutor
 from groundwork.shutdown import run_step
 from namesrv.app.address_claim_store import AddressClaimStore
+from namesrv.app.worker import with_pauses
+from namesrv.app.writer import settled
 from namesrv.core.policy import Clock
-from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.snapshot_load import UnusableSnapshot
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
@@ -42,8 +43,8 @@ Sleep = Callable[[float], Awaitable[None]]
 _log = structlog.get_logger(__name__)
 
 
-def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> None:
-    """Puts the routes of the snapshot file into an empty manager, whose intents must be in force already.
+def load_routes(state: RouteState, file: SnapshotFile, clock: Clock) -> None:
+    """Puts the routes of the snapshot file into an empty state, whose intents must be in force already.
 
     A file that cannot be used is logged, and the start is a cold one. Blocks, so call it before anybody listens.
     """
@@ -51,7 +52,7 @@ def load_routes(manager: RouteInfoManager, file: SnapshotFile, clock: Clock) -> 
     if messages is None:
         return
     try:
-        loaded = manager.load_snapshot(messages)
+        loaded = state.load_snapshot(messages)
     except UnusableSnapshot as problem:
         _log.warning("snapshot_not_loaded", problem=str(problem))
         return
@@ -83,12 +84,12 @@ class SnapshotWrites:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        state: RouteState,
         warm_up: WarmUp,
         file: SnapshotFile,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._manager = manager
+        self._state = state
         self._warm_up = warm_up
         self._file = file
         self._written_revision = 0
@@ -99,8 +100,8 @@ class SnapshotWrites:
         self.problem: str | None = None
         """Why the last file could not be written; None if it could."""
         self._thread = DaemonExecutor(1, "snapshot-file")
-        self._closing: asyncio.Future[None] | None = None
-        """Done when the last write has ended, which a hanging disk may delay."""
+        self._writing: asyncio.Future[None] | None = None
+        """The last write, which a disk that hangs may not have ended yet."""
 
     def age_seconds(self) -> float | None:
         """Time since the file last held what the tables held, or since one was first wanted; None before."""
@@ -124,7 +125,7 @@ class SnapshotWrites:
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
         """Writes the file if the name server is warm and the file in place is not what the tables hold now."""
-        revision, now = self._manager.revision, self._monotonic()
+        revision, now = self._state.revision, self._monotonic()
         if not self._warm_up.is_warm():
             return
         if revision == self._written_revision:
@@ -145,23 +146,19 @@ class SnapshotWrites:
             _log.debug("snapshot_written", revision=revision)
 
     async def _write(self) -> None:
-        """Makes one message after the other on the event loop, and gives way while the thread writes it."""
-        on_thread = partial(asyncio.get_running_loop().run_in_executor, self._thread)
-        messages = self._manager.snapshot().messages()
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-        writing = ExitStack()
-        try:
-            writer = await on_thread(writing.enter_context, self._file.open_writer())
+        if self._writing is not None:
+            await asyncio.wait([self._writing])  # or each try would leave one more to a disk that hangs
+        await settled(self._state)
+        save = partial(with_pauses, partial(self._save, self._state.snapshot().messages()))
+        self._writing = asyncio.get_running_loop().run_in_executor(self._thread, save)
+        await asyncio.shield(self._writing)
+
+    def _save(self, messages: Iterator[bytes]) -> None:
+        """Runs on the thread. Raises OSError."""
+        with self._file.open_writer() as writer:
             for message in messages:
-                if message:
-                    await on_thread(writer.append, message)
-                else:
-                    await asyncio.sleep(0)
-            await on_thread(writer.commit)
-        finally:  # the thread works in order, so the file is closed after any write that is still under way
-            self._closing = on_thread(writing.close)
-        await asyncio.shield(self._closing)
+                writer.append(message)
+            writer.commit()
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.problem:
@@ -181,10 +178,8 @@ LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
 class DurableRoutes:
     """Journal, claims and snapshot file: none of them without a data directory."""
 
-    def __init__(
-        self, manager: RouteInfoManager, clock: Clock, settings: NamesrvSettings, database: Database | None
-    ) -> None:
-        """Loads claims and routes into a manager that has its intents already. Blocks.
+    def __init__(self, state: RouteState, clock: Clock, settings: NamesrvSettings, database: Database | None) -> None:
+        """Loads claims and routes into a state that has its intents already. Blocks.
 
         Raises:
             DataDirError: The claims cannot be loaded; a snapshot file that cannot is no error.
@@ -195,14 +190,14 @@ class DurableRoutes:
         snapshot_file: SnapshotFile | None = None
         if database is not None:
             if settings.journal_max_bytes:
-                self.journal = Journal(database, manager.identity.epoch, settings.journal_max_bytes)
-                manager.change_log.listen(self.journal.on_change)  # from the first change on
-            seconds = manager.behaviour.address_claim_seconds
-            self._claims = AddressClaimStore(manager.address_claims, database, seconds)
+                self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
+                state.change_log.listen(self.journal.on_change)  # from the first change on
+            seconds = state.behaviour.address_claim_seconds
+            self._claims = AddressClaimStore(state.address_claims, database, seconds)
             snapshot_file = SnapshotFile(database.folder)
-            load_routes(manager, snapshot_file, clock)
-        self.warm_up = WarmUp(manager, clock, settings.warm_up_millis / 1000)
-        self._snapshots = SnapshotWrites(manager, self.warm_up, snapshot_file) if snapshot_file else None
+            load_routes(state, snapshot_file, clock)
+        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000)
+        self._snapshots = SnapshotWrites(state, self.warm_up, snapshot_file) if snapshot_file else None
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:

@@ -10,8 +10,8 @@ import structlog
 from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.removals import MASS_LOSS_GUARD
+from namesrv.core.route_view import RouteView
 
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""
@@ -60,7 +60,7 @@ def log_removed(gone: RemovedBroker) -> None:
     )
 
 
-def listen_for_names_in_two_clusters(manager: RouteInfoManager) -> None:
+def listen_for_names_in_two_clusters(state: RouteView) -> None:
     """Makes every group log a warning that comes under a name which another cluster has already.
 
     RocketMQ's protocol and ordered-topic configurations name groups without a cluster.
@@ -70,7 +70,7 @@ def listen_for_names_in_two_clusters(manager: RouteInfoManager) -> None:
         for row in change.rows:
             if isinstance(row, GroupPut) and row.before is None:
                 cluster_name, broker_name = row.after.key
-                first = next(iter(manager.tables.clusters_by_name[broker_name]))
+                first = next(iter(state.tables.clusters_by_name[broker_name]))
                 if first != cluster_name:
                     _log.warning(
                         "broker_name_in_two_clusters",
@@ -80,7 +80,7 @@ def listen_for_names_in_two_clusters(manager: RouteInfoManager) -> None:
                         revision=change.revision,
                     )
 
-    manager.change_log.listen(on_change)
+    state.change_log.listen(on_change)
 
 
 def log_topics_skipped(registration: Registration, skipped: int, problems: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ def log_topics_skipped(registration: Registration, skipped: int, problems: Seque
     )
 
 
-def listen_for_mass_loss(manager: RouteInfoManager) -> None:
+def listen_for_mass_loss(state: RouteView) -> None:
     """Makes every change by which the mass-loss guard holds brokers or brings them back log a warning.
 
     A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.
@@ -103,9 +103,9 @@ def listen_for_mass_loss(manager: RouteInfoManager) -> None:
 
     def on_change(change: Change) -> None:
         if change.cause is MASS_LOSS_GUARD:
-            _log_mass_loss(change, manager.behaviour.mass_loss_hold_seconds)
+            _log_mass_loss(change, state.behaviour.mass_loss_hold_seconds)
 
-    manager.change_log.listen(on_change)
+    state.change_log.listen(on_change)
 
 
 def _log_mass_loss(change: Change, hold_seconds: float) -> None:

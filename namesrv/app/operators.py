@@ -28,8 +28,7 @@ from namesrv.core.errors import (
 )
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import Sliced
+from namesrv.core.routes import Routes
 from namesrv.limits import MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
 from namesrv.runtime_settings import CONFIG_KEYS, Effect, key_of, with_texts
 from namesrv.settings import NamesrvSettings
@@ -118,7 +117,7 @@ class Operators:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        routes: Routes,
         writer: TableWriter,
         database: Database | None,
         in_force: SettingsInForce,
@@ -127,12 +126,12 @@ class Operators:
         wall_millis: Callable[[], int],
         max_waiting: int = MAX_WAITING_OPERATOR_CHANGES,
     ) -> None:
-        """Loads intents and KV configuration into the manager, which must be empty: intents apply to what comes later.
+        """Loads intents and KV configuration into the state, which must be empty: intents apply to what comes later.
 
         Raises DataDirError.
         """
         self.wall_millis = wall_millis
-        self._manager = manager
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._database = database
         self._apply_settings = apply_settings
@@ -141,8 +140,8 @@ class Operators:
         self._max_waiting = max_waiting
         self._turn = asyncio.Lock()
         if database is not None:
-            manager.intents = database.load(INTENTS)
-            manager.kv_config = database.load(KV_CONFIG)
+            self._state.intents = database.load(INTENTS)
+            self._state.kv_config = database.load(KV_CONFIG)
 
     # Intents.
 
@@ -161,7 +160,9 @@ class Operators:
 
     async def preview_intents(self, change: IntentChange) -> OperatorOutcome:
         """What ``change_intents`` would do. Raises the same, but for the disk."""
-        return await self._writer.apply(self._previewed(change))
+        after = self._changed_intents(change)
+        changes = self._routes.operator_changes
+        return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True))
 
     async def lift_ended(
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
@@ -178,27 +179,23 @@ class Operators:
                 await sleep(POLL_SECONDS)
 
     async def _lift_ended_once(self) -> None:
-        if self._manager.intents.ended(self.wall_millis()):
+        if self._state.intents.ended(self.wall_millis()):
             await self.change_intents(self._without_ended, INTENT_ENDED)
 
     async def _commit_intents(self, change: IntentChange, cause: Cause) -> OperatorOutcome:
-        before, after = self._manager.intents, self._changed_intents(change)
+        before, after = self._state.intents, self._changed_intents(change)
         database = self._durable()
         if after is before:
             return OperatorOutcome(BlastRadius(), 0)
         await database.replace(INTENTS, after)
-        outcome = await self._writer.apply_unbounded(self._manager.publish_intents(after, cause))
-        log_intents(outcome, cause, self._manager.revision)
+        outcome = await self._writer.apply_unbounded(self._routes.operator_changes.publish_intents(after, cause))
+        log_intents(outcome, cause, self._state.revision)
         return outcome
 
-    def _previewed(self, change: IntentChange) -> Sliced[OperatorOutcome]:
-        after = self._changed_intents(change)
-        return (yield from self._manager.publish_intents(after, Cause("preview"), validate_only=True))
-
     def _changed_intents(self, change: IntentChange) -> IntentTable:
-        if self._manager.frozen:
+        if self._state.frozen:
             raise ShuttingDown
-        after = change(self._manager.intents)
+        after = change(self._state.intents)
         if len(after.intents) > MAX_INTENTS:
             raise LimitExceeded("intents", len(after.intents), MAX_INTENTS)
         return after
@@ -224,20 +221,20 @@ class Operators:
     def preview_kv_config(self, change: KvChange) -> KvConfigTable:
         """Checks a change as ``change_kv_config`` does, and returns the table that it would be applied to."""
         self._changed_kv_config(change)
-        return self._manager.kv_config
+        return self._state.kv_config
 
     async def _commit_kv_config(self, change: KvChange, cause: Cause) -> KvConfigTable:
-        before, after = self._manager.kv_config, self._changed_kv_config(change)
+        before, after = self._state.kv_config, self._changed_kv_config(change)
         database = self._durable()
         if after is not before:
             await database.replace(KV_CONFIG, after)
-            self._manager.publish_kv_config(after, cause)
+            self._routes.operator_changes.publish_kv_config(after, cause)
         return before
 
     def _changed_kv_config(self, change: KvChange) -> KvConfigTable:
-        if self._manager.frozen:
+        if self._state.frozen:
             raise ShuttingDown
-        before = self._manager.kv_config
+        before = self._state.kv_config
         after = change(before)
         # What was imported from RocketMQ may be over the limits: then it may only shrink.
         if after.key_count > max(before.key_count, MAX_KV_KEYS):
@@ -269,7 +266,7 @@ class Operators:
         return self._prepared_settings(values).rows
 
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
-        if self._manager.frozen:
+        if self._state.frozen:
             raise ShuttingDown
         prepared = self._prepared_settings(values)
         database = self._durable()

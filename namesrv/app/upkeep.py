@@ -10,13 +10,16 @@ import structlog
 from namesrv_api.v1 import registration_service_pb2
 
 from namesrv.app.channels import ChannelStreams
+from namesrv.app.digest_pages import digest_page
 from namesrv.app.event_log import log_removed
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter, run_cooperatively
-from namesrv.core.digests import FRONT, DigestedBroker
+from namesrv.app.worker import Worker
+from namesrv.app.writer import TableWriter
+from namesrv.core.digests import FRONT
 from namesrv.core.errors import Overloaded
 from namesrv.core.pins import Pins
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
+from namesrv.core.routes import Routes
 
 # Scans for brokers and channels that have been silent for too long.
 
@@ -30,9 +33,9 @@ class ExpiryScanner:
     """Scans again and again (RocketMQ: the schedule of scanNotActiveBroker). The pause may change at any time."""
 
     def __init__(
-        self, manager: RouteInfoManager, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
+        self, routes: Routes, writer: TableWriter, channels: ChannelStreams, stall_detector: StallDetector
     ) -> None:
-        self._manager = manager
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._channels = channels
         self._stall_detector = stall_detector
@@ -60,15 +63,15 @@ class ExpiryScanner:
 
     async def _scan(self) -> None:
         self._stall_detector.check()
-        for gone in await self._writer.apply_unbounded(self._manager.scan_not_active_broker()):
+        for gone in await self._writer.apply_each(self._routes.removals.scan_not_active_broker()):
             log_removed(gone)
             self._close_if_empty(gone.live.channel_id)
-        for channel_id in await self._writer.apply_unbounded(self._manager.idle_channels()):
+        for channel_id in await self._writer.read(self._state.liveness.idle_channels):
             self._channels.close(channel_id, _IDLE)
 
     def _close_if_empty(self, channel_id: str | None) -> None:
         """Closes the channel of an expired broker, so that a living agent behind it reopens and registers."""
-        if channel_id is not None and not self._manager.channels.bound(channel_id):
+        if channel_id is not None and not self._state.channels.bound(channel_id):
             self._channels.close(channel_id, _IDLE)
 
 
@@ -100,13 +103,13 @@ PRINT_SLICE = 100
 """Keys that are logged before giving way: about two milliseconds."""
 
 
-async def print_kv_config(manager: RouteInfoManager, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+async def print_kv_config(state: RouteView, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
     """Logs all keys, with their values shortened, again and again. Runs until cancelled."""
     pause = FIRST_PRINT_SECONDS
     while True:
         await sleep(pause)
         pause = PRINT_SECONDS
-        table = manager.kv_config
+        table = state.kv_config
         _log.info("kv_config", namespaces=len(table.namespaces), keys=table.key_count)
         printed = 0
         for namespace, entries in table.namespaces.items():
@@ -127,6 +130,9 @@ MINUTE_MILLIS = 60_000
 KEPT_MINUTES = 2
 """Scrapes of two name servers may lie on both sides of a full minute: the minute before is in both."""
 
+DIGESTED_AT_ONCE = 500
+"""Brokers of one moment in a sample: finding these takes the event loop a millisecond."""
+
 NUMBER_BYTES = 6
 """Length of a sample: Prometheus' numbers are exact up to 53 bits."""
 
@@ -140,8 +146,9 @@ class DigestSamples:
     Intents of operators are not in them, as in ``GetRouteDigest``.
     """
 
-    def __init__(self, manager: RouteInfoManager, wall_millis: Callable[[], int]) -> None:
-        self._digests = manager.digests
+    def __init__(self, state: RouteView, reader: Worker, wall_millis: Callable[[], int]) -> None:
+        self._digests = state.digests
+        self._reader = reader
         self._wall_millis = wall_millis
         self.by_minute: Mapping[int, int] = {}
         """Samples by the minute of the hour, 0 to 59. Replaced as a whole, for a thread that reads it."""
@@ -156,22 +163,23 @@ class DigestSamples:
         kept = {(minute - age) % 60 for age in range(1, KEPT_MINUTES)}
         samples = {earlier: value for earlier, value in self.by_minute.items() if earlier in kept}
         try:
-            samples[minute % 60] = _number(await run_cooperatively(self._digests.after(FRONT, limit=2**63)))
+            samples[minute % 60] = await self._number()
         except Overloaded as error:
             _log.info("no_digest_sample", reason=str(error))
         self.by_minute = samples
+
+    async def _number(self) -> int:
+        """A number for all digests. Raises Overloaded if routes change too fast."""
+        sha256, position = hashlib.sha256(), FRONT
+        while brokers := await digest_page(self._digests, self._reader, position, DIGESTED_AT_ONCE):
+            for broker in brokers:
+                cluster_name, broker_name, broker_id = position = broker.position
+                sha256.update(f"{cluster_name} {broker_name} {broker_id} {broker.live.broker_addr}\n".encode())
+                sha256.update(broker.digest)
+        return int.from_bytes(sha256.digest()[:NUMBER_BYTES])
 
     async def run(self) -> None:
         """Takes one now, which the next replaces, and one at each full minute. Runs until cancelled."""
         while True:
             await self.take()
             await asyncio.sleep(self.seconds_to_next())
-
-
-def _number(brokers: list[DigestedBroker]) -> int:
-    sha256 = hashlib.sha256()
-    for broker in brokers:
-        cluster_name, broker_name, broker_id = broker.position
-        sha256.update(f"{cluster_name} {broker_name} {broker_id} {broker.live.broker_addr}\n".encode())
-        sha256.update(broker.digest)
-    return int.from_bytes(sha256.digest()[:NUMBER_BYTES])

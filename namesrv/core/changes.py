@@ -18,6 +18,7 @@ from namesrv.core.model import (
     RemovalReason,
     WriteRule,
 )
+from namesrv.core.pace import belongs_to_loop
 
 # Rows of a change. The change log holds them; all others only read them.
 
@@ -215,6 +216,7 @@ class ChangeLog:
 
     def append(self, applied_at_millis: int, cause: Cause, rows: tuple[Row, ...]) -> Change:
         """Adds the next revision. The newest change is always kept, whatever its size."""
+        belongs_to_loop()
         change = Change(self.last.revision + 1, applied_at_millis, cause, rows)
         self.last.next = change
         self.last = change

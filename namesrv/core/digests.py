@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from namesrv.core.changes import Change, ChangeLog, GroupRemoved, QueuesPut, QueuesRemoved
-from namesrv.core.errors import Overloaded
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, LiveKey, QueueData, StaticMapping
-from namesrv.core.slices import Sliced, sorted_in_slices
+from namesrv.core.pace import breathe
+from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.core.tables import Tables
 
-SLICE = 500
-"""Topics that are put into a digest before giving way: about a millisecond."""
-
-GROUP_COST = 5
-"""How many topics a group counts as whose digest is known already."""
-
-MAX_TRIES = 20
-"""Most tries at the digest of a group that changes all the time. Each try takes some 2 ms for 1,000 topics."""
+LINES_A_BREATH = 250
+"""Topics that are put into a digest between two breaths: half a millisecond."""
 
 
 class Position(NamedTuple):
@@ -54,88 +48,109 @@ class _Entry:
     digest: bytes | None = None
 
 
+class Undigested(NamedTuple):
+    """A group whose digest has to be computed."""
+
+    broker: BrokerKey
+    entry: _Entry
+
+
 class RouteDigests:
-    """Makes digests and keeps them until the group's queues change: at most one for each group."""
+    """Makes digests and keeps them until the group's queues change: at most one for each group.
+
+    A page is made in rounds. On the event loop, ``missing`` names the groups whose digest has to be computed. A thread
+    has ``compute`` do so. Then ``page`` puts rows and digests of one moment together, unless a group has changed.
+    """
 
     def __init__(self, tables: Tables, change_log: ChangeLog) -> None:
         self._tables = tables
         self._entries: dict[BrokerKey, _Entry] = {}
         change_log.listen(self._on_change)
 
-    def after(self, position: Position, limit: int) -> Sliced[list[DigestedBroker]]:
-        """The brokers after a position, by cluster, name and id, at most ``limit``.
+    def missing(self, position: Position, limit: int) -> list[Undigested]:
+        """The groups of the page after a position that have no digest; empty if all have one."""
+        missing: list[Undigested] = []
+        for broker in self._groups_of_page(position, limit):
+            held = self._held_of(broker)
+            entry = self._entries.get(broker)
+            if entry is None or entry.held != held:
+                entry = self._entries[broker] = _Entry(held)
+            if entry.digest is None:
+                missing.append(Undigested(broker, entry))
+        return missing
 
-        Each digest is of what its group reports at one moment, at which the broker has the version beside it. A broker
-        that stays while the list is made shows in it; one that comes or goes meanwhile may or may not.
+    def compute(self, groups: Iterable[Undigested]) -> None:
+        """Computes digests, with breaths. One of a group that changes meanwhile means nothing, and is not found."""
+        for broker, entry in groups:
+            entry.digest = self._digest(broker, entry.held)
+            breathe()
 
-        Raises:
-            Overloaded: A group changes faster than its digest can be made.
+    def page(self, position: Position, limit: int) -> list[DigestedBroker] | None:
+        """The brokers after a position, by cluster, name and id, at most ``limit``; None if a digest is missing.
+
+        Digest and broker are of one moment: the group reports this now, and the broker has this version.
         """
         found: list[DigestedBroker] = []
-        clusters = yield from sorted_in_slices(self._tables.cluster_addr_table)
-        cost = 0
-        for cluster_name in clusters[bisect_left(clusters, position.cluster_name) :]:
-            names = yield from sorted_in_slices(self._tables.cluster_addr_table.get(cluster_name, ()))
-            first = bisect_left(names, position.broker_name) if cluster_name == position.cluster_name else 0
-            for broker_name in names[first:]:
-                broker = BrokerKey(cluster_name, broker_name)
-                digest = yield from self._of_group(broker)
-                brokers = () if digest is None else self._brokers(broker, digest)
-                found += (row for row in brokers if row.position > position)
-                if len(found) >= limit:
-                    return found[:limit]
-                cost += GROUP_COST + len(self._tables.held_queue_table)
-                if cost >= SLICE:
-                    cost = 0
-                    yield
-        return found
+        for broker in self._groups_of_page(position, limit):
+            entry = self._entries.get(broker)
+            if entry is None or entry.digest is None or entry.held != self._held_of(broker):
+                return None
+            found += (row for row in self._brokers(broker, entry.digest) if row.position > position)
+        return found[:limit]
+
+    def _groups_of_page(self, position: Position, limit: int) -> Iterator[BrokerKey]:
+        """The groups of the first brokers after a position, until there are enough brokers."""
+        count = 0
+        for broker in self._groups_from(position):
+            broker_ids: Collection[int] = self._tables.broker_addr_table[broker].addrs
+            if broker == position[:2]:
+                broker_ids = [broker_id for broker_id in broker_ids if broker_id > position.broker_id]
+            if broker_ids:
+                yield broker
+            count += len(broker_ids)
+            if count >= limit:
+                break
+
+    def _groups_from(self, position: Position) -> Iterator[BrokerKey]:
+        clusters = self._tables.cluster_addr_table
+        names = sorted(clusters)
+        for cluster_name in names[bisect_left(names, position.cluster_name) :]:
+            groups = sorted(clusters[cluster_name])
+            first = bisect_left(groups, position.broker_name) if cluster_name == position.cluster_name else 0
+            for broker_name in groups[first:]:
+                yield BrokerKey(cluster_name, broker_name)
 
     def _brokers(self, broker: BrokerKey, digest: bytes) -> Iterator[DigestedBroker]:
         tables = self._tables
         for _, addr in sorted(tables.broker_addr_table[broker].addrs.items()):
             yield DigestedBroker(tables.broker_live_table[LiveKey(broker.cluster_name, addr)], digest)
 
-    def _of_group(self, broker: BrokerKey) -> Sliced[bytes | None]:
-        """The digest of a group as it is when this returns; None if there is no such group (any more)."""
-        for _ in range(MAX_TRIES):
-            if broker not in self._tables.broker_addr_table:
-                return None
-            held = self._held_of(broker)
-            entry = self._entries.get(broker)
-            if entry is None or entry.held != held:
-                entry = self._entries[broker] = _Entry(held)
-            if entry.digest is not None:
-                return entry.digest
-            # If the group changes meanwhile, this entry is not found again, and the next round begins another.
-            entry.digest = yield from self._digest(broker, held)
-        raise Overloaded(f"broker group {broker.broker_name} of cluster {broker.cluster_name} changes all the time")
-
-    def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> Sliced[bytes]:
-        """Reads the tables in slices: what comes out means nothing if the group has changed meanwhile."""
-        topics: Collection[str] = self._tables.topics_by_broker.get(broker, {})
+    def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> bytes:
+        topics: Collection[str] = tuple(self._tables.topics_by_broker.get(broker, ()))
         if held:
             topics = {*topics, *held}
         sha256 = hashlib.sha256()
-        lines: list[str] = []
-        for topic in (yield from sorted_in_slices(topics)):  # by code points, which is the order of the UTF-8 bytes
-            queue_data = held.get(topic) or self._queue_data(topic, broker)
-            if queue_data is not None:
-                read, write, perm, flag = queue_data.numbers
-                rest = "" if queue_data.mapping is None else _mapping_text(queue_data.mapping)
-                lines.append(f"{topic} {read} {write} {perm} {flag}{rest}\n")
-            if len(lines) == SLICE:
-                sha256.update("".join(lines).encode())
-                lines.clear()
-                yield
-        sha256.update("".join(lines).encode())
-        yield
+        names = with_breaths(sorted_in_slices(topics))  # by code points, which is the order of the UTF-8 bytes
+        for start in range(0, len(names), LINES_A_BREATH):
+            lines: list[str] = []
+            for topic in names[start : start + LINES_A_BREATH]:
+                queue_data = held.get(topic) or self._queue_data(topic, broker)
+                if queue_data is not None:
+                    read, write, perm, flag = queue_data.numbers
+                    rest = "" if queue_data.mapping is None else _mapping_text(queue_data.mapping)
+                    lines.append(f"{topic} {read} {write} {perm} {flag}{rest}\n")
+            sha256.update("".join(lines).encode())
+            breathe()
         return sha256.digest()
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:
         """What a group reports of a topic that is not held; None if the topic has gone from it meanwhile."""
-        queues, find = self._tables.topic_queue_table.get(topic) or (), self._tables.queue_datas.by_fragment
-        index = bisect_right(queues, broker, key=lambda fragment: find[fragment].broker) - 1
-        queue_data = find[queues[index]] if index >= 0 else None
+        queues, find = self._tables.topic_queue_table.get(topic) or (), self._tables.queue_datas.of
+        try:
+            index = bisect_right(queues, broker, key=lambda fragment: find(fragment).broker) - 1
+            queue_data = find(queues[index]) if index >= 0 else None
+        except KeyError:  # a group changes while this is read on a thread: if it is this one, the digest means nothing
+            return None
         return queue_data if queue_data is not None and queue_data.broker == broker else None
 
     def _held_of(self, broker: BrokerKey) -> dict[str, QueueData]:

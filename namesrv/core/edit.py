@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.encoding import MAPPED_SLICE
+from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH
 from namesrv.core.model import (
     MASTER_ID,
     BlastRadius,
@@ -40,11 +40,12 @@ from namesrv.core.model import (
     TopicQueues,
     WriteRule,
 )
+from namesrv.core.pace import breathe, paced
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import Sliced
 from namesrv.core.tables import SHARD_MASK, Tables
 
-# The state of an edit so far, and the tables that it would leave.
+Find = Callable[[bytes], QueueData]
+"""Finds a QueueData by its fragment."""
 
 
 class TouchedTopic(NamedTuple):
@@ -58,8 +59,20 @@ class TouchedTopic(NamedTuple):
     """Whether one of its groups gets other addresses."""
 
 
-class EditState:
-    """Changes that are not visible yet. Its attributes are for the modules that make and publish edits."""
+# An edit of the tables: prepared aside, and published in one step.
+
+_NARROW = 8
+"""Most groups of a topic among which walking is the quickest way to find one."""
+
+TOUCHED_A_BREATH = 50
+"""Topics whose routes are compared between two breaths: half a millisecond."""
+
+NOTED_A_BREATH = 1_250
+"""Topics that are noted as changed between two breaths: half a millisecond."""
+
+
+class TableEdit:
+    """Changes of several tables that belong together. Nothing shows until ``publish_edit``."""
 
     def __init__(self, tables: Tables, behaviour: Behaviour, intents: IntentTable) -> None:
         """Starts without changes. The intents are those that shall hold afterwards."""
@@ -76,6 +89,8 @@ class EditState:
         self.held: dict[tuple[str, BrokerKey], QueueData | None] = {}
         self.lost_held: dict[BrokerKey, dict[str, QueueData]] = {}
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
+        self.new_groups: set[BrokerKey] = set()
+        """Groups with topics that are not in the tables before it."""
         self.came = 0
         self.went = 0
         self.topic_names_changed = False
@@ -97,12 +112,9 @@ class EditState:
         """The queues that this edit gives to a group or changes, by topic."""
         return self.put.get(broker, {})
 
-    def touched_topics(self) -> Iterator[TouchedTopic | None]:
-        """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before.
-
-        None stands for a topic that has come already, so that the iterating code can give way.
-        """
-        find, published = self.tables.queue_datas.by_fragment, self.tables.broker_addr_table
+    def touched_topics(self) -> Iterator[TouchedTopic]:
+        """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""
+        find, published = self.tables.queue_datas.of, self.tables.broker_addr_table
         regrouped = {
             key
             for key, group in self.groups.items()
@@ -114,13 +126,12 @@ class EditState:
             itertools.chain.from_iterable(self.tables.topics_by_broker.get(key, ()) for key in regrouped),
         )
         seen: set[str] = set()
-        for topic in topics:
+        for topic in paced(topics, TOUCHED_A_BREATH):
             if topic in seen:
-                yield None
                 continue
             seen.add(topic)
-            before = tuple(map(find.__getitem__, self.tables.topic_queue_table.get(topic) or ()))
-            after = tuple(map(find.__getitem__, self.queues_of(topic) or ()))
+            before = tuple(map(find, self.tables.topic_queue_table.get(topic) or ()))
+            after = tuple(map(find, self.queues_of(topic) or ()))
             yield TouchedTopic(
                 topic,
                 tuple((queue_data, published[queue_data.broker].write) for queue_data in before),
@@ -158,22 +169,6 @@ class EditState:
         write = self.write_rule(group.key)
         return group.write is write and bool(group.acting_fragment) is self.is_shown_acted_for(group, write)
 
-
-# An edit of the tables: prepared aside, in slices, and published in one step.
-
-SLICE = 80
-"""Topics that are worked on before giving way: a sixth of a millisecond."""
-
-_NARROW = 8
-"""Most groups of a topic among which walking is the quickest way to find one."""
-
-PUT_SLICE = 1_250
-"""Topics that are noted as changed before giving way: less than a third of a millisecond."""
-
-
-class TableEdit(EditState):
-    """Changes of several tables that belong together. Nothing shows until ``publish_edit``."""
-
     def put_group(self, group: BrokerData) -> None:
         """Adds or replaces a broker group; its rule and fragments are made at publication."""
         self.groups[group.key] = group
@@ -185,28 +180,28 @@ class TableEdit(EditState):
         """Replaces a broker's filter servers; an empty tuple removes them."""
         self.filters[key] = filter_servers
 
-    def put_topics(self, broker: BrokerKey, configs: Iterable[ReportedTopic]) -> Sliced[None]:
+    def put_topics(self, broker: BrokerKey, configs: Iterable[ReportedTopic]) -> None:
         """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
-        yield from self._drop_unused_queue_datas(broker)
+        self._drop_unused_queue_datas(broker)
+        if broker not in self.tables.broker_addr_table:
+            self.new_groups.add(broker)
         # This loop is the cost of a registration, so it makes no call that it can do without.
         queue_datas, shards = self.tables.queue_datas, self.tables.topic_queue_table.settled_shards()
         held = self.intents.holds_of(broker.cluster_name)
-        interned, find = queue_datas.of_group(broker), queue_datas.by_fragment
+        interned, find = queue_datas.of_group(broker), queue_datas.of
         edited, edited_before = self.topics, bool(self.topics)
         changed: list[str] = []
         changed_to: list[QueueData] = []
         came = mapped = 0
-        for count, (topic, reported) in enumerate(configs, 1):
+        for topic, reported in paced(configs):
             queue_data = interned.get(reported)
             if queue_data is None:
-                queue_data = yield from queue_datas.added(broker, reported)
+                queue_data = queue_datas.added(broker, reported)
             if queue_data.mapping is not None:
                 mapped += len(queue_data.mapping.queue_ids)
-                if mapped > MAPPED_SLICE:
+                if mapped > MAPPED_QUEUES_A_BREATH:
                     mapped = 0
-                    yield
-            if count % SLICE == 0:
-                yield
+                    breathe()
             if held and topic in held:
                 self.held[topic, broker] = queue_data
                 continue
@@ -226,11 +221,11 @@ class TableEdit(EditState):
             changed.append(topic)
             changed_to.append(queue_data)
         self.came += came
-        yield from self._note_put(broker, changed, changed_to)
+        self._note_put(broker, changed, changed_to)
 
     def with_mappings(
         self, broker: BrokerKey, configs: Mapping[str, ReportedQueues], mappings: Mapping[str, StaticMapping]
-    ) -> Sliced[Mapping[str, ReportedQueues]]:
+    ) -> Mapping[str, ReportedQueues]:
         """Configurations with the mappings of static topics, new ones or those that the group has reported before.
 
         A mapping may come without its topic's configuration, which then came before it; if it did not, it is dropped.
@@ -238,9 +233,7 @@ class TableEdit(EditState):
         if not mappings and broker not in self.tables.queue_datas.mapped:
             return configs
         found: dict[str, ReportedQueues] = {}
-        for count, topic in enumerate(itertools.chain(configs, mappings.keys() - configs.keys()), 1):
-            if count % SLICE == 0:
-                yield
+        for topic in paced(itertools.chain(configs, mappings.keys() - configs.keys())):
             numbers, mapping = configs.get(topic), mappings.get(topic)
             if numbers is None or mapping is None:
                 present = self._reported_by(broker, topic)
@@ -250,51 +243,50 @@ class TableEdit(EditState):
                 found[topic] = numbers if mapping is None else (*numbers[:4], mapping)
         return found
 
-    def remove_topics_but(self, broker: BrokerKey, kept: AbstractSet[str]) -> Sliced[None]:
+    def remove_topics_but(self, broker: BrokerKey, kept: AbstractSet[str]) -> None:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
         dropped = self.tables.topics_by_broker.get(broker, {}).keys() - kept
-        yield from self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
+        self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
         for topic, holders in self.tables.held_queue_table.items():
             if broker in holders and topic not in kept:
                 self.held[topic, broker] = None
 
     def remove_topic(self, topic: str, cluster_name: str | None) -> int:
         """Takes a topic's queues from the groups of one cluster, or of all. Returns from how many groups."""
-        find = self.tables.queue_datas.by_fragment
-        owners = [find[fragment].broker for fragment in self.queues_of(topic) or ()]
+        find = self.tables.queue_datas.of
+        owners = [find(fragment).broker for fragment in self.queues_of(topic) or ()]
         brokers = [broker for broker in owners if cluster_name in (None, broker.cluster_name)]
         for broker in brokers:
-            for _ in self.remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR):
-                raise AssertionError("one topic is one slice")
+            self.remove_queues(broker, (topic,), RemovalReason.DELETED_BY_OPERATOR)
         return len(brokers)
 
     def hold_topic(self, topic: str, cluster_name: str | None) -> int:
         """Like ``remove_topic``, but remembers what the brokers report of it."""
-        find = self.tables.queue_datas.by_fragment
+        find = self.tables.queue_datas.of
         for fragment in self.tables.topic_queue_table.get(topic) or ():
-            queue_data = find[fragment]
+            queue_data = find(fragment)
             if cluster_name in (None, queue_data.broker.cluster_name):
                 self.held[topic, queue_data.broker] = queue_data
         return self.remove_topic(topic, cluster_name)
 
-    def release_topic(self, topic: str) -> Sliced[int]:
+    def release_topic(self, topic: str) -> int:
         """Gives a topic back to the groups for which the intents do not hold it any more. Returns to how many."""
         restored = 0
         for broker, queue_data in self.tables.held_queue_table.get(topic, {}).items():
             released = (topic, broker) in self.held
             if not released and topic not in self.intents.holds_of(broker.cluster_name):
-                yield from self.put_topics(broker, [(topic, queue_data.reported)])
+                self.put_topics(broker, [(topic, queue_data.reported)])
                 self.held[topic, broker] = None
                 restored += 1
         return restored
 
-    def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> Sliced[None]:
+    def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> None:
         lost, _ = self.removed.setdefault(broker, ({}, reason))
-        find, published = self.tables.queue_datas.by_fragment, self.tables.topic_queue_table
-        for count, topic in enumerate(topics, 1):
+        find, published = self.tables.queue_datas.of, self.tables.topic_queue_table
+        for topic in paced(topics):
             queues, left = self.queues_of(topic) or (), []
             for fragment in queues:
-                queue_data = find[fragment]
+                queue_data = find(fragment)
                 if queue_data.broker == broker:
                     lost[topic] = queue_data
                 else:
@@ -303,8 +295,6 @@ class TableEdit(EditState):
             if queues and not left:  # two holds that come together may take the same queues
                 self.went += 1
                 assert topic in published, "an edit takes queues before it gives some"
-            if count % SLICE == 0:
-                yield
 
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
         """Removes a broker's live row and filter servers; the caller takes care of its place in the group."""
@@ -312,7 +302,7 @@ class TableEdit(EditState):
         self.filters[live.key] = ()
         self.reasons[live.key] = reason
 
-    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> Sliced[bool]:
+    def remove_broker(self, live: BrokerLiveInfo, reason: RemovalReason) -> bool:
         """Removes a broker from all tables; the last one of a group takes the group and its queues with it.
 
         Returns:
@@ -325,24 +315,22 @@ class TableEdit(EditState):
         if addrs:
             self.put_group(replace(group, addrs=addrs, unconfirmed=group.unconfirmed & addrs.keys()))
             return False
-        yield from self.remove_group(live.broker, reason)
+        self.remove_group(live.broker, reason)
         return True
 
-    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> Sliced[None]:
+    def remove_group(self, broker: BrokerKey, reason: RemovalReason) -> None:
         """Removes a group whose last broker goes, with its queues and what it reported of held topics."""
         self.groups[broker] = None
         self.reasons[broker] = reason
         topics = self.tables.topics_by_broker.get(broker, ())
-        yield from self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
+        self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
         lost_held = self.lost_held.setdefault(broker, {})
-        for count, (topic, holders) in enumerate(self.tables.held_queue_table.items(), 1):
+        for topic, holders in paced(self.tables.held_queue_table.items()):
             if broker in holders:
                 lost_held[topic] = holders[broker]
                 self.held[topic, broker] = None
-            if count % SLICE == 0:
-                yield
 
-    def prepare(self) -> Sliced[None]:
+    def prepare(self) -> None:
         """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
         for key, group in self.groups.items():
             before = self.tables.broker_addr_table.get(key)
@@ -350,53 +338,45 @@ class TableEdit(EditState):
                 continue
             put = self.put.setdefault(key, {})
             gone = self.lost_queues(key)
-            find = self.tables.queue_datas.by_fragment
-            for count, topic in enumerate(self.tables.topics_by_broker.get(key, ()), 1):
+            find = self.tables.queue_datas.of
+            for topic in paced(self.tables.topics_by_broker.get(key, ())):
                 if topic not in gone and topic not in put:
                     queues = self.queues_of(topic) or ()
-                    put[topic] = next(data for fragment in queues if (data := find[fragment]).broker == key)
-                if count % SLICE == 0:
-                    yield
+                    put[topic] = next(data for fragment in queues if (data := find(fragment)).broker == key)
 
     def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
         """What a group reports of a topic, held or not."""
         held = self.tables.held_queue_table.get(topic)
         if held and broker in held:
             return held[broker]
-        find = self.tables.queue_datas.by_fragment
+        find = self.tables.queue_datas.of
         queues = self.queues_of(topic) or ()
-        index = bisect_left(queues, broker, key=lambda present: find[present].broker)
-        queue_data = find[queues[index]] if index < len(queues) else None
+        index = bisect_left(queues, broker, key=lambda present: find(present).broker)
+        queue_data = find(queues[index]) if index < len(queues) else None
         return queue_data if queue_data is not None and queue_data.broker == broker else None
 
-    def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> Sliced[None]:
+    def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
         known = self.tables.topics_by_broker.get(broker, ())
-        are_many = len(topics) > SLICE
-        for start in range(0, len(topics), PUT_SLICE):
-            some = slice(start, start + PUT_SLICE)
+        for start in range(0, len(topics), NOTED_A_BREATH):
+            some = slice(start, start + NOTED_A_BREATH)
             put.update(zip(topics[some], queue_datas[some], strict=True))
-            if are_many:
-                yield  # a dictionary that grows in one slice is resized in it, too: 3 ms each with 100,000 topics
             gained.update((topic, None) for topic in topics[some] if topic not in known)
-            if are_many:
-                yield
+            breathe()
 
-    def _drop_unused_queue_datas(self, broker: BrokerKey) -> Sliced[None]:
+    def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
         tables = self.tables
         topics = tables.topics_by_broker.get(broker, {})
         if self.topics or not tables.queue_datas.is_crowded(broker, len(topics)):
             return
-        find = tables.queue_datas.by_fragment
+        find = tables.queue_datas.of
         used = [holders[broker] for holders in tables.held_queue_table.values() if broker in holders]
-        for count, topic in enumerate(topics, 1):
-            used += [data for fragment in tables.topic_queue_table[topic] if (data := find[fragment]).broker == broker]
-            if count % SLICE == 0:
-                yield
+        for topic in paced(topics):
+            used += [data for fragment in tables.topic_queue_table[topic] if (data := find(fragment)).broker == broker]
         tables.queue_datas.keep_only(broker, used)
 
 
-def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: dict[bytes, QueueData]) -> TopicQueues:
+def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
     """The queues with one group's part added or replaced; the same tuple if that changes nothing."""
     if len(queues) > _NARROW:
         return _with_queue_data_among_many(queues, queue_data, find)
@@ -404,7 +384,7 @@ def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: dict[byte
     if fragment in queues:
         return queues
     for index, present in enumerate(queues):
-        other = find[present].broker
+        other = find(present).broker
         if other == broker:
             return (*queues[:index], fragment, *queues[index + 1 :])
         if other > broker:
@@ -412,13 +392,11 @@ def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: dict[byte
     return (*queues, fragment)
 
 
-def _with_queue_data_among_many(
-    queues: TopicQueues, queue_data: QueueData, find: dict[bytes, QueueData]
-) -> TopicQueues:
+def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
     """The same for topics of hundreds of groups, of which a registration may have ten thousand."""
     fragment, broker = queue_data.fragment, queue_data.broker
-    index = bisect_left(queues, broker, key=lambda present: find[present].broker)
-    if index == len(queues) or find[queues[index]].broker != broker:
+    index = bisect_left(queues, broker, key=lambda present: find(present).broker)
+    if index == len(queues) or find(queues[index]).broker != broker:
         return (*queues[:index], fragment, *queues[index:])
     if queues[index] == fragment:
         return queues
@@ -428,7 +406,7 @@ def _with_queue_data_among_many(
 # The publication of an edit: one step makes it the tables' state and says what changed.
 
 
-def publish_edit(edit: EditState) -> tuple[Row, ...]:
+def publish_edit(edit: TableEdit) -> tuple[Row, ...]:
     """Makes the edit the tables' state; the topic table must be settled. Call ``prepare`` before.
 
     Returns:
@@ -444,7 +422,7 @@ def publish_edit(edit: EditState) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _publish_filters(edit: EditState, rows: list[Row]) -> set[BrokerKey]:
+def _publish_filters(edit: TableEdit, rows: list[Row]) -> set[BrokerKey]:
     """Publishes filter servers; returns the groups of whose routes they are a part."""
     table, refiltered = edit.tables.filter_server_table, set()
     for key, filter_servers in edit.filters.items():
@@ -459,7 +437,7 @@ def _publish_filters(edit: EditState, rows: list[Row]) -> set[BrokerKey]:
     return refiltered
 
 
-def _renew_fragments(edit: EditState, groups: Iterable[BrokerKey]) -> None:
+def _renew_fragments(edit: TableEdit, groups: Iterable[BrokerKey]) -> None:
     """Encodes those groups again for which the edit changes only rows of another table, as a copy's edits may."""
     table = edit.tables.broker_addr_table
     for key in groups:
@@ -467,7 +445,7 @@ def _renew_fragments(edit: EditState, groups: Iterable[BrokerKey]) -> None:
             table[key] = _with_fragments(edit, table[key])
 
 
-def _publish_groups(edit: EditState, rows: list[Row]) -> None:
+def _publish_groups(edit: TableEdit, rows: list[Row]) -> None:
     tables = edit.tables
     clusters_removed = _publish_clusters(edit, rows)
     for key, group in edit.groups.items():
@@ -487,14 +465,14 @@ def _publish_groups(edit: EditState, rows: list[Row]) -> None:
     rows += clusters_removed
 
 
-def _forget_name(edit: EditState, key: BrokerKey) -> None:
+def _forget_name(edit: TableEdit, key: BrokerKey) -> None:
     clusters = edit.tables.clusters_by_name[key.broker_name]
     del clusters[key.cluster_name]
     if not clusters:
         del edit.tables.clusters_by_name[key.broker_name]
 
 
-def _publish_clusters(edit: EditState, rows: list[Row]) -> list[ClusterRemoved]:
+def _publish_clusters(edit: TableEdit, rows: list[Row]) -> list[ClusterRemoved]:
     """Publishes clusters that come; returns those that went, whose rows come after those of their groups.
 
     A cluster may lose its only group and get another in one edit: then it has neither come nor gone.
@@ -520,7 +498,7 @@ def _publish_clusters(edit: EditState, rows: list[Row]) -> list[ClusterRemoved]:
     return removed
 
 
-def _publish_live(edit: EditState, rows: list[Row]) -> None:
+def _publish_live(edit: TableEdit, rows: list[Row]) -> None:
     table = edit.tables.broker_live_table
     for key, live in edit.live.items():
         before = table.get(key)
@@ -533,7 +511,7 @@ def _publish_live(edit: EditState, rows: list[Row]) -> None:
             rows.append(LiveRemoved(before, edit.reasons[key]))
 
 
-def _publish_topics(edit: EditState, rows: list[Row]) -> None:
+def _publish_topics(edit: TableEdit, rows: list[Row]) -> None:
     tables = edit.tables
     for broker, (lost, reason) in edit.removed.items():
         if lost:
@@ -561,7 +539,7 @@ def _publish_topics(edit: EditState, rows: list[Row]) -> None:
         tables.topic_queue_table.publish(edit.topics, edit.came, edit.went)
 
 
-def _publish_lost(edit: EditState, broker: BrokerKey, lost: Iterable[str]) -> None:
+def _publish_lost(edit: TableEdit, broker: BrokerKey, lost: Iterable[str]) -> None:
     if broker in edit.groups and edit.groups[broker] is None:
         return  # all of its topics go with the group
     topics = edit.tables.topics_by_broker[broker]
@@ -569,7 +547,7 @@ def _publish_lost(edit: EditState, broker: BrokerKey, lost: Iterable[str]) -> No
         topics.pop(topic, None)
 
 
-def _publish_held(edit: EditState) -> None:
+def _publish_held(edit: TableEdit) -> None:
     table = edit.tables.held_queue_table
     edit.tables.held_version += bool(edit.held)
     for (topic, broker), queue_data in edit.held.items():
@@ -583,7 +561,7 @@ def _publish_held(edit: EditState) -> None:
             del table[topic]
 
 
-def _with_fragments(edit: EditState, group: BrokerData) -> BrokerData:
+def _with_fragments(edit: TableEdit, group: BrokerData) -> BrokerData:
     cluster_name = group.key.cluster_name
     filter_fragment = b"".join(
         encoding.filter_servers_fragment(cluster_name, addr, filter_servers)
@@ -616,9 +594,6 @@ def _with_lowest_as_master(group: BrokerData) -> BrokerData:
 MAX_SAMPLE_TOPICS = 100
 """Most topics that are named."""
 
-TOPIC_SLICE = 100
-"""Topics that are looked at before giving way: about a millisecond."""
-
 
 class _Topics:
     def __init__(self) -> None:
@@ -635,13 +610,11 @@ class _Topics:
         return sorted(self._names)[:MAX_SAMPLE_TOPICS]
 
 
-def blast_radius(edit: TableEdit) -> Sliced[BlastRadius]:
+def blast_radius(edit: TableEdit) -> BlastRadius:
     """Measures an edit that is prepared and not published."""
     vanishing, losing, others = _Topics(), _Topics(), _Topics()
-    for count, touched in enumerate(edit.touched_topics(), 1):
-        if count % TOPIC_SLICE == 0:
-            yield
-        if touched is None or (not touched.regrouped and _shown(touched.before) == _shown(touched.after)):
+    for touched in edit.touched_topics():
+        if not touched.regrouped and _shown(touched.before) == _shown(touched.after):
             continue
         if not touched.after:
             vanishing.add(touched.topic)

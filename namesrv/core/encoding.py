@@ -17,7 +17,7 @@ from namesrv.core.model import (
     QueueNumbers,
     StaticMapping,
 )
-from namesrv.core.slices import Sliced
+from namesrv.core.pace import breathe
 
 # Pieces of answers, encoded once when a row changes and joined at each lookup.
 #
@@ -26,8 +26,8 @@ from namesrv.core.slices import Sliced
 
 _LENGTH_DELIMITED = 2
 
-MAPPED_SLICE = 2_500
-"""Queues of mappings that are hashed, or put into one list of a message, before giving way: some 0.2 ms."""
+MAPPED_QUEUES_A_BREATH = 2_500
+"""Queues of mappings that are hashed, or put into one list of a message, between two breaths: some 0.2 ms."""
 
 _ROUTE = route_data_pb2.TopicRouteData
 _MAPPING = route_data_pb2.StaticTopicMapping
@@ -84,24 +84,24 @@ def queue_data(
     return message.SerializeToString() + mapping  # the field with the highest number
 
 
-def mapping_field(mapping: StaticMapping) -> Sliced[bytes]:
-    """A static topic's mapping, framed as the field mapping of a QueueData, in steps.
+def mapping_field(mapping: StaticMapping) -> bytes:
+    """A static topic's mapping, framed as the field mapping of a QueueData.
 
     A topic may have tens of thousands of queues: encoding them takes milliseconds, and is done once.
     """
     scope, total_queues, epoch, is_dirty, queue_ids = mapping
-    is_large = len(queue_ids) > MAPPED_SLICE
+    is_large = len(queue_ids) > MAPPED_QUEUES_A_BREATH  # a registration may have thousands of small mappings
     head = _MAPPING(scope=scope, total_queue_nums=total_queues, epoch=epoch, dirty=is_dirty)
     # The lists are the last two fields, so the parts are the message.
     parts = [head.SerializeToString()]
-    if is_large:  # whoever asks has hashed it
-        yield
+    if is_large:
+        breathe()
     parts.append(_MAPPING(topic_queue_ids=[queue for queue, _ in queue_ids]).SerializeToString())
     if is_large:
-        yield
+        breathe()
     parts.append(_MAPPING(broker_queue_ids=[queue for _, queue in queue_ids]).SerializeToString())
     if is_large:
-        yield
+        breathe()
     return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, b"".join(parts))
 
 

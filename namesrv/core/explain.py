@@ -26,8 +26,9 @@ from namesrv.core.model import (
     WriteRule,
     perm_under,
 )
-from namesrv.core.slices import Sliced
-from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.pace import paced
+from namesrv.core.route_view import RouteView
+from namesrv.core.state import Unconfirmed
 from namesrv.core.tables import join_route
 
 # The words of an explanation: who did what, when and why, in sentences for a person.
@@ -74,8 +75,11 @@ def iso(millis: int) -> str:
 
 # The evidence that explains a route: the tables as they are now, and the past in the change log.
 
-WALK_SLICE = 2_000
-"""Changes and rows of the change log that are looked at before giving way: about a millisecond."""
+CHANGES_A_BREATH = 300
+"""Changes of a few rows that are looked at between two breaths: half a millisecond."""
+
+ROWS_A_BREATH = 1_000
+"""Rows of the change log that are looked at between two breaths: half a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class GroupInTable(NamedTuple):
 class Present:
     """What the tables say of the topic. Making it is one step, about as long as a lookup of the topic."""
 
-    def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
+    def __init__(self, state: RouteView, started_at_millis: int, question: Question) -> None:
         tables = state.tables
         topic, zone_name = question.topic, question.zone_name
         self.question = question
@@ -119,13 +123,12 @@ class Present:
         self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
         self.in_table: dict[BrokerKey, GroupInTable] = {}
         self._topics_by_broker = tables.topics_by_broker
-        for fragment in tables.topic_queue_table.get(topic) or ():
-            queue_data = tables.queue_datas.by_fragment[fragment]
+        for queue_data in tables.queue_datas_of(topic):
             broker = queue_data.broker
             if question.is_about(broker):
                 group = self.groups[broker]
                 # The route of this group alone is empty where the zone leaves the group out.
-                is_shown = zone_name is None or bool(join_route(tables, topic, (fragment,), zone_name))
+                is_shown = zone_name is None or bool(join_route(tables, topic, (queue_data.fragment,), zone_name))
                 keys = (LiveKey(broker.cluster_name, group.addrs[broker_id]) for broker_id in group.unconfirmed)
                 unconfirmed = {key: state.unconfirmed[key] for key in keys}
                 self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed)
@@ -158,20 +161,13 @@ class Past:
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
     """When a broker was kept as unconfirmed."""
 
-    def walk(self, newest_first: list[Change], now: Present) -> Sliced[None]:
+    def walk(self, newest_first: list[Change], now: Present) -> None:
         """Reads changes until everything is known. If not one group is asked for, any change may name another."""
-        count = 0
-        for change in newest_first:
-            for row in reversed(change.rows):
+        for change in paced(newest_first, CHANGES_A_BREATH):
+            for row in paced(reversed(change.rows), ROWS_A_BREATH):
                 self._note(change, row)
-                count += 1
-                if count % WALK_SLICE == 0:
-                    yield
             if self._is_complete(now):
                 return
-            count += 1
-            if count % WALK_SLICE == 0:
-                yield
 
     def _note(self, change: Change, row: Row) -> None:
         match row:
@@ -202,8 +198,8 @@ class Past:
 
 # Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
 
-EXPLAIN_SLICE = 100
-"""Groups that are explained before giving way: about a millisecond."""
+EXPLAINED_A_BREATH = 50
+"""Groups that are explained between two breaths: half a millisecond."""
 
 MAX_TEXT_LENGTH = 900
 """Most characters of an explanation: there is room for the longest comment and most of a second one."""
@@ -245,28 +241,28 @@ def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explana
     return _shortened(explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason))
 
 
-def explain_route(state: RouteState, started_at_millis: int, question: Question) -> Sliced[list[Explanation]]:
+def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]:
     """Explains each group that has queues of a topic, reports some that are held back, or had some.
 
     Groups that never had any are explained only if they are asked for by name, or if there is nothing else to tell.
-    All but the number of a group's other topics is as of the first step.
+    All but the number of a group's other topics is as of when ``now`` was made. Takes breaths: for a thread.
+
+    Args:
+        newest_first: The change log at that time.
 
     Returns:
         Explanations by cluster and name.
     """
-    now = Present(state, started_at_millis, question)
+    question = now.question
     past = Past(question)
-    yield from past.walk(state.change_log.newest_first(), now)
+    past.walk(newest_first, now)
     brokers = now.in_table.keys() | now.held.keys() | past.queues.keys()
     if question.broker_name is not None:
         brokers |= past.left.keys()
     if question.broker_name is not None or not brokers:
         brokers |= {broker for broker in now.groups if question.is_about(broker)}
-    explanations = []
-    for count, broker in enumerate(sorted(brokers), 1):
-        explanations.append(_shortened(_explanation(broker, now, past)))
-        if count % EXPLAIN_SLICE == 0:
-            yield
+    of_each = paced(sorted(brokers), EXPLAINED_A_BREATH)
+    explanations = [_shortened(_explanation(broker, now, past)) for broker in of_each]
     if not explanations and question.broker_name is not None:
         explanations.append(_never_registered(question.broker_name, now))
     return explanations

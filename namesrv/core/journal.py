@@ -5,18 +5,21 @@ The change log holds the latest changes of this epoch; a database may hold entri
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, ChangeLog, LiveRemoved
-from namesrv.core.journal_text import summary, touched_brokers, touched_topics, touches_broker, touches_topic
-from namesrv.core.slices import Sliced
+from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.journal_text import (
+    ROWS_A_BREATH,
+    summary,
+    touched_brokers,
+    touched_topics,
+    touches_broker,
+    touches_topic,
+)
+from namesrv.core.pace import breathe
 
-_FILTER_SLICE = 2_000
-"""Changes and rows that a filter looks at before giving way: about a millisecond."""
-
-_ENTRY_COST = 50
-"""How many of those making an entry counts as."""
+ENTRY_ROWS = 50
+"""Rows that one can look at while one entry is written."""
 
 
 class JournalPosition(NamedTuple):
@@ -97,29 +100,32 @@ def touched_names(change: Change, max_topics: int) -> TouchedNames:
     )
 
 
-def entries_in_memory(log: ChangeLog, epoch: str, query: JournalQuery) -> Sliced[list[JournalEntry]]:
-    """The newest entries of a change log that a query asks for.
+def entries_in_memory(changes: list[Change], epoch: str, query: JournalQuery) -> list[JournalEntry]:
+    """The newest entries of a change log that a query asks for. Takes breaths: for a thread.
 
     Looks also at changes after one that is too old: clocks step back.
+
+    Args:
+        changes: What the change log holds, newest first.
+        epoch: That of these changes.
     """
     entries: list[JournalEntry] = []
-    cost = 0
-    for change in _newest_first(log, epoch, query):
-        cost += 1 + len(change.rows)
-        if (yield from _matches(change, query)):
+    rows = 0
+    for change in _between(changes, epoch, query):
+        rows += 1 + len(change.rows)
+        if rows >= ROWS_A_BREATH:
+            rows = 0
+            breathe()
+        if _matches(change, query):
             entries.append(entry_of(epoch, change))
             if len(entries) == query.limit:
                 break
-            cost += _ENTRY_COST
-        if cost >= _FILTER_SLICE:
-            cost = 0
-            yield
+            rows += ENTRY_ROWS
     return entries
 
 
-def _newest_first(log: ChangeLog, epoch: str, query: JournalQuery) -> list[Change]:
-    """What the change log holds of the changes between the positions of a query."""
-    changes = log.newest_first()
+def _between(changes: list[Change], epoch: str, query: JournalQuery) -> list[Change]:
+    """The changes between the positions of a query."""
     if not changes:
         return changes
     newest = changes[0].revision  # revisions have no gaps
@@ -135,21 +141,12 @@ def _revision_in(epoch: str, position: JournalPosition, last: int) -> int:
     return 0 if position.epoch < epoch else last
 
 
-def _matches(change: Change, query: JournalQuery) -> Sliced[bool]:
-    """Whether a change passes all filters. Gives way within one of very many rows: a lost data centre has them."""
+def _matches(change: Change, query: JournalQuery) -> bool:
+    """Whether a change passes all filters."""
     at = change.applied_at_millis
-    if (query.from_millis is not None and at < query.from_millis) or (
-        query.to_millis is not None and query.to_millis <= at
-    ):
-        return False
-    topic_missing, broker_missing = query.topic is not None, query.broker_name is not None
-    for start in range(0, len(change.rows), _FILTER_SLICE):
-        rows = change.rows[start : start + _FILTER_SLICE]
-        part = change if len(rows) == len(change.rows) else replace(change, rows=rows, next=None)
-        topic_missing = topic_missing and not touches_topic(part, query.topic or "")
-        broker_missing = broker_missing and not touches_broker(part, query.broker_name or "")
-        if not (topic_missing or broker_missing):
-            break
-        if part is not change:
-            yield
-    return not (topic_missing or broker_missing)
+    return (
+        (query.from_millis is None or query.from_millis <= at)
+        and (query.to_millis is None or at < query.to_millis)
+        and (query.topic is None or touches_topic(change, query.topic))
+        and (query.broker_name is None or touches_broker(change, query.broker_name))
+    )

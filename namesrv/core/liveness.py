@@ -7,25 +7,23 @@ from typing import TypeVar
 
 from namesrv.core.errors import ChannelGone
 from namesrv.core.model import BrokerLiveInfo, LiveKey
+from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
-from namesrv.core.slices import Sliced
 
 # The times at which brokers and channels were last heard of, and those silent for too long.
 
 KeyT = TypeVar("KeyT")
 
-SLICE = 2_000
-"""Deadlines that a search looks at before giving way: about a fifth of a millisecond."""
+DEADLINES_A_BREATH = 2_000
+"""Deadlines that a search looks at between two breaths: about a fifth of a millisecond."""
 
 
-def _overdue(deadlines: Mapping[KeyT, float], now: float) -> Sliced[dict[KeyT, float]]:
+def _overdue(deadlines: Mapping[KeyT, float], now: float) -> dict[KeyT, float]:
     """The keys whose deadline has passed, with it. Others may come and go meanwhile."""
     found = {}
-    for count, key in enumerate(tuple(deadlines), 1):
+    for key in paced(tuple(deadlines), DEADLINES_A_BREATH):
         if (due := deadlines.get(key, now)) < now:
             found[key] = due
-        if count % SLICE == 0:
-            yield
     return found
 
 
@@ -46,6 +44,7 @@ class Liveness:
 
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker was heard of, and with it the channel that it is bound to, if that is open."""
+        belongs_to_loop()
         now = self._clock.monotonic()
         due = now + live.timeout_seconds
         if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
@@ -57,13 +56,16 @@ class Liveness:
 
     def channel_opened(self, channel_id: str) -> None:
         """A channel is there; until a broker registers over it, its own time runs."""
+        belongs_to_loop()
         self._channels[channel_id] = self._clock.monotonic() + self._expired_time
 
     def channel_ended(self, channel_id: str) -> None:
+        belongs_to_loop()
         self._channels.pop(channel_id, None)
 
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of the time that it had left."""
+        belongs_to_loop()
         self._brokers[key] = self._clock.monotonic() + seconds
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
 
@@ -75,6 +77,7 @@ class Liveness:
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
         """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""
+        belongs_to_loop()
         self._last_update_millis[key] = last_update_millis
         self.give(key, seconds)
 
@@ -86,6 +89,7 @@ class Liveness:
         self._last_update_millis[key] = last_update_millis
 
     def forget(self, key: LiveKey) -> None:
+        belongs_to_loop()
         self._brokers.pop(key, None)
         self._last_update_millis.pop(key, None)
 
@@ -97,10 +101,10 @@ class Liveness:
         """When each live broker was last heard of, as ``last_update_millis``."""
         return dict(self._last_update_millis)
 
-    def overdue_brokers(self) -> Sliced[list[LiveKey]]:
+    def overdue_brokers(self) -> list[LiveKey]:
         """The brokers that have been silent for longer than their timeout. Ask ``is_overdue`` before removing one."""
         now = self._clock.monotonic()
-        found = yield from _overdue(self._brokers, now)
+        found = _overdue(self._brokers, now)
         self.longest_overdue = now - min(found.values(), default=now)
         return list(found)
 
@@ -109,13 +113,14 @@ class Liveness:
         now = self._clock.monotonic()
         return self._brokers.get(key, now) < now
 
-    def idle_channels(self) -> Sliced[list[str]]:
+    def idle_channels(self) -> list[str]:
         """The channels none of whose brokers was heard of for the expiry time."""
-        overdue = yield from _overdue(self._channels, self._clock.monotonic())
+        overdue = _overdue(self._channels, self._clock.monotonic())
         now = self._clock.monotonic()
         return [channel_id for channel_id in overdue if self._channels.get(channel_id, now) < now]
 
     def grant_more_time(self, seconds: float) -> None:
+        belongs_to_loop()
         self._brokers = {key: due + seconds for key, due in self._brokers.items()}
         self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
 
@@ -138,6 +143,7 @@ class ChannelTable:
         return channel_id in self._open
 
     def open(self) -> str:
+        belongs_to_loop()
         channel_id = self._new_channel_id()
         self._open[channel_id] = set()
         self._unused.add(channel_id)
@@ -153,11 +159,13 @@ class ChannelTable:
             raise ChannelGone(channel_id)
 
     def bind(self, channel_id: str, key: LiveKey) -> None:
+        belongs_to_loop()
         self._open[channel_id].add(key)
         self._unused.discard(channel_id)
 
     def unbind(self, channel_id: str, key: LiveKey) -> None:
         """A broker left, or registered over another channel."""
+        belongs_to_loop()
         if channel_id in self._open:
             self._open[channel_id].discard(key)
         elif channel_id in self._ended:
@@ -168,6 +176,7 @@ class ChannelTable:
 
     def end(self, channel_id: str) -> None:
         """Ends a channel. Ending one that is not open changes nothing."""
+        belongs_to_loop()
         self._unused.discard(channel_id)
         bound = self._open.pop(channel_id, None)
         if bound:
@@ -175,6 +184,7 @@ class ChannelTable:
 
     def hand_over(self, channel_id: str) -> None:
         """Notes that another process takes over what is bound. Raises ChannelGone if the channel is not open."""
+        belongs_to_loop()
         self.check_open(channel_id)
         self._handed_over.add(channel_id)
 
@@ -184,5 +194,6 @@ class ChannelTable:
 
     def take_bound(self, channel_id: str) -> list[LiveKey]:
         """The brokers that were bound to an ended channel, once."""
+        belongs_to_loop()
         self._handed_over.discard(channel_id)
         return sorted(self._ended.pop(channel_id, ()))

@@ -10,16 +10,16 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey, QueueData
+from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.slices import Sliced
 
 # The tally of brokers that are live and lost, by owner and by group: what the mass-loss guard decides by.
 
-SLICE = 1_000
-"""Brokers that are counted before yielding: a millisecond."""
+COUNTED_A_BREATH = 500
+"""Brokers that are counted between two breaths: half a millisecond."""
 
-MOVE_SLICE = 200
-"""Brokers that change their owner before yielding: a millisecond."""
+MOVED_A_BREATH = 100
+"""Brokers that change their owner between two breaths: half a millisecond."""
 
 
 class Owner(NamedTuple):
@@ -103,24 +103,20 @@ class LossTally:
         if voter is not None:
             self._count(voter, -1, lost=lost)
 
-    def without_addresses(self) -> Sliced[LossTally]:
+    def without_addresses(self) -> LossTally:
         """Returns a tally of the same brokers in which the fleet owns those of all addresses."""
         tally = LossTally()
-        for count, (key, (voter, lost)) in enumerate(self._voters.items(), 1):
+        for key, (voter, lost) in paced(self._voters.items(), MOVED_A_BREATH):
             tally.put(key, Voter(Owner(voter.owner.principal), voter.group), lost=lost)
-            if count % MOVE_SLICE == 0:
-                yield
         return tally
 
-    def losing(self, keys: Iterable[LiveKey]) -> Sliced[Losing]:
+    def losing(self, keys: Iterable[LiveKey]) -> Losing:
         """Those of some brokers that count and are not lost yet."""
         found: dict[Owner, Counter[BrokerKey]] = {}
-        for count, key in enumerate(keys, 1):
+        for key in paced(keys, COUNTED_A_BREATH):
             voter, lost = self._voters.get(key, (None, False))
             if voter is not None and not lost:
                 found.setdefault(voter.owner, Counter())[voter.group] += 1
-            if count % SLICE == 0:
-                yield
         return found
 
     def distrusted(self, behaviour: Behaviour, losing: Losing, owners: Iterable[Owner]) -> frozenset[Owner]:
@@ -232,17 +228,17 @@ class MassLossGuard:
         """A heap of the same, and of some that are held no more: what an owner lost before may follow what another one
         lost later."""
 
-    def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> Sliced[frozenset[Owner]]:
+    def distrusted(self, behaviour: Behaviour, losing: Collection[LiveKey]) -> frozenset[Owner]:
         """The owners whose losses are not believed: of those that lose brokers now, or lost some within the window.
 
         ``losing`` are the confirmed brokers that would be removed now.
         """
         self._pass_time(behaviour)
         if self._by_address and self._clock.monotonic() >= self._founded_at + 2 * behaviour.mass_loss_settle_seconds:
-            self._tally = yield from self._tally.without_addresses()
+            self._tally = self._tally.without_addresses()
             self._by_address = False
             self._removed_of = Counter(map(self.owner_of, self._removed))
-        counted = yield from self._tally.losing(losing)
+        counted = self._tally.losing(losing)
         owners = {self.owner_of(key) for key in losing} | self._removed_of.keys()
         return self._tally.distrusted(behaviour, counted, owners)
 

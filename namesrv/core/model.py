@@ -201,6 +201,10 @@ class BrokerLiveInfo:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
 
+    def version_matches(self, data_version: DataVersion) -> bool:
+        """Whether what is held of the broker is the table that a version is of."""
+        return not self.unconfirmed and not self.topic_by_topic and self.data_version == data_version
+
     def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
         """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
         return (
@@ -230,7 +234,7 @@ class Registration:
     broker_addr: str
     data_version: DataVersion
     topic_configs: Mapping[str, ReportedQueues] | None
-    """The topic table, or its changed topics, by name; None: not read, as ``RouteInfoManager.reads_topics`` said no, or
+    """The topic table, or its changed topics, by name; None: not read, as ``Registrations.reads_topics`` said no, or
     as the table of the same mark is held."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None

@@ -8,16 +8,14 @@ from namesrv.core import model
 from namesrv.core.address_claims import AddressClaim
 from namesrv.core.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut
 from namesrv.core.edit import TableEdit, blast_radius
-from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentTable, LiveKey
+from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, LiveKey
+from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
+from namesrv.core.state_change import ANY_NUMBER
 
-COMPARE_SLICE = 1_000
-"""Intents that are compared before giving way: about a millisecond."""
-
-APPLY_SLICE = 50
-"""Intents that an edit takes into account before giving way: about a millisecond."""
+APPLIED_A_BREATH = 25
+"""Intents that an edit takes into account between two breaths: half a millisecond."""
 
 
 class OperatorOutcome(NamedTuple):
@@ -30,115 +28,123 @@ class OperatorOutcome(NamedTuple):
     """What came into force or was lifted."""
 
 
-class OperatorChanges(RouteState):
+class OperatorChanges:
     """Changes that come from operators and not from brokers."""
 
-    def publish_intents(
-        self, intents: IntentTable, cause: Cause, *, validate_only: bool = False
-    ) -> Sliced[OperatorOutcome]:
+    def __init__(self, state: RouteState) -> None:
+        self._state = state
+
+    def publish_intents(self, intents: IntentTable, cause: Cause, *, validate_only: bool = False) -> IntentsChange:
         """Makes another table of intents the one in force; it must be durable already. Takes a revision.
 
         Goes on after the beginning of a shutdown: what is durable must be in force.
         """
-        before = self.intents
-        edit = yield from self._begin_edit(intents)
-        rows = yield from _differences(before, intents)
-        count = 0
-        for number, row in enumerate(rows, 1):
-            if number % APPLY_SLICE == 0:
-                yield
-            count += yield from _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
-        yield from edit.prepare()
-        radius = yield from blast_radius(edit)
-        if not validate_only:
-            self.intents = intents
-            self._commit(edit, cause, *rows)
-            yield from self.tables.topic_queue_table.settle()
-        return OperatorOutcome(radius, count, rows)
+        return IntentsChange(self._state, intents, cause, validate_only=validate_only)
 
     def delete_topic(
         self, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool = False
-    ) -> Sliced[OperatorOutcome]:
+    ) -> TopicDeletion:
         """Removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
 
-        They come back with the next registration that has another DataVersion, or is the first.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
+        They come back with the next registration that has another DataVersion, or is the first. The change raises
+        ShuttingDown if the tables are frozen.
         """
-        self._check_not_frozen()
-        edit = yield from self._begin_edit()
-        count = edit.remove_topic(topic, cluster_name)
-        radius = yield from blast_radius(edit)
-        if not validate_only:
-            self._check_not_frozen()
-            self._commit(edit, cause)
-            self._guard.topic_deleted(topic, cluster_name)
-            yield from self.tables.topic_queue_table.settle()
-        return OperatorOutcome(radius, count)
+        return TopicDeletion(self._state, topic, cluster_name, cause, validate_only=validate_only)
 
     def publish_kv_config(self, table: model.KvConfigTable, cause: Cause) -> None:
         """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
-        rows = tuple(KvPut(*difference) for difference in table.differences_from(self.kv_config))
-        self.kv_config = table
-        self.append_change(cause, rows)
+        rows = tuple(KvPut(*difference) for difference in table.differences_from(self._state.kv_config))
+        self._state.kv_config = table
+        self._state.append_change(cause, rows)
 
     def publish_behaviour(self, behaviour: Behaviour, cause: Cause, rows: tuple[ConfigPut, ...]) -> None:
         """Makes another behaviour the current one; it must be durable already. Takes a revision."""
-        self.behaviour = behaviour
-        self.append_change(cause, rows)
+        self._state.behaviour = behaviour
+        self._state.append_change(cause, rows)
 
     def release_address_claim(self, key: LiveKey, cause: Cause) -> AddressClaim | None:
         """Ends the claim to an address, and returns it, if there is one. Takes a revision. Raises ShuttingDown."""
-        self._check_not_frozen()
-        claim = self.address_claims.at(key)
+        self._state.check_not_frozen()
+        claim = self._state.address_claims.at(key)
         if claim is not None:
-            self.address_claims.release(key)
-            self.append_change(cause, (AddressClaimReleased(key, claim.broker, claim.broker_id),))
+            self._state.address_claims.release(key)
+            self._state.append_change(cause, (AddressClaimReleased(key, claim.broker, claim.broker_id),))
         return claim
 
-    def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
-        """The groups, registered or with an intent, that an operator may mean."""
-        clusters = {name for name, brokers in self.tables.cluster_addr_table.items() if broker_name in brokers}
-        for key in self.intents.intents:
-            if isinstance(key, BrokerKey) and key.broker_name == broker_name:
-                clusters.add(key.cluster_name)
-        return [BrokerKey(name, broker_name) for name in sorted(clusters) if cluster_name in (None, name)]
 
-    def is_reported(self, topic: str, cluster_name: str | None) -> bool:
-        """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
-        find = self.tables.queue_datas.by_fragment
-        brokers = [find[fragment].broker for fragment in self.tables.topic_queue_table.get(topic) or ()]
-        brokers += self.tables.held_queue_table.get(topic, ())
-        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
+class IntentsChange:
+    """The change to another table of intents. Its topics cannot be told before: a group may have any number."""
 
-    def topic_count(self, broker: BrokerKey) -> int:
-        """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
-        return len(self.tables.topics_by_broker.get(broker, ()))
+    topics = ANY_NUMBER
+
+    def __init__(self, state: RouteState, intents: IntentTable, cause: Cause, *, validate_only: bool) -> None:
+        self.state = state
+        self._intents = intents
+        self._cause = cause
+        self._validate_only = validate_only
+
+    def prepare(self) -> None:
+        self._edit = edit = self.state.begin_edit(self._intents)
+        self._rows = _differences(self.state.intents, self._intents)
+        self._count = 0
+        for row in paced(self._rows, APPLIED_A_BREATH):
+            self._count += _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
+        edit.prepare()
+        self._blast_radius = blast_radius(edit)
+
+    def commit(self) -> OperatorOutcome:
+        if not self._validate_only:
+            self.state.intents = self._intents
+            self.state.commit(self._edit, self._cause, *self._rows)
+        return OperatorOutcome(self._blast_radius, self._count, self._rows)
 
 
-def _differences(before: IntentTable, after: IntentTable) -> Sliced[tuple[IntentPut | IntentLifted, ...]]:
+class TopicDeletion:
+    """The change that removes one topic."""
+
+    topics = 1
+
+    def __init__(
+        self, state: RouteState, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool
+    ) -> None:
+        self.state = state
+        self._topic = topic
+        self._cluster_name = cluster_name
+        self._cause = cause
+        self._validate_only = validate_only
+
+    def prepare(self) -> None:
+        self.state.check_not_frozen()
+        self._edit = self.state.begin_edit()
+        self._count = self._edit.remove_topic(self._topic, self._cluster_name)
+        self._blast_radius = blast_radius(self._edit)
+
+    def commit(self) -> OperatorOutcome:
+        if not self._validate_only:
+            self.state.check_not_frozen()
+            self.state.commit(self._edit, self._cause)
+            self.state.guard.topic_deleted(self._topic, self._cluster_name)
+        return OperatorOutcome(self._blast_radius, self._count)
+
+
+def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentPut | IntentLifted, ...]:
     rows: list[IntentPut | IntentLifted] = []
-    for count, (key, intent) in enumerate(before.intents.items(), 1):
+    for key, intent in paced(before.intents.items()):
         if key not in after.intents:
             rows.append(IntentLifted(intent))
-        if count % COMPARE_SLICE == 0:
-            yield
-    for count, (key, intent) in enumerate(after.intents.items(), 1):
+    for key, intent in paced(after.intents.items()):
         former = before.intents.get(key)
         # Most are the same object, and comparing their fields would take five times as long.
         if former is not intent and former != intent:
             rows.append(IntentPut(intent))
-        if count % COMPARE_SLICE == 0:
-            yield
     return tuple(rows)
 
 
-def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> Sliced[int]:
+def _apply(edit: TableEdit, intent: Intent, *, lifted: bool) -> int:
     """Has an edit take an intent into account that comes or goes; returns how many groups of a topic that is about."""
     if isinstance(intent.key, HoldKey):
         if lifted:
-            return (yield from edit.release_topic(intent.key.topic))
+            return edit.release_topic(intent.key.topic)
         return edit.hold_topic(intent.key.topic, intent.key.cluster_name)
     group = edit.group(intent.key)
     if group is not None:

@@ -1,21 +1,17 @@
-"""The manager of the route tables: registrations and lookups (RocketMQ: RouteInfoManager)."""
+"""Registrations: of a broker with its topics, and of one topic at groups that are registered."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 
-from namesrv_api.v1 import route_data_pb2
-
-from namesrv.core import encoding
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
 from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
-from namesrv.core.heartbeats import Heartbeats, version_matches
 from namesrv.core.mass_loss import FLEET, Owner
 from namesrv.core.model import (
     MASTER_ID,
-    ORDER_TOPIC_CONFIG,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -27,110 +23,71 @@ from namesrv.core.model import (
     RemovedBroker,
     ReportedQueues,
 )
-from namesrv.core.operator_changes import OperatorChanges
-from namesrv.core.removals import BrokerRemovals
-from namesrv.core.slices import Sliced
-from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows
-from namesrv.core.tables import NO_TOPICS, route_fragments
+from namesrv.core.pace import paced
+from namesrv.core.state import RouteState
 
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
 
-GROUP_SLICE = 20
-"""Groups that are given one topic before giving way: two milliseconds where it has a thousand groups already."""
+GROUPS_A_BREATH = 20
+"""Groups that are given one topic between two breaths: two milliseconds where it has a thousand groups already."""
+
+
+QUEUES_LIKE_A_TOPIC = 25
+"""Queues in the mappings of static topics that cost as much as a topic."""
+
+LOOKED_THROUGH = 100
+"""Topics of a registration whose mappings are counted. A registration of more is large with its topics alone."""
 
 
 class TopicsNotRead(Exception):
     """A registration's topics count, which did not when it was read: what is held here has changed since."""
 
 
-class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
-    """The five tables, the channels, and who is alive: registration and lookups.
+class Registrations:
+    """What registrations make of the tables (RocketMQ: RouteInfoManager)."""
 
-    How brokers leave is in ``BrokerRemovals``, what operators change in ``OperatorChanges``, who is alive in
-    ``Heartbeats``.
-    """
-
-    # Registration
+    def __init__(self, state: RouteState) -> None:
+        self._state = state
 
     def register_broker(
         self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: Owner = FLEET
-    ) -> Sliced[RegisterBrokerResult]:
+    ) -> BrokerRegistration:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
-        Differences from RocketMQ 4: groups are keyed by cluster and name, so two clusters may have a group of one
-        name; an address that comes back under another name leaves its old group; a broker whose id another address
-        takes over is removed at once and not at its expiry. A registration topic by topic is RocketMQ 5's: each topic
-        that it names is compared, and the others stay.
+        Differences from RocketMQ 4:
+
+        - Groups are keyed by cluster and name, so two clusters may have a group of one name.
+        - An address that comes back under another name leaves its old group.
+        - A broker loses its id to another address at once, not at its expiry.
+
+        A registration topic by topic is RocketMQ 5's: it compares each topic that it names, and the others stay.
 
         Args:
             owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
 
-        Raises:
+        Raises (by the change):
             ChannelGone: The registration names a channel that is not open.
             NeedFullRegistration: It is an increment, and its base is not what is held here.
             StaleStateVersion: The id is held by another address with a higher state version (RocketMQ 5).
             ShuttingDown: The tables are frozen.
             TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
-        self._check_open(registration)
-        edit = yield from self._begin_edit()
-        before = self.tables.broker_live_table.get(registration.live_key)
-        _check_base_version(registration, before)
-        brings_topics = self.reads_topics(registration)
-        if brings_topics and registration.topic_configs is None:
-            raise TopicsNotRead
-        replaced = yield from self._put_into_group(edit, registration, before)
-        renewed = self._live_info(registration)
-        try:
-            if brings_topics:
-                yield from self._put_topics(edit, registration)
-            if registration.filter_servers is not None:
-                edit.put_filter_servers(registration.live_key, registration.filter_servers)
-            edit.put_live(renewed)
-            yield from edit.prepare()
-
-            self._check_open(registration)  # the channel may have ended while this was being prepared
-            changed = self._commit(edit, cause)
-        finally:
-            if registration.broker not in self.tables.broker_addr_table:  # given up: nobody would let its queues go
-                self.tables.queue_datas.forget_group(registration.broker)
-        if brings_topics:
-            self._note_mark(registration)
-        for gone in replaced:
-            self._forget(gone.live)
-        self._renew(before, renewed, owner)
-        is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
-        self._note_increment(registration, was_known=not (is_new or before is None or before.unconfirmed))
-        ha_server_addr, master_addr = self._master_of(renewed)
-        result = RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
-        yield from self.tables.topic_queue_table.settle()
-        return result
+        return BrokerRegistration(self._state, registration, cause, owner, self.reads_topics)
 
     def register_topic(
         self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
-    ) -> Sliced[bool]:
+    ) -> TopicRegistration:
         """Gives registered groups queues of a topic (RocketMQ 5: registerTopic, which may stop half-way).
 
-        The brokers' versions stay as they are, so their next unchanged registration changes nothing.
+        The brokers' versions stay as they are, so their next unchanged registration changes nothing. The change tells
+        whether anything changed.
 
-        Returns:
-            Whether anything changed.
-
-        Raises:
+        Raises (by the change):
             BrokerNotRegistered: One of the groups is not registered.
             ShuttingDown: The tables are frozen.
         """
-        edit = yield from self._begin_edit()
-        for count, (broker, numbers) in enumerate(queues.items(), 1):
-            if broker not in self.tables.broker_addr_table:
-                raise BrokerNotRegistered(*broker)
-            reported = yield from edit.with_mappings(broker, {topic: numbers}, {})
-            yield from edit.put_topics(broker, reported.items())
-            if count % GROUP_SLICE == 0:
-                yield
-        self._check_not_frozen()
-        return self._commit(edit, cause)
+        return TopicRegistration(self._state, topic, queues, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
         """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
@@ -139,117 +96,13 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
         """
         if not self._speaks_for_group(registration):
             return False
-        if self.behaviour.delete_topic_with_broker_registration:
+        if self._state.behaviour.delete_topic_with_broker_registration:
             return True
         if registration.topic_by_topic:
             mark = registration.table_fingerprint
-            return mark is None or self.tables.table_fingerprints.get(registration.broker) != mark
-        live = self._live_broker(registration.broker, registration.broker_id, registration.broker_addr)
-        return live is None or not version_matches(live, registration.data_version)
-
-    # Lookups
-
-    def pickup_topic_route_data(self, topic: str, zone_name: str | None = None) -> bytes | None:
-        """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.
-
-        With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
-        """
-        fragments = self.route_fragments(topic, zone_name)
-        return None if fragments is None else b"".join(fragments)
-
-    def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
-        """The same in its fields, each of queues or a group as the one object that the tables hold."""
-        queues = self.tables.topic_queue_table.get(topic)
-        if queues is None:
-            return None
-        enabled = self.behaviour.order_message_enable
-        order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
-        return route_fragments(self.tables, topic, queues, zone_name, order_topic_conf)
-
-    def header_fragment(self) -> bytes:
-        """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
-        revision, fragment = self._header_fragment
-        if revision != self.revision:
-            fragment = encoding.frame(1, self.header().SerializeToString())
-            self._header_fragment = (self.revision, fragment)
-        return fragment
-
-    def header(self) -> route_data_pb2.NamesrvHeader:
-        name, epoch = self.identity
-        return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
-
-    def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
-        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change."""
-        tables, topics = self.tables, TopicRows(self.revision, NO_TOPICS)
-        if RouteTable.TOPIC_QUEUES in wanted:
-            topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
-        has_live = RouteTable.LIVE_BROKERS in wanted
-        return RouteSnapshot(
-            tables=wanted,
-            revision=self.revision,
-            header_fragment=self.header_fragment(),
-            taken_at_millis=self._clock.wall_millis(),
-            clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
-            topics=topics,
-            in_force=tables.queue_datas.in_force,
-            groups=tuple(tables.broker_addr_table.values()),
-            live=tuple(tables.broker_live_table.values()) if has_live else (),
-            last_heard=self._liveness.all_last_updates() if has_live else {},
-        )
-
-    def _note_increment(self, registration: Registration, *, was_known: bool) -> None:
-        """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
-        key = registration.live_key
-        says_little = registration.topic_by_topic and registration.topic_count <= 1
-        if says_little and (not was_known or key in self._possibly_partial):
-            self._possibly_partial.add(key)
-        else:
-            self._possibly_partial.discard(key)
-
-    def _note_mark(self, registration: Registration) -> None:
-        """Remembers the table of which everything is here now."""
-        if registration.table_fingerprint is None:
-            self.tables.table_fingerprints.pop(registration.broker, None)
-        else:
-            self.tables.table_fingerprints[registration.broker] = registration.table_fingerprint
-
-    def _check_open(self, registration: Registration) -> None:
-        self._check_not_frozen()
-        if registration.channel_id is not None:
-            self.channels.check_open(registration.channel_id)
-
-    def _put_into_group(
-        self, edit: TableEdit, registration: Registration, before: BrokerLiveInfo | None
-    ) -> Sliced[list[RemovedBroker]]:
-        """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
-        replaced: list[RemovedBroker] = []
-        if before is not None and before.broker != registration.broker:
-            group_gone = yield from edit.remove_broker(before, RemovalReason.REPLACED)
-            topics = len(edit.lost_queues(before.broker)) if group_gone else 0
-            replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
-        broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
-        group = edit.group(broker) or BrokerData(broker, {})
-        holder_addr = group.addrs.get(broker_id, broker_addr)
-        if holder_addr != broker_addr:
-            holder = self.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
-            _check_state_version(registration, holder)
-            edit.remove_live(holder, RemovalReason.REPLACED)
-            replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
-        after = _with_broker(group, registration)
-        if after is not group or not edit.is_shown_alike(group):  # nearly never: it would be encoded again
-            edit.put_group(after)
-        return replaced
-
-    def _put_topics(self, edit: TableEdit, registration: Registration) -> Sliced[None]:
-        broker, topic_configs, mappings = registration.broker, registration.topic_configs or {}, registration.mappings
-        reported: Mapping[str, ReportedQueues] = topic_configs
-        if registration.topic_by_topic:
-            reported = yield from edit.with_mappings(broker, topic_configs, mappings)
-        yield from edit.put_topics(broker, reported.items())
-        names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
-        exactly = self.behaviour.delete_topic_with_broker_registration and names_all
-        if exactly and registration.base_version is None:
-            yield from edit.remove_topics_but(broker, topic_configs.keys())
+            return mark is None or self._state.tables.table_fingerprints.get(registration.broker) != mark
+        live = self._state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
+        return live is None or not live.version_matches(registration.data_version)
 
     def _speaks_for_group(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
@@ -260,14 +113,132 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
         broker_id = registration.broker_id
         if broker_id == MASTER_ID:
             return True
-        may_speak = self.behaviour.support_acting_master or registration.topic_by_topic
+        may_speak = self._state.behaviour.support_acting_master or registration.topic_by_topic
         if not may_speak or registration.enable_acting_master is None:
             return False
-        group = self.tables.broker_addr_table.get(registration.broker)
+        group = self._state.tables.broker_addr_table.get(registration.broker)
         addrs = {} if group is None else group.addrs
         return all(broker_id <= other for other, addr in addrs.items() if addr != registration.broker_addr)
 
-    def _live_info(self, registration: Registration) -> BrokerLiveInfo:
+
+class BrokerRegistration:
+    """The change that a registration of a broker makes."""
+
+    def __init__(
+        self,
+        state: RouteState,
+        registration: Registration,
+        cause: Cause,
+        owner: Owner,
+        reads_topics: Callable[[Registration], bool],
+    ) -> None:
+        self.state = state
+        self._registration = registration
+        self._cause = cause
+        self._owner = owner
+        self._reads_topics = reads_topics
+
+    @property
+    def topics(self) -> int:
+        registration, tables = self._registration, self.state.tables
+        said = registration.topic_count + _mapped_queues(registration) // QUEUES_LIKE_A_TOPIC
+        live = tables.broker_live_table.get(registration.live_key)
+        if live is not None and (live.broker, live.broker_id) == (registration.broker, registration.broker_id):
+            return said
+        # It comes to its group, or leaves another one: what either has may change.
+        groups = {registration.broker, registration.broker if live is None else live.broker}
+        return said + sum(len(tables.topics_by_broker.get(group, ())) for group in groups)
+
+    def prepare(self) -> None:
+        state, registration = self.state, self._registration
+        self._check_open()
+        self._edit = edit = state.begin_edit()
+        self._before = before = state.tables.broker_live_table.get(registration.live_key)
+        _check_base_version(registration, before)
+        self._brings_topics = self._reads_topics(registration)
+        if self._brings_topics and registration.topic_configs is None:
+            raise TopicsNotRead
+        self._replaced = self._put_into_group(edit, before)
+        self._renewed = self._live_info()
+        if self._brings_topics:
+            self._put_topics(edit)
+        if registration.filter_servers is not None:
+            edit.put_filter_servers(registration.live_key, registration.filter_servers)
+        edit.put_live(self._renewed)
+        edit.prepare()
+
+    def commit(self) -> RegisterBrokerResult:
+        state, before, renewed, replaced = self.state, self._before, self._renewed, self._replaced
+        self._check_open()  # the channel may have ended while this was being prepared
+        changed = state.commit(self._edit, self._cause)
+        if self._brings_topics:
+            self._note_mark()
+        for gone in replaced:
+            state.forget(gone.live)
+        self._renew(before, renewed)
+        is_new = before is None or (before.broker, before.broker_id) != (renewed.broker, renewed.broker_id)
+        self._note_increment(was_known=not (is_new or before is None or before.unconfirmed))
+        ha_server_addr, master_addr = self._master_of(renewed)
+        return RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
+
+    def _note_increment(self, *, was_known: bool) -> None:
+        """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
+        registration = self._registration
+        key = registration.live_key
+        says_little = registration.topic_by_topic and registration.topic_count <= 1
+        if says_little and (not was_known or key in self.state.possibly_partial):
+            self.state.possibly_partial.add(key)
+        else:
+            self.state.possibly_partial.discard(key)
+
+    def _note_mark(self) -> None:
+        """Remembers the table of which everything is here now."""
+        registration = self._registration
+        if registration.table_fingerprint is None:
+            self.state.tables.table_fingerprints.pop(registration.broker, None)
+        else:
+            self.state.tables.table_fingerprints[registration.broker] = registration.table_fingerprint
+
+    def _check_open(self) -> None:
+        self.state.check_not_frozen()
+        if self._registration.channel_id is not None:
+            self.state.channels.check_open(self._registration.channel_id)
+
+    def _put_into_group(self, edit: TableEdit, before: BrokerLiveInfo | None) -> list[RemovedBroker]:
+        """Puts the broker into its group, and removes it under its old name, and who holds its id. Returns these."""
+        registration = self._registration
+        replaced: list[RemovedBroker] = []
+        if before is not None and before.broker != registration.broker:
+            group_gone = edit.remove_broker(before, RemovalReason.REPLACED)
+            topics = len(edit.lost_queues(before.broker)) if group_gone else 0
+            replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
+        broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
+        group = edit.group(broker) or BrokerData(broker, {})
+        holder_addr = group.addrs.get(broker_id, broker_addr)
+        if holder_addr != broker_addr:
+            holder = self.state.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
+            _check_state_version(registration, holder)
+            edit.remove_live(holder, RemovalReason.REPLACED)
+            replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
+        after = _with_broker(group, registration)
+        if after is not group or not edit.is_shown_alike(group):  # nearly never: it would be encoded again
+            edit.put_group(after)
+        return replaced
+
+    def _put_topics(self, edit: TableEdit) -> None:
+        registration = self._registration
+        broker, topic_configs, mappings = registration.broker, registration.topic_configs or {}, registration.mappings
+        reported: Mapping[str, ReportedQueues] = topic_configs
+        if registration.topic_by_topic:
+            reported = edit.with_mappings(broker, topic_configs, mappings)
+        edit.put_topics(broker, reported.items())
+        names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
+        exactly = self.state.behaviour.delete_topic_with_broker_registration and names_all
+        if exactly and registration.base_version is None:
+            edit.remove_topics_but(broker, topic_configs.keys())
+
+    def _live_info(self) -> BrokerLiveInfo:
+        registration = self._registration
         timeout = registration.timeout_seconds
         return BrokerLiveInfo(
             broker=registration.broker,
@@ -276,30 +247,55 @@ class RouteInfoManager(BrokerRemovals, OperatorChanges, Heartbeats):
             ha_server_addr=registration.ha_server_addr,
             data_version=registration.data_version,
             channel_id=registration.channel_id,
-            generation=self._generation + 1,
-            timeout_seconds=self._expired_time if timeout is None else timeout,
+            generation=self.state.generation + 1,
+            timeout_seconds=self.state.expired_time if timeout is None else timeout,
             topic_by_topic=registration.topic_by_topic,
         )
 
     def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
         """HA address and address of a slave's master; neither for a master, or where no master is live."""
-        master_addr = self.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
+        master_addr = self.state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
         if live.broker_id == MASTER_ID or master_addr is None:
             return None, None
-        master = self.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
+        master = self.state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
         return master.ha_server_addr, master_addr
 
-    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo, owner: Owner) -> None:
+    def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""
-        self._generation = renewed.generation
+        self.state.generation = renewed.generation
         if before is not None and before.channel_id is not None:
-            self.channels.unbind(before.channel_id, before.key)
+            self.state.channels.unbind(before.channel_id, before.key)
         if renewed.channel_id is not None:
-            self.channels.bind(renewed.channel_id, renewed.key)
-        self.unconfirmed.pop(renewed.key, None)
-        self.address_claims.registered(renewed)
-        self._guard.confirmed(renewed, owner, self.behaviour)
-        self._heard(renewed)
+            self.state.channels.bind(renewed.channel_id, renewed.key)
+        self.state.unconfirmed.pop(renewed.key, None)
+        self.state.address_claims.registered(renewed)
+        self.state.guard.confirmed(renewed, self._owner, self.state.behaviour)
+        self.state.heard(renewed)
+
+
+class TopicRegistration:
+    """The change that gives one topic to groups."""
+
+    def __init__(self, state: RouteState, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause) -> None:
+        self.state = state
+        self._topic = topic
+        self._queues = queues
+        self._cause = cause
+
+    @property
+    def topics(self) -> int:
+        return len(self._queues)
+
+    def prepare(self) -> None:
+        self._edit = edit = self.state.begin_edit()
+        for broker, numbers in paced(self._queues.items(), GROUPS_A_BREATH):
+            if broker not in self.state.tables.broker_addr_table:
+                raise BrokerNotRegistered(*broker)
+            edit.put_topics(broker, edit.with_mappings(broker, {self._topic: numbers}, {}).items())
+
+    def commit(self) -> bool:
+        self.state.check_not_frozen()
+        return self.state.commit(self._edit, self._cause)
 
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
@@ -316,6 +312,13 @@ def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
     if said == (group.addrs, group.unconfirmed, group.zone_name, group.enable_acting_master):
         return group
     return replace(group, addrs=addrs, unconfirmed=unconfirmed, zone_name=zone_name, enable_acting_master=acting)
+
+
+def _mapped_queues(registration: Registration) -> int:
+    """How many queues the mappings of static topics have, of the first topics."""
+    said = islice((registration.topic_configs or {}).values(), LOOKED_THROUGH)
+    of_topics = sum(len(numbers[4].queue_ids) for numbers in said if len(numbers) > 4)
+    return of_topics + sum(len(mapping.queue_ids) for mapping in islice(registration.mappings.values(), LOOKED_THROUGH))
 
 
 def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:

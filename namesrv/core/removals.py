@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from namesrv.core.changes import Cause
@@ -17,14 +17,15 @@ from namesrv.core.model import (
     RemovalReason,
     RemovedBroker,
 )
-from namesrv.core.slices import Sliced
+from namesrv.core.pace import paced
 from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state_change import ANY_NUMBER
 
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
 
-BROKER_SLICE = 50
-"""Brokers that are prepared before giving way: some milliseconds."""
+BROKERS_A_BREATH = 10
+"""Brokers that are prepared between two breaths: half a millisecond or more."""
 
 UNREGISTER_BROKER = Cause("UnregisterBroker")
 
@@ -32,11 +33,23 @@ MASS_LOSS_GUARD = Cause("mass-loss guard")
 """Of changes by which the guard holds brokers, and brings back those that were removed right before."""
 
 StillDue = Callable[[BrokerLiveInfo], bool]
-"""Asked again right before the publication: a broker may have been heard of while its removal was prepared."""
+"""Asked again right before the commit: a broker may have been heard of while its removal was prepared."""
+
+Wanted = Callable[[BrokerLiveInfo], bool]
+"""Which unconfirmed brokers an operator means."""
+
+ReasonOf = Callable[[BrokerLiveInfo], RemovalReason]
 
 
-class BrokerRemovals(RouteState):
-    """Removals, and the guard that holds them back where too many brokers vanish at once."""
+class Removals:
+    """Removals, and the guard that holds them back where too many brokers vanish at once.
+
+    Many brokers go in several changes, of which each follows from the one before. So most of these give changes one
+    after the other: ask for the next when the one before has been made. They read as the preparation of a change does.
+    """
+
+    def __init__(self, state: RouteState) -> None:
+        self._state = state
 
     def unregister_broker(
         self,
@@ -45,226 +58,155 @@ class BrokerRemovals(RouteState):
         reason: RemovalReason,
         generation: int | None = None,
         cause: Cause = UNREGISTER_BROKER,
-    ) -> Sliced[RemovedBroker | None]:
+    ) -> Removal:
         """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
 
-        With a generation, the broker goes only if that is its current registration.
-
-        Returns:
-            What was removed; None if there was nothing to remove.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
+        With a generation, the broker goes only if that is its current registration. Raises ShuttingDown if the tables
+        are frozen.
         """
-        self._check_not_frozen()
-        removed = yield from self._remove(
+        self._state.check_not_frozen()
+        return Removal(
+            self._state,
             [LiveKey(broker.cluster_name, broker_addr)],
             lambda _: reason,
             lambda live: live.broker == broker and generation in (None, live.generation),
             cause,
         )
-        return removed[0] if removed else None
 
-    def on_channel_destroy(self, channel_ids: Iterable[str]) -> Sliced[list[RemovedBroker]]:
+    def on_channel_destroy(self, channel_ids: Iterable[str]) -> Iterator[Removal | Hold]:
         """Removes the brokers that registered last over channels that have ended (RocketMQ: onChannelDestroy).
 
         A broker that has registered over another channel since is not touched, so a late end of an old stream
         changes nothing. The channels themselves must have been ended in the channel table before.
         """
         ended = dict.fromkeys(channel_ids)  # each broker is looked up in it, and thousands may end together
-        keys = [key for channel_id in ended for key in self.channels.take_bound(channel_id)]
-        return (
-            yield from self._lose(
-                keys,
-                RemovalReason.CHANNEL_CLOSED,
-                lambda live: live.channel_id in ended,
-                Cause("channel end"),
-            )
+        keys = [key for channel_id in ended for key in self._state.channels.take_bound(channel_id)]
+        return self._lose(
+            keys, RemovalReason.CHANNEL_CLOSED, lambda live: live.channel_id in ended, Cause("channel end")
         )
 
-    @property
-    def expiry_lag_seconds(self) -> float:
-        """By how much the most overdue broker was overdue at the last scan; 0 if none was."""
-        return self._liveness.longest_overdue
-
-    def scan_not_active_broker(self) -> Sliced[list[RemovedBroker]]:
+    def scan_not_active_broker(self) -> Iterator[Removal | Hold]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        overdue = yield from self._liveness.overdue_brokers()
-        return (
-            yield from self._lose(
-                overdue,
-                RemovalReason.EXPIRED,
-                lambda live: self._liveness.is_overdue(live.key),
-                Cause("expiry"),
-            )
+        overdue = self._state.liveness.overdue_brokers()
+        yield from self._lose(
+            overdue,
+            RemovalReason.EXPIRED,
+            lambda live: self._state.liveness.is_overdue(live.key),
+            Cause("expiry"),
         )
 
-    def confirm_broker_loss(
-        self, wanted: Callable[[BrokerLiveInfo], bool], cause: Cause, *, validate_only: bool = False
-    ) -> Sliced[tuple[list[RemovedBroker], BlastRadius]]:
+    def preview_broker_loss(self, wanted: Wanted) -> LossPreview:
+        """What ``confirm_broker_loss`` would do."""
+        return LossPreview(self._state, wanted)
+
+    def confirm_broker_loss(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
         """Removes unconfirmed brokers because an operator says that they are gone.
 
-        Returns:
-            Those that are removed, or would be, and what that does to the routes.
-
-        Raises:
-            ShuttingDown: The tables are frozen.
+        Raises ShuttingDown if the tables are frozen.
         """
-        self._check_not_frozen()
-        table = self.tables.broker_live_table
-        lives = [table[key] for key in self.unconfirmed if wanted(table[key])]
-        edit = yield from self._begin_edit()
-        removed = yield from self._prepare_removal(edit, lives, lambda _: RemovalReason.LOSS_CONFIRMED)
-        radius = yield from blast_radius(edit)
-        if not validate_only:
-            self._check_not_frozen()
-            removed = yield from self._remove(
-                [live.key for live in lives],
-                lambda _: RemovalReason.LOSS_CONFIRMED,
-                lambda live: live.key in self.unconfirmed,  # it may have come back meanwhile
-                cause,
-            )
-        return removed, radius
-
-    # Losses
+        self._state.check_not_frozen()
+        return self._remove(
+            [live.key for live in _unconfirmed(self._state, wanted)],
+            lambda _: RemovalReason.LOSS_CONFIRMED,
+            lambda live: live.key in self._state.unconfirmed,  # it may have come back meanwhile
+            cause,
+        )
 
     def _lose(
         self, keys: list[LiveKey], reason: RemovalReason, still_due: StillDue, cause: Cause
-    ) -> Sliced[list[RemovedBroker]]:
+    ) -> Iterator[Removal | Hold]:
         """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
+        state = self._state
         while True:
-            due = self._due(keys, still_due)
-            losing = [live for live in due if live.key not in self.unconfirmed]
+            due = _due(state, keys, still_due)
+            losing = [live for live in due if live.key not in state.unconfirmed]
             if not losing:
                 break
-            owners = yield from self._guard.distrusted(self.behaviour, [live.key for live in losing])
+            owners = state.guard.distrusted(state.behaviour, [live.key for live in losing])
             if not owners:
                 break
-            held = {live.key: live for live in losing if self._guard.owner_of(live.key) in owners}
+            held = {live.key: live for live in losing if state.guard.owner_of(live.key) in owners}
             believed = [live.key for live in due if live.key not in held]
             keys = believed + (yield from self._hold(list(held.values()), owners, still_due))
-        return (yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause))
+        yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause)
 
     def _loss_reason(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovalReason:
         """A guarded broker whose time is up was lost long ago."""
-        held = self.unconfirmed.get(live.key) is Unconfirmed.GUARD
+        held = self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
     def _hold(
         self, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
-    ) -> Sliced[list[LiveKey]]:
+    ) -> Generator[Hold, None, list[LiveKey]]:
         """Keeps brokers of some owners as unconfirmed, some in each change.
 
         Returns:
             Those that are not held because one of them was heard of meanwhile, so that all has to be judged anew.
         """
         for start in range(0, len(losing) or 1, BROKERS_PER_CHANGE):  # at least once, for what was removed before
-            batch = losing[start : start + BROKERS_PER_CHANGE]
-            if not (yield from self._hold_in_one_change(batch, owners, still_due)):
+            hold = Hold(self._state, losing[start : start + BROKERS_PER_CHANGE], owners, still_due)
+            yield hold
+            if not hold.was_made:
                 return [live.key for live in losing[start:]]
         return []
 
-    def _hold_in_one_change(
-        self, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
-    ) -> Sliced[bool]:
-        """Keeps brokers as unconfirmed, and brings back those that their owners lost right before.
+    def _remove(self, keys: list[LiveKey], reason_of: ReasonOf, still_due: StillDue, cause: Cause) -> Iterator[Removal]:
+        """Removes those brokers that are still due, some in each change."""
+        for start in range(0, len(keys), BROKERS_PER_CHANGE):
+            was_made = False
+            while not was_made:
+                batch = keys[start : start + BROKERS_PER_CHANGE]
+                removal = Removal(self._state, batch, reason_of, still_due, cause)
+                yield removal
+                was_made = removal.was_made
 
-        Returns:
-            False if one of them was heard of meanwhile, or the tables froze: then nothing has changed.
-        """
-        edit = yield from self._begin_edit()
-        for count, live in enumerate(losing, 1):
-            self._keep_unconfirmed(edit, live)
-            if count % BROKER_SLICE == 0:
-                yield
-        brought_back: list[BrokerLiveInfo] = []
-        removed_before = self._guard.recently_removed(owners)
-        for lost in removed_before:
-            brought_back += yield from self._bring_back(edit, lost)
-        yield from edit.prepare()
-        if self.frozen or len(self._due([live.key for live in losing], still_due)) != len(losing):
-            return False
-        self._commit(edit, MASS_LOSS_GUARD)
-        self._guard.held((live.key for live in losing), removed_before, {live.key for live in brought_back})
-        for live in (*losing, *brought_back):
-            self.unconfirmed[live.key] = Unconfirmed.GUARD
-            self._liveness.give(live.key, self.behaviour.mass_loss_hold_seconds)
-            if live.channel_id is not None:
-                self.channels.unbind(live.channel_id, live.key)
-        yield from self.tables.topic_queue_table.settle()
-        return True
 
-    def _keep_unconfirmed(self, edit: TableEdit, live: BrokerLiveInfo) -> None:
-        group = edit.group(live.broker)
-        assert group is not None, "a live broker is always in its group"
-        edit.put_group(replace(group, unconfirmed=group.unconfirmed | {live.broker_id}))
-        edit.put_live(replace(live, unconfirmed=True, channel_id=None))
+class Removal:
+    """The change that removes those of some brokers that are due. It is not made if one is heard of meanwhile."""
 
-    def _bring_back(self, edit: TableEdit, lost: LostBroker) -> Sliced[list[BrokerLiveInfo]]:
-        """Puts a lost broker back and returns it, unless somebody has its place meanwhile."""
-        live = lost.live
-        group = edit.group(live.broker) or replace(lost.group, addrs={}, unconfirmed=frozenset())
-        if live.key in self.tables.broker_live_table or live.broker_id in group.addrs:
-            return []
-        edit.put_group(replace(group, addrs={**group.addrs, live.broker_id: live.broker_addr}))
-        self._keep_unconfirmed(edit, live)
-        if lost.filter_servers:
-            edit.put_filter_servers(live.key, lost.filter_servers)
-        known, held = self.tables.topics_by_broker.get(live.broker, ()), self.tables.held_queue_table
-        configs = (
-            (topic, data.reported)
-            for topic, data in lost.queues.items()
-            if topic not in known and live.broker not in held.get(topic, ())
-        )
-        yield from edit.put_topics(live.broker, configs)
-        return [live]
-
-    # Removal
-
-    def _remove(
+    def __init__(
         self,
-        keys: list[LiveKey],
-        reason_of: Callable[[BrokerLiveInfo], RemovalReason],
+        state: RouteState,
+        keys: Sequence[LiveKey],
+        reason_of: ReasonOf,
         still_due: StillDue,
         cause: Cause,
-    ) -> Sliced[list[RemovedBroker]]:
-        """Removes those brokers that are still due, some in each change."""
-        removed: list[RemovedBroker] = []
-        for start in range(0, len(keys), BROKERS_PER_CHANGE):
-            due = self._due(keys[start : start + BROKERS_PER_CHANGE], still_due)
-            while due:
-                edit = yield from self._begin_edit()
-                gone = yield from self._prepare_removal(edit, due, reason_of)
-                due_before, due = due, self._due([live.key for live in due], still_due)
-                if len(due) == len(due_before):
-                    self._commit_removal(edit, gone, cause)
-                    yield from self.tables.topic_queue_table.settle()
-                    removed += gone
-                    break
-        return removed
+    ) -> None:
+        self.state = state
+        self.was_made = False
+        self._keys = keys
+        self._reason_of = reason_of
+        self._still_due = still_due
+        self._cause = cause
 
-    def _due(self, keys: Iterable[LiveKey], still_due: StillDue) -> list[BrokerLiveInfo]:
-        lives = map(self.tables.broker_live_table.get, keys)
-        return [live for live in lives if live is not None and not self.frozen and still_due(live)]
+    @property
+    def topics(self) -> int:
+        tables = self.state.tables
+        lives = filter(None, map(tables.broker_live_table.get, self._keys))
+        return len(self._keys) + sum(len(tables.topics_by_broker.get(live.broker, ())) for live in lives)
 
-    def _prepare_removal(
-        self, edit: TableEdit, lives: list[BrokerLiveInfo], reason_of: Callable[[BrokerLiveInfo], RemovalReason]
-    ) -> Sliced[list[RemovedBroker]]:
-        removed = []
-        for count, live in enumerate(lives, 1):
-            reason = reason_of(live)
-            group_gone = yield from edit.remove_broker(live, reason)
-            topics = len(edit.lost_queues(live.broker)) if group_gone else 0
-            removed.append(RemovedBroker(live, reason, group_gone, topics))
-            if count % BROKER_SLICE == 0:
-                yield
-        yield from edit.prepare()
-        return removed
+    def prepare(self) -> None:
+        self._lives = _due(self.state, self._keys, self._still_due)
+        self._edit = self.state.begin_edit()
+        self._removed = _prepare_removal(self._edit, self._lives, self._reason_of)
 
-    def _commit_removal(self, edit: TableEdit, removed: list[RemovedBroker], cause: Cause) -> None:
+    def commit(self) -> list[RemovedBroker]:
+        """Returns those that were removed."""
+        due = _due(self.state, [live.key for live in self._lives], self._still_due)
+        if len(due) < len(self._lives):
+            return []
+        self.was_made = True
+        if due:
+            self._tell_guard()
+            self.state.commit(self._edit, self._cause)
+            for gone in self._removed:
+                self.state.forget(gone.live)
+        return self._removed
+
+    def _tell_guard(self) -> None:
         vanished = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
-        now, tables = self._clock.monotonic(), self.tables
-        self._guard.removed(
+        now, tables, edit = self.state.clock.monotonic(), self.state.tables, self._edit
+        self.state.guard.removed(
             [
                 LostBroker(
                     now,
@@ -273,13 +215,122 @@ class BrokerRemovals(RouteState):
                     _lost_queues(edit, gone.live.broker) if gone.group_gone else {},
                     tables.filter_server_table.get(gone.live.key, ()),
                 )
-                for gone in removed
-                if gone.reason in vanished and gone.live.key not in self.unconfirmed
+                for gone in self._removed
+                if gone.reason in vanished and gone.live.key not in self.state.unconfirmed
             ]
         )
-        self._commit(edit, cause)
-        for gone in removed:
-            self._forget(gone.live)
+
+
+class LossPreview:
+    """The change that would remove brokers whose loss an operator confirms. Its commit changes nothing."""
+
+    topics = ANY_NUMBER
+
+    def __init__(self, state: RouteState, wanted: Wanted) -> None:
+        self.state = state
+        self._wanted = wanted
+
+    def prepare(self) -> None:
+        self.state.check_not_frozen()
+        edit = self.state.begin_edit()
+        lives = _unconfirmed(self.state, self._wanted)
+        self._removed = _prepare_removal(edit, lives, lambda _: RemovalReason.LOSS_CONFIRMED)
+        self._blast_radius = blast_radius(edit)
+
+    def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:
+        """Returns those that would be removed, and what that would do to the routes."""
+        return self._removed, self._blast_radius
+
+
+class Hold:
+    """The change that keeps brokers as unconfirmed, and brings back those that their owners lost right before.
+
+    It is not made if one of them was heard of while it was prepared.
+    """
+
+    def __init__(
+        self, state: RouteState, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
+    ) -> None:
+        self.state = state
+        self.was_made = False
+        self._losing = losing
+        self._owners = owners
+        self._still_due = still_due
+
+    @property
+    def topics(self) -> int:
+        return ANY_NUMBER  # what is brought back is not known yet
+
+    def prepare(self) -> None:
+        self._edit = edit = self.state.begin_edit()
+        for live in paced(self._losing, BROKERS_A_BREATH):
+            _keep_unconfirmed(edit, live)
+        self._removed_before = self.state.guard.recently_removed(self._owners)
+        brought_back = (self._bring_back(edit, lost) for lost in self._removed_before)
+        self._brought_back = [live for live in brought_back if live is not None]
+        edit.prepare()
+
+    def commit(self) -> list[RemovedBroker]:
+        """Returns none: no broker is removed."""
+        state, losing, brought_back = self.state, self._losing, self._brought_back
+        if state.frozen or len(_due(state, [live.key for live in losing], self._still_due)) != len(losing):
+            return []
+        state.commit(self._edit, MASS_LOSS_GUARD)
+        state.guard.held((live.key for live in losing), self._removed_before, {live.key for live in brought_back})
+        for live in (*losing, *brought_back):
+            state.unconfirmed[live.key] = Unconfirmed.GUARD
+            state.liveness.give(live.key, state.behaviour.mass_loss_hold_seconds)
+            if live.channel_id is not None:
+                state.channels.unbind(live.channel_id, live.key)
+        self.was_made = True
+        return []
+
+    def _bring_back(self, edit: TableEdit, lost: LostBroker) -> BrokerLiveInfo | None:
+        """Puts a lost broker back and returns it, unless somebody has its place meanwhile."""
+        live, tables = lost.live, self.state.tables
+        group = edit.group(live.broker) or replace(lost.group, addrs={}, unconfirmed=frozenset())
+        if live.key in tables.broker_live_table or live.broker_id in group.addrs:
+            return None
+        edit.put_group(replace(group, addrs={**group.addrs, live.broker_id: live.broker_addr}))
+        _keep_unconfirmed(edit, live)
+        if lost.filter_servers:
+            edit.put_filter_servers(live.key, lost.filter_servers)
+        known, held = tables.topics_by_broker.get(live.broker, ()), tables.held_queue_table
+        configs = (
+            (topic, data.reported)
+            for topic, data in lost.queues.items()
+            if topic not in known and live.broker not in held.get(topic, ())
+        )
+        edit.put_topics(live.broker, configs)
+        return live
+
+
+def _keep_unconfirmed(edit: TableEdit, live: BrokerLiveInfo) -> None:
+    group = edit.group(live.broker)
+    assert group is not None, "a live broker is always in its group"
+    edit.put_group(replace(group, unconfirmed=group.unconfirmed | {live.broker_id}))
+    edit.put_live(replace(live, unconfirmed=True, channel_id=None))
+
+
+def _due(state: RouteState, keys: Iterable[LiveKey], still_due: StillDue) -> list[BrokerLiveInfo]:
+    lives = map(state.tables.broker_live_table.get, keys)
+    return [live for live in lives if live is not None and not state.frozen and still_due(live)]
+
+
+def _unconfirmed(state: RouteState, wanted: Wanted) -> list[BrokerLiveInfo]:
+    table = state.tables.broker_live_table
+    return [live for key in tuple(state.unconfirmed) if (live := table.get(key)) is not None and wanted(live)]
+
+
+def _prepare_removal(edit: TableEdit, lives: Sequence[BrokerLiveInfo], reason_of: ReasonOf) -> list[RemovedBroker]:
+    removed = []
+    for live in paced(lives, BROKERS_A_BREATH):
+        reason = reason_of(live)
+        group_gone = edit.remove_broker(live, reason)
+        topics = len(edit.lost_queues(live.broker)) if group_gone else 0
+        removed.append(RemovedBroker(live, reason, group_gone, topics))
+    edit.prepare()
+    return removed
 
 
 def _lost_queues(edit: TableEdit, broker: BrokerKey) -> dict[str, QueueData]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -24,12 +24,11 @@ from namesrv.core.model import (
     RemovalReason,
     ReportedTopic,
 )
+from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.replica_feed import READER_SETTINGS
-from namesrv.core.slices import Sliced
 from namesrv.core.snapshot_load import LoadedSnapshot, SnapshotReader, group_of, live_of, reported_of
-from namesrv.core.state import NamesrvIdentity, Unconfirmed
+from namesrv.core.state import NamesrvIdentity, RouteState, Unconfirmed
 
 # A read-only copy of another name server's tables, made from its snapshot and the changes after it.
 #
@@ -37,8 +36,8 @@ from namesrv.core.state import NamesrvIdentity, Unconfirmed
 # works on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are the
 # leader's, so a reader of one can resume at the other.
 
-ROW_SLICE = 50
-"""Rows of brokers that are taken over before giving way: about a millisecond."""
+ROWS_A_BREATH = 25
+"""Rows of brokers that are taken over between two breaths: half a millisecond."""
 
 _IN_FORCE_AT_ONCE = frozenset(READER_SETTINGS) - {"supportActingMaster"}
 """Settings that are in force as soon as the leader reports them; the other one, from the leader's next start."""
@@ -61,12 +60,12 @@ class LeaderChange:
     more: pb.ReplicaRows = field(default_factory=pb.ReplicaRows)
 
 
-class ReplicaManager(RouteInfoManager):
+class ReplicaTables:
     """The tables of a copy. Brokers neither register nor expire here: the leader reports all that happens."""
 
     def __init__(self, identity: NamesrvIdentity, clock: Clock) -> None:
         """Starts empty. The identity has the leader's epoch."""
-        super().__init__(identity, clock, _no_channels)
+        self.state = RouteState(identity, clock, _no_channels)
         self.warm = False
         """Whether the leader is warm."""
         self._queue_rows_at_most = 0
@@ -74,44 +73,43 @@ class ReplicaManager(RouteInfoManager):
         self._broker_rows_at_most = 0
         """The same of rows about brokers."""
 
-    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> Sliced[None]:
+    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> None:
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
 
         ``more`` has the rows beyond the tables, which came before them. Raises OutOfStep if it cannot be taken over.
         """
-        self.intents = IntentTable.of(_intents(more.intents))
+        self.state.intents = IntentTable.of(_intents(more.intents))
         namespaces: dict[str, dict[str, str]] = {}
         for kv in more.kv_changes:
             namespaces.setdefault(kv.namespace, {})[kv.key] = kv.value
-        self.kv_config = KvConfigTable.of(namespaces)
-        self.behaviour = _with_settings(self.behaviour, more.settings, READER_SETTINGS.keys())
+        self.state.kv_config = KvConfigTable.of(namespaces)
+        self.state.behaviour = _with_settings(self.state.behaviour, more.settings, READER_SETTINGS.keys())
         self.warm = more.warm
         lives_of: dict[BrokerKey, list[LiveKey]] = {}
         for key, live in snapshot.live.items():
             lives_of.setdefault(live.broker, []).append(key)
         for broker, group in snapshot.groups.items():
-            edit = yield from self._begin_edit()
+            edit = self.state.begin_edit()
             edit.put_group(group)
             for key in lives_of.get(broker, ()):
                 edit.put_live(snapshot.live[key])
                 edit.put_filter_servers(key, snapshot.filter_servers.get(key, ()))
-                self._liveness.reported(key, snapshot.last_update_millis[key])
+                self.state.liveness.reported(key, snapshot.last_update_millis[key])
             # Each is taken out of the snapshot here, because freeing all of them at once would take 50 ms.
-            yield from edit.put_topics(broker, snapshot.topic_configs.pop(broker))
-            self._publish(edit)
-            yield
-        yield from self.tables.topic_queue_table.settle()
+            edit.put_topics(broker, snapshot.topic_configs.pop(broker))
+            self.state.publish(edit)
+            self.state.settle()
         guarded = {LiveKey(ref.cluster_name, ref.broker_addr) for ref in more.guarded_brokers}
-        for key, live in self.tables.broker_live_table.items():
+        for key, live in self.state.tables.broker_live_table.items():
             if live.unconfirmed:
-                self.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
-        self.change_log.begin_at(revision)
+                self.state.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
+        self.state.change_log.begin_at(revision)
         self._count_rows()
         self.check_size()
 
     def check_size(self) -> None:
         """Checks the tables against the limits of a copy. Raises CopyTooLarge if they are over one."""
-        tables = self.tables
+        tables = self.state.tables
         mapped = tables.queue_datas.mapped_queues()
         if (
             self._queue_rows_at_most + mapped > copy_size.MAX_QUEUE_ROWS
@@ -123,60 +121,42 @@ class ReplicaManager(RouteInfoManager):
             topics=len(tables.topic_queue_table),
             queue_rows=self._queue_rows_at_most + mapped,
             broker_rows=self._broker_rows_at_most,
-            other_rows=len(self.intents.intents) + self.kv_config.key_count + held,
-            kv_bytes=self.kv_config.byte_size,
+            other_rows=len(self.state.intents.intents) + self.state.kv_config.key_count + held,
+            kv_bytes=self.state.kv_config.byte_size,
         ).check()
 
     def _count_rows(self) -> None:
         """Counts what is there. That takes milliseconds, so it is done only where a limit could be exceeded."""
-        tables = self.tables
+        tables = self.state.tables
         self._queue_rows_at_most = sum(map(len, tables.topics_by_broker.values()))
         groups, filters = tables.broker_addr_table.values(), tables.filter_server_table.values()
         self._broker_rows_at_most = _rows_about_brokers(groups, filters) + len(tables.broker_live_table)
 
-    def _note_size(self, edit: TableEdit) -> None:
+    def note_size(self, edit: TableEdit) -> None:
         """Counts what an edit puts, as if all of it were new."""
         self._queue_rows_at_most += sum(map(len, edit.put.values()))
         groups = (group for group in edit.groups.values() if group is not None)
         self._broker_rows_at_most += _rows_about_brokers(groups, edit.filters.values()) + len(edit.live)
 
-    def apply(self, change: LeaderChange) -> Sliced[None]:
-        """Makes a change of the leader.
+    def change(self, change: LeaderChange) -> ReplicaChange:
+        """Makes a change of the leader."""
+        return ReplicaChange(self, change)
 
-        Raises:
-            OutOfStep: It is not the one after the last, or it cannot be made; nothing has changed.
-            CopyTooLarge: A name is too long, and nothing has changed; or the tables are over a limit now.
-        """
-        if change.revision != self.revision + 1:
-            raise OutOfStep(f"revision {change.revision} does not follow {self.revision}")
-        beyond = _rows_beyond(change.more)
-        intents = _with_intents(self.intents, beyond)
-        edit = yield from self._begin_edit(intents)
-        yield from _put_rows(edit, change.rows)
-        yield from edit.prepare()
-        self.intents = intents
-        self.kv_config = _with_kv_changes(self.kv_config, change.more.kv_changes)
-        self.behaviour = _with_settings(self.behaviour, change.more.settings, _IN_FORCE_AT_ONCE)
-        rows = (*self._publish(edit), *beyond)
-        cause = change.more.cause
-        self._note_lives(edit, change.applied_at_millis)
-        self._note_size(edit)
-        texts = (text[: copy_size.MAX_CAUSE_LENGTH] for text in (cause.call, cause.caller, cause.comment))
-        self.change_log.append(change.applied_at_millis, Cause(*texts), rows)
-        yield from self.tables.topic_queue_table.settle()
-        self.check_size()
+    def take_news(self, news: pb.ReplicaRows) -> News:
+        """Takes over what has changed at the leader without taking a revision."""
+        return News(self, news)
 
-    def take_news(self, news: pb.ReplicaRows) -> None:
-        """Takes over what has changed at the leader without taking a revision. Raises CopyTooLarge."""
+    def put_news(self, news: pb.ReplicaRows) -> None:
+        """Puts news in force. Raises CopyTooLarge."""
         if news.HasField("warm"):
             self.warm = news.warm
         for heard in news.heard_brokers:
             key = LiveKey(heard.cluster_name, heard.broker_addr)
-            if key in self.tables.broker_live_table:
-                self._liveness.reported(key, heard.last_update_timestamp_millis)
+            if key in self.state.tables.broker_live_table:
+                self.state.liveness.reported(key, heard.last_update_timestamp_millis)
         if not (news.held_queues_begin or news.held_queues):
             return
-        table = self.tables.held_queue_table
+        table = self.state.tables.held_queue_table
         if news.held_queues_begin:
             table.clear()
         for row in news.held_queues:
@@ -184,25 +164,83 @@ class ReplicaManager(RouteInfoManager):
             broker = BrokerKey(row.cluster_name, row.broker_name)
             holders = table.setdefault(row.topic, {})
             if row.HasField("queue_data"):
-                holders[broker] = self.tables.queue_datas.intern(broker, reported_of(row.queue_data))
+                holders[broker] = self.state.tables.queue_datas.intern(broker, reported_of(row.queue_data))
             else:
                 holders.pop(broker, None)
             if not holders:
                 del table[row.topic]
-        self.tables.held_version += 1
+        self.state.tables.held_version += 1
         self.check_size()
 
-    def _note_lives(self, edit: TableEdit, applied_at_millis: int) -> None:
+    def note_lives(self, edit: TableEdit, applied_at_millis: int) -> None:
         for key, live in edit.live.items():
             if live is None:
-                self._liveness.forget(key)
-                self.unconfirmed.pop(key, None)
+                self.state.liveness.forget(key)
+                self.state.unconfirmed.pop(key, None)
                 continue
-            self._liveness.reported(key, applied_at_millis)
+            self.state.liveness.reported(key, applied_at_millis)
             if live.unconfirmed:  # brokers of a snapshot file were there before the first change
-                self.unconfirmed[key] = Unconfirmed.GUARD
+                self.state.unconfirmed[key] = Unconfirmed.GUARD
             else:
-                self.unconfirmed.pop(key, None)
+                self.state.unconfirmed.pop(key, None)
+
+
+class ReplicaChange:
+    """The change that repeats one of the leader."""
+
+    def __init__(self, tables: ReplicaTables, change: LeaderChange) -> None:
+        self.state = tables.state
+        self._tables = tables
+        self._change = change
+
+    @property
+    def topics(self) -> int:
+        return len(self._change.rows)
+
+    def prepare(self) -> None:
+        """Raises OutOfStep if it is not the one after the last, or cannot be made."""
+        change, state = self._change, self.state
+        if change.revision != state.revision + 1:
+            raise OutOfStep(f"revision {change.revision} does not follow {state.revision}")
+        self._beyond = _rows_beyond(change.more)
+        self._intents = _with_intents(state.intents, self._beyond)
+        self._edit = state.begin_edit(self._intents)
+        _put_rows(self._edit, change.rows)
+        self._edit.prepare()
+
+    def commit(self) -> list[None]:
+        """Raises CopyTooLarge if the tables are over a limit now."""
+        change, state, edit = self._change, self.state, self._edit
+        state.intents = self._intents
+        state.kv_config = _with_kv_changes(state.kv_config, change.more.kv_changes)
+        state.behaviour = _with_settings(state.behaviour, change.more.settings, _IN_FORCE_AT_ONCE)
+        rows = (*state.publish(edit), *self._beyond)
+        cause = change.more.cause
+        self._tables.note_lives(edit, change.applied_at_millis)
+        self._tables.note_size(edit)
+        texts = (text[: copy_size.MAX_CAUSE_LENGTH] for text in (cause.call, cause.caller, cause.comment))
+        state.change_log.append(change.applied_at_millis, Cause(*texts), rows)
+        self._tables.check_size()
+        return []
+
+
+class News:
+    """The change that takes over what has no revision at the leader: who was heard, what is held back."""
+
+    def __init__(self, tables: ReplicaTables, news: pb.ReplicaRows) -> None:
+        self.state = tables.state
+        self._tables = tables
+        self._news = news
+
+    topics = 0
+
+    def prepare(self) -> None:
+        pass
+
+    def commit(self) -> list[None]:
+        """Raises CopyTooLarge."""
+        self._tables.put_news(self._news)
+        return []
 
 
 def _rows_about_brokers(groups: Iterable[BrokerData], filter_servers: Iterable[Collection[str]]) -> int:
@@ -262,30 +300,28 @@ def _with_settings(behaviour: Behaviour, changes: Iterable[pb.SettingChange], in
     return behaviour
 
 
-def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
+def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
     """Has an edit make the changes that rows tell of. Clusters come and go with their groups."""
     for (kind, broker, reason), same in groupby(rows, _sort_of):
         match kind:
             case "topic_put":
                 check_texts(*broker)
-                yield from edit.put_topics(broker, (_topic_put(row.topic_put) for row in same))
+                edit.put_topics(broker, (_topic_put(row.topic_put) for row in same))
             case "topic_removed":
-                yield from edit.remove_queues(broker, [row.topic_removed.topic for row in same], RemovalReason(reason))
+                edit.remove_queues(broker, [row.topic_removed.topic for row in same], RemovalReason(reason))
             case _:
-                yield from _put_broker_rows(edit, same)
+                _put_broker_rows(edit, same)
 
 
-def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> Sliced[None]:
-    for count, row in enumerate(rows, 1):
-        if count % ROW_SLICE == 0:
-            yield
+def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
+    for row in paced(rows, ROWS_A_BREATH):
         match row.WhichOneof("row"):
             case "broker_put":
                 edit.put_group(group_of(row.broker_put))
             case "group_removed":
                 group = row.group_removed
                 key = BrokerKey(group.cluster_name, group.broker_name)
-                yield from edit.remove_group(key, RemovalReason(group.reason))
+                edit.remove_group(key, RemovalReason(group.reason))
             case "live_put":
                 edit.put_live(live_of(row.live_put))
             case "broker_removed":
@@ -325,50 +361,52 @@ def _sort_of(row: pb.RouteChange) -> tuple[str, BrokerKey, int]:
 class ReplicaIntake:
     """Fills a copy from a snapshot, then makes the leader's changes in it. One for each copy."""
 
-    def __init__(self, new_manager: Callable[[NamesrvIdentity], ReplicaManager], name: str | None) -> None:
+    def __init__(self, new_tables: Callable[[NamesrvIdentity], ReplicaTables], name: str | None) -> None:
         """Starts before the first message of a snapshot. Without a name, the copy has its leader's."""
-        self._new_manager = new_manager
+        self._new_tables = new_tables
         self._name = name
         self._reader: SnapshotReader | None = SnapshotReader(of_leader=True)
         self._opening = pb.ReplicaRows()
         self._change: LeaderChange | None = None
-        self.manager: ReplicaManager | None = None
+        self.tables: ReplicaTables | None = None
         """The copy; None before its snapshot is whole."""
+        self.caught_up = False
+        """Whether the last message was a bookmark: the copy is now as the leader was when it sent it."""
 
     def stream_ended(self) -> None:
         """The stream begins again after the copy's revision: what has come of the next revision comes again."""
         self._change = None
 
-    def let_go(self) -> Sliced[None]:
-        """Frees a snapshot that is not whole. Callers must take in nothing afterwards."""
+    def let_go(self) -> None:
+        """Frees a snapshot that is not whole, with breaths. Callers must take in nothing afterwards."""
         if self._reader is not None:
-            yield from self._reader.let_go()
+            self._reader.let_go()
 
-    def take(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[bool]:
-        """Takes one message in.
+    def take(self, message: pb.StreamRouteSnapshotResponse) -> Iterator[ReplicaChange | News]:
+        """Takes one message in, and gives the changes that it makes: at most one, once the snapshot is whole.
 
-        Returns:
-            Whether it was a bookmark: the copy is now as the leader was when it sent it.
+        Afterwards ``caught_up`` says whether the message was a bookmark.
 
         Raises:
             UnusableSnapshot: The snapshot is none.
             OutOfStep: A change does not follow the one before it.
             CopyTooLarge: The leader has more than a copy keeps.
         """
-        if self.manager is None:
-            yield from self._take_snapshot(message)
-            return False
+        self.caught_up = False
+        if self.tables is None:
+            self._take_snapshot(message)
+            return
         content = message.WhichOneof("content")
         if content == "replica_rows":
-            self.manager.take_news(message.replica_rows)
-            return False
+            yield self.tables.take_news(message.replica_rows)
+            return
         if content != "changes":
             raise OutOfStep("the leader sends a snapshot where changes are due")
-        if message.header.epoch != self.manager.identity.epoch:
+        if message.header.epoch != self.tables.state.identity.epoch:
             raise OutOfStep(f"the epoch is {message.header.epoch} now")
-        return (yield from self._take_changes(message.header.revision, message.changes))
+        yield from self._take_changes(self.tables, message.header.revision, message.changes)
 
-    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> Sliced[None]:
+    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> None:
         reader = self._reader
         assert reader is not None, "it is there until the snapshot is whole"
         if message.WhichOneof("content") == "replica_rows":
@@ -378,26 +416,25 @@ class ReplicaIntake:
                 broker_rows=len(opening.guarded_brokers), other_rows=len(opening.intents) + len(opening.kv_changes)
             ).check()
             return
-        yield from reader.take(message)
+        reader.take(message)
         reader.size.check()
         if reader.is_whole:
             header = message.header
-            manager = self._new_manager(NamesrvIdentity(self._name or header.namesrv_name, header.epoch))
-            yield from manager.load(reader.finish(), self._opening, header.revision)
-            self.manager, self._reader, self._opening = manager, None, pb.ReplicaRows()
+            tables = self._new_tables(NamesrvIdentity(self._name or header.namesrv_name, header.epoch))
+            tables.load(reader.finish(), self._opening, header.revision)
+            self.tables, self._reader, self._opening = tables, None, pb.ReplicaRows()
 
-    def _take_changes(self, revision: int, changes: pb.RouteChanges) -> Sliced[bool]:
-        assert self.manager is not None, "the snapshot came before"
+    def _take_changes(self, tables: ReplicaTables, revision: int, changes: pb.RouteChanges) -> Iterator[ReplicaChange]:
         is_bookmark = not changes.changes and not changes.HasField("replica_rows")
         if self._change is not None and (is_bookmark or self._change.revision != revision):
             change, self._change = self._change, None
-            yield from self.manager.apply(change)
+            yield tables.change(change)
         if is_bookmark:
-            if revision != self.manager.revision:
-                raise OutOfStep(f"the bookmark is of revision {revision}, the copy of {self.manager.revision}")
-            return True
+            if revision != tables.state.revision:
+                raise OutOfStep(f"the bookmark is of revision {revision}, the copy of {tables.state.revision}")
+            self.caught_up = True
+            return
         if self._change is None:
             self._change = LeaderChange(revision, changes.applied_at_millis)
         self._change.rows += changes.changes
         self._change.more.MergeFrom(changes.replica_rows)
-        return False

@@ -28,7 +28,7 @@ from namesrv.core.changes import (
 from namesrv.core.encoding import intent_message
 from namesrv.core.model import BrokerKey, LiveKey, QueueData
 from namesrv.core.policy import Behaviour
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
 from namesrv.core.state import Unconfirmed
 
 ItemT = TypeVar("ItemT")
@@ -51,8 +51,8 @@ ROWS_PER_MESSAGE = 500
 class ReplicaFeed:
     """The feed of one copy, which remembers what it has sent of that which is in no change log."""
 
-    def __init__(self, manager: RouteInfoManager, is_warm: Callable[[], bool], monotonic: Callable[[], float]) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, is_warm: Callable[[], bool], monotonic: Callable[[], float]) -> None:
+        self._state = state
         self._is_warm = is_warm
         self._monotonic = monotonic
         self._heard_said_at = monotonic()
@@ -63,9 +63,9 @@ class ReplicaFeed:
 
     def opening(self) -> Iterator[bytes]:
         """Encoded ReplicaRows: what there is at this moment, which must be that of the snapshot that they go before."""
-        manager = self._manager
-        guarded = [key for key, why in manager.unconfirmed.items() if why is Unconfirmed.GUARD]
-        intents, kv_config, behaviour = manager.intents, manager.kv_config, manager.behaviour
+        state = self._state
+        guarded = [key for key, why in state.unconfirmed.items() if why is Unconfirmed.GUARD]
+        intents, kv_config, behaviour = state.intents, state.kv_config, state.behaviour
         return itertools.chain(
             [_ROWS(settings=_settings(behaviour), warm=self._is_warm()).SerializeToString()],
             (_ROWS(guarded_brokers=[_ref(*key) for key in keys]).SerializeToString() for keys in _batches(guarded)),
@@ -119,7 +119,7 @@ class ReplicaFeed:
             self._was_warm = warm
             yield _ROWS(warm=warm).SerializeToString()
         yield from self._heard_brokers()
-        tables = self._manager.tables
+        tables = self._state.tables
         if self._held_version == tables.held_version:
             return
         begins, self._held_version = self._held_version < 0, tables.held_version
@@ -143,7 +143,7 @@ class ReplicaFeed:
         if now - self._heard_said_at < HEARD_SECONDS:
             return
         self._heard_said_at = now
-        before, self._heard = self._heard, self._manager.last_heard()
+        before, self._heard = self._heard, self._state.last_heard()
         changed = [(key, millis) for key, millis in self._heard.items() if before.get(key) != millis]
         for some in _batches(changed):
             rows = _ROWS()

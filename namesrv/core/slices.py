@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
+from namesrv.core.pace import breathe
+
 ResultT = TypeVar("ResultT")
 Sliced = Generator[None, None, ResultT]
 """Work that gives way between slices. Its driver decides what happens in between."""
@@ -20,6 +22,17 @@ def run_sync(steps: Sliced[ResultT]) -> ResultT:
         except StopIteration as end:
             result: ResultT = end.value
             return result
+
+
+def with_breaths(steps: Sliced[ResultT]) -> ResultT:
+    """Drives steps to their end on a thread, with a breath between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
+        breathe()
 
 
 SortedT = TypeVar("SortedT", str, int)

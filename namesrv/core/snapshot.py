@@ -13,6 +13,7 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv.core import encoding
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.model import BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.pace import paced
 from namesrv.core.slices import Leftovers
 from namesrv.core.tables import TopicTable, TopicView
 
@@ -20,11 +21,8 @@ CHUNK_BYTES = 128 * 1024
 """Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
 be quicker for the reader."""
 
-PASSED_OVER_SLICE = 2_000
-"""Topics of other shards that are skipped before giving way: about a millisecond."""
-
-LIVE_SLICE = 200
-"""Live brokers that are encoded before giving way: about a millisecond."""
+LIVE_A_BREATH = 100
+"""Brokers whose rows are encoded between two breaths: half a millisecond."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
@@ -116,16 +114,13 @@ class RouteSnapshot:
     """When each live broker was last heard of, by the wall clock in milliseconds."""
 
     def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
-        """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker.
-
-        An empty message stands for a pause, after so much work for no message that other work should have a turn.
-        """
+        """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. Takes breaths: for a thread."""
         assert all(table in self.tables for table in part.tables), "it was taken without one of these tables"
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
         yield self._message(_RESPONSE.SNAPSHOT_HEADER_FIELD_NUMBER, start.SerializeToString())
         end = route_service_pb2.SnapshotEnd()
         for chunk in chunks(self._rows(part, end)):
-            yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk) if chunk else b""
+            yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk)
         yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
 
     def _message(self, field_number: int, payload: bytes) -> bytes:
@@ -144,9 +139,7 @@ class RouteSnapshot:
             yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
         if part.has(RouteTable.LIVE_BROKERS):
             end.live_broker_count = len(self.live)
-            for count, live in enumerate(self.live, 1):
-                if count % LIVE_SLICE == 0:
-                    yield b""
+            for live in paced(self.live, LIVE_A_BREATH):
                 row = encoding.broker_live_info(live, self.last_heard[live.key])
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if part.has(RouteTable.TOPIC_QUEUES):
@@ -155,12 +148,9 @@ class RouteSnapshot:
     def _topic_rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
-        topics = queue_datas = passed_over = 0
-        for topic, queues in self.topics.rows.rows():
+        topics = queue_datas = 0
+        for topic, queues in paced(self.topics.rows.rows()):
             if part.count > 1 and not part.has_topic(topic):
-                passed_over += 1
-                if passed_over % PASSED_OVER_SLICE == 0:
-                    yield b""
                 continue
             topics += 1
             queue_datas += len(queues)

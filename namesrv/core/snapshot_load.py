@@ -20,7 +20,7 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
 )
-from namesrv.core.slices import DROP_SLICE, Sliced, emptied, run_sync
+from namesrv.core.pace import drop, paced
 
 _Message = route_service_pb2.StreamRouteSnapshotResponse
 _Chunk = route_service_pb2.SnapshotChunk
@@ -30,15 +30,15 @@ _NO_BROKER = BrokerKey("", "")
 OF_LEADER = "of the leader"
 """Channel of a broker that registered over a channel at the leader. Its id is not known here."""
 
-BROKER_SLICE = 100
-"""Groups or brokers that are read before giving way: less than a millisecond."""
+BROKERS_A_BREATH = 50
+"""Groups or brokers that are read between two breaths: less than half a millisecond."""
 
 MAX_DIFFERENT_QUEUES = 500_000
 """Most different rows of queues that are remembered by their encoding: each takes 500 bytes, and a fleet of 10,000
 brokers has some ten thousand. Above it the reader forgets all and remembers those that follow."""
 
-TOPIC_SLICE = 100
-"""Topics that are read before giving way: about a millisecond."""
+TOPICS_A_BREATH = 50
+"""Topics that are read between two breaths: about half a millisecond."""
 
 
 class UnusableSnapshot(Exception):
@@ -69,7 +69,7 @@ class LoadedSnapshot:
             if key in self.filter_servers:
                 edit.put_filter_servers(key, self.filter_servers[key])
         for broker, configs in self.topic_configs.items():
-            run_sync(edit.put_topics(broker, configs))
+            edit.put_topics(broker, configs)
 
 
 def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
@@ -88,7 +88,7 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
         try:
-            run_sync(reader.take(parsed))
+            reader.take(parsed)
         except CopyTooLarge as error:
             raise UnusableSnapshot(str(error)) from error
     return reader.finish()
@@ -111,11 +111,11 @@ class SnapshotReader:
         """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
         self._has_header = False
 
-    def take(self, message: _Message) -> Sliced[None]:
+    def take(self, message: _Message) -> None:
         """Reads a message. Raises UnusableSnapshot if it cannot come here, CopyTooLarge if a name is too long."""
         _check(self._end is None, "something follows the end marker")
         if self._has_header:
-            yield from self._take_chunk_or_end(message)
+            self._take_chunk_or_end(message)
         else:
             self._take_header(message)
 
@@ -128,18 +128,11 @@ class SnapshotReader:
     def size(self) -> CopySize:
         return CopySize(len(self._topics), self._queue_data_count + self._mapped_queues, self._broker_rows)
 
-    def let_go(self) -> Sliced[None]:
-        """Frees what has been read of a snapshot that is given up: at once that would take seconds."""
+    def let_go(self) -> None:
+        """Frees what has been read of a snapshot that is given up, with breaths: it takes seconds."""
         for topics in self._loaded.topic_configs.values():
-            while topics:
-                del topics[-DROP_SLICE:]
-                yield
-        while self._topics:
-            for _ in range(min(DROP_SLICE, len(self._topics))):
-                self._topics.pop()
-            yield
-        for table in (self._queue_datas, self._loaded.groups, self._loaded.live, self._loaded.filter_servers):
-            yield from emptied(table)
+            drop(topics)
+        drop(self._topics)
 
     def finish(self) -> LoadedSnapshot:
         """What was read, once everything fits together."""
@@ -174,7 +167,7 @@ class SnapshotReader:
         self._loaded.taken_at_millis = message.snapshot_header.taken_at_millis
         self._has_header = True
 
-    def _take_chunk_or_end(self, message: _Message) -> Sliced[None]:
+    def _take_chunk_or_end(self, message: _Message) -> None:
         if message.HasField("snapshot_end"):
             self._end = message.snapshot_end
             return
@@ -184,19 +177,15 @@ class SnapshotReader:
         for cluster in chunk.clusters:
             self._broker_rows += len(cluster.broker_names)
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
-        for count, group in enumerate(chunk.broker_datas, 1):
+        for group in paced(chunk.broker_datas, BROKERS_A_BREATH):
             self._take_group(group)
-            if count % BROKER_SLICE == 0:
-                yield
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
             self._broker_rows += 1 + len(filters.filter_servers)
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
-        for count, live in enumerate(chunk.live_brokers, 1):
+        for live in paced(chunk.live_brokers, BROKERS_A_BREATH):
             self._take_live(live)
-            if count % BROKER_SLICE == 0:
-                yield
-        yield from self._take_topics(chunk)
+        self._take_topics(chunk)
 
     def _take_group(self, row: route_data_pb2.BrokerData) -> None:
         group = group_of(row)
@@ -215,12 +204,10 @@ class SnapshotReader:
         self._loaded.live[live.key] = live
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
-    def _take_topics(self, chunk: _Chunk) -> Sliced[None]:
+    def _take_topics(self, chunk: _Chunk) -> None:
         # This loop takes most of the time of a start, so it makes no call that it can do without.
         known = self._queue_datas
-        for count, row in enumerate(chunk.topics, 1):
-            if count % TOPIC_SLICE == 0:
-                yield
+        for row in paced(chunk.topics, TOPICS_A_BREATH):
             topic = row.topic
             if len(topic) > MAX_TEXT_LENGTH:
                 check_texts(topic)

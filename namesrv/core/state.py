@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from namesrv.core import model
+from namesrv_api.v1 import route_data_pb2
+
+from namesrv.core import encoding, model
 from namesrv.core.address_claims import AddressClaims
 from namesrv.core.changes import Cause, ChangeLog, Row
 from namesrv.core.digests import RouteDigests
@@ -14,12 +16,12 @@ from namesrv.core.edit import TableEdit, publish_edit
 from namesrv.core.errors import ShuttingDown
 from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import BrokerLiveInfo, IntentTable, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
-from namesrv.core.slices import Leftovers, Sliced, run_sync
-from namesrv.core.snapshot import TopicTableCopies
+from namesrv.core.slices import Leftovers
+from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows, TopicTableCopies
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
-from namesrv.core.tables import Tables
+from namesrv.core.tables import NO_TOPICS, Tables, route_fragments
 from namesrv.core.topic_lists import TopicLists
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
@@ -43,11 +45,10 @@ class Unconfirmed(Enum):
 
 
 class RouteState:
-    """The five tables and what goes with them.
+    """The five tables and what goes with them, for all that change them and all that read them.
 
-    Everything happens on one thread, so there is no lock. Changes are ``Sliced``: they give way between slices while
-    they prepare, and publish in one step at their end. Only one of them may be under way at a time; lookups and
-    signs of life may come in between.
+    There is no lock. A change is prepared on any thread, commits in one step of the event loop, and settles on any
+    thread; only one at a time. Lookups and signs of life come in between, on the event loop.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class RouteState:
         self.digests = RouteDigests(self.tables, self.change_log)
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
-        self._possibly_partial: set[LiveKey] = set()
+        self.possibly_partial: set[LiveKey] = set()
         """Brokers that have said one topic at most since they came, topic by topic: there may be more."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change any more."""
@@ -84,14 +85,16 @@ class RouteState:
         """What readers leave behind when they end."""
         self.granted_seconds = 0.0
         """How much time was granted to everybody so far, because this process did not run."""
-        self._clock = clock
-        self._expired_time = expired_time
-        self._generation = 0
-        self._liveness = Liveness(clock, expired_time)
-        self._guard = MassLossGuard(clock)
+        self.clock = clock
+        self.expired_time = expired_time
+        self.generation = 0
+        self.liveness = Liveness(clock, expired_time)
+        self.guard = MassLossGuard(clock)
         self.address_claims = AddressClaims(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_table_copies = TopicTableCopies(self.leftovers)
+        self._new_groups: set[BrokerKey] = set()
+        """Groups that the last edit was to bring."""
 
     @property
     def revision(self) -> int:
@@ -104,8 +107,95 @@ class RouteState:
         The time is None if there is none, and on a copy, whose leader decides.
         """
         held = [key for key, why in self.unconfirmed.items() if why is Unconfirmed.GUARD]
-        left = self._liveness.longest_left(held)
-        return len(held), None if left is None else self._clock.wall_millis() + round(left * 1000)
+        left = self.liveness.longest_left(held)
+        return len(held), None if left is None else self.clock.wall_millis() + round(left * 1000)
+
+    # What readers ask.
+
+    def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
+        """A topic's route as an encoded TopicRouteData (RocketMQ: pickupTopicRouteData); None if there is none.
+
+        With a zone, groups of other zones are left out where their master is live, which may leave an empty route.
+        """
+        fragments = self.route_fragments(topic, zone_name)
+        return None if fragments is None else b"".join(fragments)
+
+    def route_fragments(self, topic: str, zone_name: str | None = None) -> list[bytes] | None:
+        """The same in its fields, each of queues or a group as the one object that the tables hold."""
+        queues = self.tables.topic_queue_table.get(topic)
+        if queues is None:
+            return None
+        enabled = self.behaviour.order_message_enable
+        order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if enabled else None
+        return route_fragments(self.tables, topic, queues, zone_name, order_topic_conf)
+
+    def header_fragment(self) -> bytes:
+        """The NamesrvHeader of the current revision, framed as field 1 of any answer."""
+        revision, fragment = self._header_fragment
+        if revision != self.revision:
+            fragment = encoding.frame(1, self.header().SerializeToString())
+            self._header_fragment = (self.revision, fragment)
+        return fragment
+
+    def header(self) -> route_data_pb2.NamesrvHeader:
+        name, epoch = self.identity
+        return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
+
+    def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
+        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change."""
+        tables, topics = self.tables, TopicRows(self.revision, NO_TOPICS)
+        if RouteTable.TOPIC_QUEUES in wanted:
+            topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
+        has_live = RouteTable.LIVE_BROKERS in wanted
+        return RouteSnapshot(
+            tables=wanted,
+            revision=self.revision,
+            header_fragment=self.header_fragment(),
+            taken_at_millis=self.clock.wall_millis(),
+            clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
+            topics=topics,
+            in_force=tables.queue_datas.in_force,
+            groups=tuple(tables.broker_addr_table.values()),
+            live=tuple(tables.broker_live_table.values()) if has_live else (),
+            last_heard=self.last_heard() if has_live else {},
+        )
+
+    def last_heard(self) -> dict[LiveKey, int]:
+        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        return self.liveness.all_last_updates()
+
+    def live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
+        """The row of a live broker that says of itself that it is this one; None if there is no such broker here."""
+        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
+        if live is None or live.broker != broker or live.broker_id != broker_id:
+            return None
+        return live
+
+    def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
+        """The groups, registered or with an intent, that an operator may mean."""
+        clusters = {name for name, brokers in self.tables.cluster_addr_table.items() if broker_name in brokers}
+        for key in self.intents.intents:
+            if isinstance(key, BrokerKey) and key.broker_name == broker_name:
+                clusters.add(key.cluster_name)
+        return [BrokerKey(name, broker_name) for name in sorted(clusters) if cluster_name in (None, name)]
+
+    def is_reported(self, topic: str, cluster_name: str | None) -> bool:
+        """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
+        brokers = [queue_data.broker for queue_data in self.tables.queue_datas_of(topic)]
+        brokers += self.tables.held_queue_table.get(topic, ())
+        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
+
+    def topic_count(self, broker: BrokerKey) -> int:
+        """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
+        return len(self.tables.topics_by_broker.get(broker, ()))
+
+    # What changes of all kinds share.
+
+    def heard(self, live: BrokerLiveInfo) -> None:
+        """A live broker was heard of: its time begins anew."""
+        channel_id = live.channel_id
+        is_open = channel_id is not None and channel_id in self.channels
+        self.liveness.heard(live, channel_id if is_open else None)
 
     def load_snapshot(self, messages: Iterable[bytes]) -> LoadedSnapshot:
         """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.
@@ -120,53 +210,64 @@ class RouteState:
         assert not self.revision, "a snapshot is loaded before anything changes"
         assert not self.tables.broker_live_table, "one snapshot is loaded"
         loaded = read_snapshot(messages)
-        edit = run_sync(self._begin_edit())
+        edit = self.begin_edit()
         loaded.put_into(edit)
-        self._publish(edit)  # its rows are no changes: nobody can have read the state before
-        run_sync(self.tables.topic_queue_table.settle())
+        self.publish(edit)  # its rows are no changes: nobody can have read the state before
+        self.settle()
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
-            seconds = min(live.timeout_seconds, self._expired_time)
-            self._liveness.loaded(key, loaded.last_update_millis[key], seconds)
-            self._generation = max(self._generation, live.generation)
+            seconds = min(live.timeout_seconds, self.expired_time)
+            self.liveness.loaded(key, loaded.last_update_millis[key], seconds)
+            self.generation = max(self.generation, live.generation)
         return loaded
 
     def append_change(self, cause: Cause, rows: tuple[Row, ...]) -> None:
         """Gives rows that are in force already the next revision; nothing if there are none."""
         if rows:
-            self.change_log.append(self._clock.wall_millis(), cause, rows)
+            self.change_log.append(self.clock.wall_millis(), cause, rows)
 
-    def _begin_edit(self, intents: IntentTable | None = None) -> Sliced[TableEdit]:
-        """An edit of the tables, which has other intents in force afterwards if some are given."""
-        yield from self.tables.topic_queue_table.settle()
-        return TableEdit(self.tables, self.behaviour, intents or self.intents)
+    def begin_edit(self, intents: IntentTable | None = None) -> TableEdit:
+        """An edit of the tables, which has other intents in force afterwards if some are given.
 
-    def _commit(self, edit: TableEdit, cause: Cause, *more: Row) -> bool:
-        """Publishes an edit. Have the topic table settle afterwards, unless the next edit comes at once.
+        Forgets what the one before interned for groups that never came because it was given up.
+        """
+        for broker in self._new_groups:
+            if broker not in self.tables.broker_addr_table:
+                self.tables.queue_datas.forget_group(broker)
+        edit = TableEdit(self.tables, self.behaviour, intents or self.intents)
+        self._new_groups = edit.new_groups
+        return edit
+
+    def settle(self) -> None:
+        """Merges the last change into the topic table, with breaths. Due after each commit, before the next edit."""
+        self.tables.topic_queue_table.settle()
+
+    def commit(self, edit: TableEdit, cause: Cause, *more: Row) -> bool:
+        """Publishes an edit.
 
         Returns:
             Whether anything changed that a reader can see.
         """
-        rows = (*self._publish(edit), *more)
+        rows = (*self.publish(edit), *more)
         self.append_change(cause, rows)
         return bool(rows)
 
-    def _publish(self, edit: TableEdit) -> tuple[Row, ...]:
+    def publish(self, edit: TableEdit) -> tuple[Row, ...]:
         """Makes an edit the tables' state. Returns what changed that a reader can see."""
         rows = publish_edit(edit)
         if edit.topic_names_changed:
             self.topic_lists.names_changed()
         return rows
 
-    def _check_not_frozen(self) -> None:
+    def check_not_frozen(self) -> None:
         if self.frozen:
             raise ShuttingDown
 
-    def _forget(self, live: BrokerLiveInfo) -> None:
-        self._liveness.forget(live.key)
-        self._guard.left(live.key)
+    def forget(self, live: BrokerLiveInfo) -> None:
+        self.liveness.forget(live.key)
+        self.guard.left(live.key)
         self.address_claims.left(live, self.behaviour.address_claim_seconds)
         self.unconfirmed.pop(live.key, None)
-        self._possibly_partial.discard(live.key)
+        self.possibly_partial.discard(live.key)
         if live.channel_id is not None:
             self.channels.unbind(live.channel_id, live.key)

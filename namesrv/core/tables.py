@@ -25,7 +25,8 @@ from namesrv.core.model import (
     WriteRule,
     perm_under,
 )
-from namesrv.core.slices import Sliced, emptied, run_sync
+from namesrv.core.pace import PACE, breathe, drop, paced
+from namesrv.core.slices import Sliced
 
 # The topic table, which takes a large change in one step and merges it afterwards in slices.
 
@@ -47,48 +48,34 @@ Shards = Sequence[Mapping[str, TopicQueues]]
 
 
 class TopicView(Mapping[str, TopicQueues]):
-    """The rows as they were at one moment. Nothing was copied for it but what was not merged then."""
+    """The rows as they were at one moment. None was copied for it."""
 
-    __slots__ = ("_len", "_shards", "_unmerged")
+    __slots__ = ("_len", "_shards")
 
-    def __init__(
-        self, shards: list[dict[str, TopicQueues]], unmerged: dict[str, TopicQueues | None], length: int
-    ) -> None:
+    def __init__(self, shards: list[dict[str, TopicQueues]], length: int) -> None:
         self._shards = shards
-        self._unmerged = unmerged
         self._len = length
 
     def __len__(self) -> int:
         return self._len
 
     def __getitem__(self, topic: str) -> TopicQueues:
-        queues = self._unmerged.get(topic, _NOT_CHANGED)
-        if queues is _NOT_CHANGED:
-            return self._shards[hash(topic) & SHARD_MASK][topic]
-        if queues is None:
-            raise KeyError(topic)
-        return queues
+        return self._shards[hash(topic) & SHARD_MASK][topic]
 
     def __iter__(self) -> Iterator[str]:
         return (topic for topic, _ in self.rows())
 
     def rows(self) -> Iterator[tuple[str, TopicQueues]]:
-        settled = itertools.chain.from_iterable(shard.items() for shard in self._shards)
-        unmerged = self._unmerged
-        if not unmerged:
-            return settled
-        later = ((topic, queues) for topic, queues in unmerged.items() if queues is not None)
-        return itertools.chain((row for row in settled if row[0] not in unmerged), later)
+        return itertools.chain.from_iterable(shard.items() for shard in self._shards)
 
     def names(self) -> Sliced[list[str]]:
         names: list[str] = []
         given_way_at = 0
         for shard in self._shards:
-            names += [name for name in shard if name not in self._unmerged] if self._unmerged else shard
+            names += shard
             if len(names) - given_way_at >= MERGE_SLICE:
                 given_way_at = len(names)
                 yield
-        names += [name for name, queues in self._unmerged.items() if queues is not None]
         return names
 
     def let_go(self) -> Sliced[None]:
@@ -99,10 +86,9 @@ class TopicView(Mapping[str, TopicQueues]):
             if rows >= MERGE_SLICE:
                 rows = 0
                 yield
-        yield from emptied(self._unmerged)
 
 
-NO_TOPICS = TopicView([], {}, 0)
+NO_TOPICS = TopicView([], 0)
 """Of who does not ask for topics."""
 
 
@@ -153,9 +139,15 @@ class TopicTable:
         assert not self._unmerged, "rows are missing that are not merged yet"
         return self._shards
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is being merged: only then may it be copied."""
+        return not self._unmerged
+
     def copy(self) -> TopicView:
+        assert not self._unmerged, "a copy would change while the last change is merged"
         self._is_shared[:] = b"\1" * SHARDS
-        return TopicView(self._shards.copy(), self._unmerged.copy(), self._len)
+        return TopicView(self._shards.copy(), self._len)
 
     def publish(self, changed: dict[str, TopicQueues | None], came: int, went: int) -> None:
         """Makes a change show, in one step. The table takes ``changed`` over: topics that come, change or (None) go."""
@@ -163,30 +155,29 @@ class TopicTable:
         self._unmerged = changed
         self._len += came - went
 
-    def settle(self) -> Sliced[None]:
-        """Merges what is unmerged. If it is not driven to its end, the next one goes on from there.
+    def settle(self) -> None:
+        """Merges what is unmerged. Lookups may go on meanwhile, on another thread; copies may not.
 
-        It gives way before the first slice, too: that comes after a publication, which is the longest step of a change.
+        A row is in its shard before it leaves the overlay, so a lookup finds it in either. An end in between leaves the
+        overlay whole, and the next one begins anew.
         """
         unmerged, shards, is_shared = self._unmerged, self._shards, self._is_shared
-        if len(unmerged) > MERGE_SLICE:
-            yield
-        count = 0
-        while unmerged:
-            topic, queues = unmerged.popitem()
+        copied = 0
+        for topic, queues in paced(unmerged.items()):
             number = hash(topic) & SHARD_MASK
             if is_shared[number]:
                 shards[number] = shards[number].copy()
                 is_shared[number] = 0
-                count += len(shards[number]) // COPIED_ROWS_OF_A_MERGED_ONE
+                copied += len(shards[number])
+                if copied >= PACE * COPIED_ROWS_OF_A_MERGED_ONE:
+                    copied = 0
+                    breathe()
             if queues is None:
                 shards[number].pop(topic, None)
             else:
                 shards[number][topic] = queues
-            count += 1
-            if count >= MERGE_SLICE:
-                count = 0
-                yield
+        self._unmerged = {}
+        drop(unmerged)
 
 
 # All QueueDatas: one instance for each group and what it reports, found again by the fragment that rows hold.
@@ -203,7 +194,7 @@ class QueueDataTable:
     """Interned QueueDatas. A fragment names its group, so no two groups share one."""
 
     def __init__(self) -> None:
-        self.by_fragment: dict[bytes, QueueData] = {}
+        self._by_fragment: dict[bytes, QueueData] = {}
         """Every QueueData by the fragment of what is reported."""
         self.in_force: dict[bytes, bytes] = {}
         """Fragment to the one in force, only of groups with another rule than REPORTED. Replaced, never changed."""
@@ -216,19 +207,27 @@ class QueueDataTable:
         """Those that were in use when it was last looked."""
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
 
+    def find(self, fragment: bytes) -> QueueData | None:
+        """The same, for a row of some time ago; None if its group has gone or reports otherwise now."""
+        return self._by_fragment.get(fragment)
+
+    def of(self, fragment: bytes) -> QueueData:
+        """The QueueData that a row of the topic table holds as a fragment."""
+        return self._by_fragment[fragment]
+
     def of_group(self, broker: BrokerKey) -> dict[ReportedQueues, QueueData]:
         """The QueueDatas of a group, to look one up without a call; ``added`` adds to it."""
         return self._by_reported.setdefault(broker, {})
 
     def intern(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
         """The QueueData of what a group reports; made if there is none."""
-        return self.of_group(broker).get(reported) or run_sync(self.added(broker, reported))
+        return self.of_group(broker).get(reported) or self.added(broker, reported)
 
-    def added(self, broker: BrokerKey, reported: ReportedQueues) -> Sliced[QueueData]:
-        """Makes the QueueData of what a group has not reported yet; in steps if a mapping has many queues."""
+    def added(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
+        """Makes the QueueData of what a group has not reported yet."""
         read, write, perm, flag, *rest = reported
         numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
-        encoded = b"" if mapping is None else (yield from encoding.mapping_field(mapping))
+        encoded = b"" if mapping is None else encoding.mapping_field(mapping)
         fragment = encoding.queue_data_fragment(broker, numbers, encoded)
         queue_data = QueueData(
             broker,
@@ -239,7 +238,7 @@ class QueueDataTable:
             mapping=mapping,
         )
         self.of_group(broker)[reported] = queue_data
-        self.by_fragment[fragment] = queue_data
+        self._by_fragment[fragment] = queue_data
         if mapping is not None:
             self.mapped.add(broker)
             self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
@@ -273,7 +272,7 @@ class QueueDataTable:
         kept = {queue_data.reported: queue_data for queue_data in used}
         for reported, queue_data in self._by_reported.get(broker, {}).items():
             if reported not in kept:
-                del self.by_fragment[queue_data.fragment]
+                del self._by_fragment[queue_data.fragment]
         self._by_reported[broker] = kept
         mappings = [queue_data.mapping for queue_data in kept.values() if queue_data.mapping is not None]
         if not mappings:
@@ -286,7 +285,7 @@ class QueueDataTable:
         self.set_rule(broker, WriteRule.REPORTED)
         self._forget_mappings(broker)
         for queue_data in self._by_reported.pop(broker, {}).values():
-            del self.by_fragment[queue_data.fragment]
+            del self._by_fragment[queue_data.fragment]
 
     def _forget_mappings(self, broker: BrokerKey) -> None:
         self.mapped.discard(broker)
@@ -330,6 +329,10 @@ class Tables:
     takes its mark away."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
 
+    def queue_datas_of(self, topic: str) -> list[QueueData]:
+        """What the groups of a topic report of it, by group; empty if there is no such topic."""
+        return list(map(self.queue_datas.of, self.topic_queue_table.get(topic) or ()))
+
 
 # A topic's route, joined from the pieces that its groups have encoded already.
 
@@ -358,8 +361,8 @@ def route_fragments(
 
     With a zone, groups of other zones are left out where their master is live (RocketMQ: ZoneRouteRPCHook).
     """
-    brokers, find = tables.broker_addr_table, tables.queue_datas.by_fragment
-    groups = [brokers[find[queue].broker] for queue in queues]
+    brokers, find = tables.broker_addr_table, tables.queue_datas.of
+    groups = [brokers[find(queue).broker] for queue in queues]
     parts = [] if order_topic_conf is None else [frame(_ORDER_TOPIC_CONF_NUMBER, order_topic_conf.encode())]
     if zone_name is not None:
         acting = _may_act(topic)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable
 
 from namesrv.core.model import BrokerKey, TopicQueues
-from namesrv.core.slices import Sliced, sorted_in_slices
-from namesrv.core.tables import Tables
+from namesrv.core.pace import paced
+from namesrv.core.slices import Sliced, sorted_in_slices, with_breaths
+from namesrv.core.tables import Tables, TopicView
 
 UNIT = 1
 """Flag bit of a unit topic (TopicSysFlag.FLAG_UNIT)."""
@@ -15,58 +17,81 @@ UNIT = 1
 UNIT_SUB = 2
 """Flag bit of a unit-subscription topic (TopicSysFlag.FLAG_UNIT_SUB)."""
 
-FILTER_SLICE = 2_000
-"""Topics that a filter looks at before giving way: about a millisecond."""
+FILTERED_A_BREATH = 1_000
+"""Topics that a filter looks at between two breaths: about half a millisecond."""
+
+
+NamesAfter = Callable[[str, int], list[str]]
+"""The sorted names of a list after a name, at most so many. For a thread."""
+
+
+class SortedNames:
+    """All topic names of one moment, sorted when they are first asked for."""
+
+    def __init__(self, view: TopicView) -> None:
+        self._view = view
+        self._names: list[str] | None = None
+
+    def get(self) -> list[str]:
+        """The names. Sorting very many takes long, with breaths: for a thread."""
+        return with_breaths(self.in_steps())
+
+    def in_steps(self) -> Sliced[list[str]]:
+        """The same, for the event loop."""
+        if self._names is None:
+            self._names = yield from sorted_in_slices((yield from self._view.names()))
+        return self._names
 
 
 class TopicLists:
-    """Sorted lists. Each gives the names after a name, at most ``limit``; an empty ``after`` starts at the front.
-
-    A topic that stays while a list is made shows in it; one that comes or goes meanwhile may or may not.
-    """
+    """Lists of topics, in pages. Each list is taken on the event loop, in one step, and read on a thread."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._names: list[str] | None = None
-        """All topic names, sorted, until one comes or goes."""
-        self._changes = 0
+        self._names: SortedNames | None = None
+        """The current names, until a topic comes or goes."""
 
     def names_changed(self) -> None:
         self._names = None
-        self._changes += 1
 
-    def all_after(self, after: str, limit: int) -> Sliced[list[str]]:
-        """All topics (RocketMQ: getAllTopicList)."""
-        return _page((yield from self._sorted_names()), after, limit)
+    def names(self) -> SortedNames:
+        """The names of all topics (RocketMQ: getAllTopicList). The topic table must be settled."""
+        if self._names is None:
+            self._names = SortedNames(self._tables.topic_queue_table.copy())
+        return self._names
 
-    def of_cluster_after(self, cluster_name: str, after: str, limit: int) -> Sliced[list[str]]:
+    def all(self) -> NamesAfter:
+        """All topics. The topic table must be settled."""
+        names = self.names()
+        return lambda after, limit: _page(names.get(), after, limit)
+
+    def of_cluster(self, cluster_name: str) -> NamesAfter:
         """Topics with queues on any broker group of a cluster (RocketMQ: getTopicsByCluster)."""
         if cluster_name not in self._tables.cluster_addr_table:
-            return []
-        find = self._tables.queue_datas.by_fragment
-        return (
-            yield from self._matching_after(
-                lambda queues: any(find[queue].broker.cluster_name == cluster_name for queue in queues), after, limit
-            )
+            return lambda _after, _limit: []
+        find = self._tables.queue_datas.find
+        return self._matching(
+            lambda queues: any(data.broker.cluster_name == cluster_name for data in map(find, queues) if data)
         )
 
-    def with_flags_after(self, present: int, absent: int, after: str, limit: int) -> Sliced[list[str]]:
+    def with_flags(self, present: int, absent: int) -> NamesAfter:
         """Topics with some flag bits and without others (RocketMQ: getUnitTopics and the two after it).
 
         As there, the topic's first QueueData alone decides; here that is of the first group by cluster and name.
         """
-        find = self._tables.queue_datas.by_fragment
-        return (
-            yield from self._matching_after(
-                lambda queues: find[queues[0]].topic_sys_flag & (present | absent) == present, after, limit
-            )
-        )
+        find = self._tables.queue_datas.find
 
-    def system_after(self, after: str, limit: int) -> Sliced[list[str]]:
+        def matches(queues: TopicQueues) -> bool:
+            first = find(queues[0])
+            return first is not None and first.topic_sys_flag & (present | absent) == present
+
+        return self._matching(matches)
+
+    def system(self) -> NamesAfter:
         """Names of clusters and broker groups, which are topics by convention (RocketMQ: getSystemTopicList)."""
         clusters = self._tables.cluster_addr_table
         names = set(clusters).union(*clusters.values())
-        return _page((yield from sorted_in_slices(names)), after, limit)
+        return lambda after, limit: _page(with_breaths(sorted_in_slices(names)), after, limit)
 
     def broker_addr(self) -> str | None:
         """Address of some broker, which knows its own system topics: the lowest id of the group known longest."""
@@ -77,31 +102,21 @@ class TopicLists:
         addrs = table[first].addrs
         return addrs[min(addrs)]
 
-    def _sorted_names(self) -> Sliced[list[str]]:
-        names = self._names
-        if names is None:
-            changes = self._changes
-            unsorted = yield from self._tables.topic_queue_table.copy().names()
-            names = yield from sorted_in_slices(unsorted)
-            if changes == self._changes:
-                self._names = names
-        return names
+    def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
+        """Topics whose rows match. A group that goes while the list is read has none any more."""
+        names, rows = self.names(), self._tables.topic_queue_table.copy()
 
-    def _matching_after(self, matches: Callable[[TopicQueues], bool], after: str, limit: int) -> Sliced[list[str]]:
-        names = yield from self._sorted_names()
-        table = self._tables.topic_queue_table
-        found: list[str] = []
-        start = _start(names, after)
-        for count in range(1, len(names) - start + 1):
-            name = names[start + count - 1]
-            queues = table.get(name)  # the topic may have gone while this gave way
-            if queues is not None and matches(queues):
-                found.append(name)
-                if len(found) == limit:
-                    break
-            if count % FILTER_SLICE == 0:
-                yield
-        return found
+        def after(last: str, limit: int) -> list[str]:
+            found: list[str] = []
+            all_names = names.get()
+            for name in paced(itertools.islice(all_names, _start(all_names, last), None), FILTERED_A_BREATH):
+                if matches(rows[name]):
+                    found.append(name)
+                    if len(found) == limit:
+                        break
+            return found
+
+        return after
 
 
 def _start(names: list[str], after: str) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.policy import Clock
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.state import Unconfirmed
+from namesrv.core.state import RouteState, Unconfirmed
 
 COMING_BACK_SECONDS = 10.0
 """How long after a start with a snapshot file brokers are waited for that registered after the file was written: agents
@@ -17,7 +16,7 @@ ROCKETMQ_COMING_BACK_SECONDS = 35.0
 class WarmUp:
     """The time after a start. It ends once, and looking at it is cheap at any time."""
 
-    def __init__(self, manager: RouteInfoManager, clock: Clock, warm_up_seconds: float) -> None:
+    def __init__(self, state: RouteState, clock: Clock, warm_up_seconds: float) -> None:
         """Begins with the start of the name server; the snapshot file must be loaded before.
 
         Args:
@@ -26,10 +25,10 @@ class WarmUp:
                 file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.
                 Brokers that are connected by then and have not registered yet are waited for that long again, at most.
         """
-        self._manager = manager
+        self._state = state
         self._clock = clock
         self._started_at = clock.monotonic()
-        self._granted_before = manager.granted_seconds
+        self._granted_before = state.granted_seconds
         self._warm_up_seconds = warm_up_seconds
         self._waits_for_brokers = self._has_brokers_of_file()
         # A broker may have registered after the file was written, and is no less alive for it.
@@ -46,10 +45,10 @@ class WarmUp:
         not count. When a large fleet comes back, its registrations stand in line: whoever is connected is on its way.
         """
         if not self._is_warm:
-            granted = self._manager.granted_seconds - self._granted_before
+            granted = self._state.granted_seconds - self._granted_before
             running = self._clock.monotonic() - self._started_at - granted
             over_since = running - self._shortest_seconds
-            some_register = self._manager.channels.unused > 0 and over_since < self._warm_up_seconds
+            some_register = self._state.channels.unused > 0 and over_since < self._warm_up_seconds
             self._is_warm = (
                 over_since >= 0 and not some_register and not (self._waits_for_brokers and self._has_brokers_of_file())
             )
@@ -57,7 +56,7 @@ class WarmUp:
 
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have not registered again and are not gone."""
-        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
+        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._state.unconfirmed.values())
 
     @property
     def warm_up_seconds(self) -> float:
@@ -65,9 +64,9 @@ class WarmUp:
         return self._warm_up_seconds
 
     def _coming_back_seconds(self) -> float:
-        lives = self._manager.tables.broker_live_table.values()
+        lives = self._state.tables.broker_live_table.values()
         return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
         # They are the first in there, so this does not look at the guard's.
-        return any(why is Unconfirmed.SNAPSHOT_FILE for why in self._manager.unconfirmed.values())
+        return any(why is Unconfirmed.SNAPSHOT_FILE for why in self._state.unconfirmed.values())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
@@ -30,7 +32,7 @@ from namesrv.core.changes import (
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import CallRefused, Overloaded, RevisionCompacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, RemovalReason
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
 from namesrv.core.slices import Sliced, emptied
 
 # Topics whose routes a change affects, and the brokers that left them with it.
@@ -74,8 +76,8 @@ class AffectedTopics:
     later changes that did that. So what left a group is remembered for topics that leave the group later.
     """
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView) -> None:
+        self._state = state
         self._gone_before: dict[BrokerKey, tuple[GoneBroker, ...]] = {}
 
     def caught_up(self) -> None:
@@ -84,7 +86,7 @@ class AffectedTopics:
 
     def of(self, change: Change) -> Iterator[AffectedTopic]:
         gone = _gone(change)
-        of_group = self._manager.tables.topics_by_broker
+        of_group = self._state.tables.topics_by_broker
         for row in change.rows:
             match row:
                 case QueuesPut():
@@ -119,7 +121,7 @@ class AffectedTopics:
         """The topics whose routes get another ordered-topic configuration."""
         if isinstance(row, KvPut):
             return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
-        return self._manager.kv_config.entries(ORDER_TOPIC_CONFIG) if row.key == ORDER_MESSAGE_ENABLE else ()
+        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if row.key == ORDER_MESSAGE_ENABLE else ()
 
 
 def _gone(change: Change) -> Mapping[BrokerKey, tuple[GoneBroker, ...]]:
@@ -439,10 +441,20 @@ class Follower:
 
 
 @dataclass(slots=True, eq=False)
-class RouteWatch(Follower):
+class RouteWatch:
     """A reader of some topics' routes."""
 
-    subscription: Subscription = field(kw_only=True)
+    wake: Callable[[], None]
+    """Called when there is something to read."""
+    revision: int
+    """The position up to which it has been sent everything."""
+    subscription: Subscription
+    failure: CallRefused | None = None
+    """Why it must end."""
+    behind_since: float | None = None
+    """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
+    clock.
+    """
     waiting: WaitingTopics = field(default_factory=WaitingTopics)
     """Topics to be sent."""
     unsaid: set[str] = field(default_factory=set)
@@ -454,12 +466,15 @@ class RouteWatch(Follower):
     after a message that left something over; and where the revision has moved on without it."""
 
 
+ChangeReader = Follower | RouteWatch
+
+
 class WatchIndex:
     """All watches and followers of one name server, which is told of every change."""
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        state: RouteView,
         *,
         is_warm: bool,
         max_waiting: int,
@@ -470,21 +485,21 @@ class WatchIndex:
         Args:
             is_warm: Whether what is not in the tables does not exist, from the beginning.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
-            is_copy: Whether the manager is one of several copies. A watch that resumes here may have been at another
+            is_copy: Whether the state is one of several copies. A watch that resumes here may have been at another
                 copy, which was not warm yet when this one was.
         """
-        self._manager = manager
+        self._state = state
         self._max_waiting = max_waiting
-        self._touches = AffectedTopics(manager)
+        self._touches = AffectedTopics(state)
         self._index = SubscriptionIndex()
         self._watches: dict[RouteWatch, None] = {}
         self._followers: dict[Follower, None] = {}
-        self._to_wake: dict[Follower, None] = {}
+        self._to_wake: dict[ChangeReader, None] = {}
         self._is_copy = is_copy
         self._unsaid_until = -1 if is_warm and not is_copy else None
         """Revision at which all watches had been told what is absent; None: that is still to come, or cannot be known.
         """
-        self.revision = manager.revision
+        self.revision = state.revision
         """Changes up to this one have been read."""
         self.waiting_count = 0
         """Topics that wait to be sent, of all watches together."""
@@ -494,7 +509,7 @@ class WatchIndex:
     @property
     def is_settled(self) -> bool:
         """Whether all changes have been read."""
-        return self.revision == self._manager.revision
+        return self.revision == self._state.revision
 
     # Opening and closing
 
@@ -521,16 +536,16 @@ class WatchIndex:
         watch.is_filling = False
 
     def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Sliced[None]:
-        after, first = prefix, self._manager.tables.topic_queue_table.get(prefix)
-        if first is not None:  # a list has what comes after a name
-            self._mark(watch, prefix, ())
-        while names := (yield from self._manager.topic_lists.all_after(after, MARK_SLICE)):
-            for name in names:
-                if not name.startswith(prefix):
-                    return
-                self._mark(watch, name, ())
-            after = names[-1]
+        table = self._state.tables.topic_queue_table
+        while not table.is_settled:
             yield
+        names = yield from self._state.topic_lists.names().in_steps()
+        for count, name in enumerate(islice(names, bisect_left(names, prefix), None), 1):
+            if not name.startswith(prefix):
+                return
+            self._mark(watch, name, ())
+            if count % MARK_SLICE == 0:
+                yield
 
     def catch_up(self, watch: RouteWatch, after_revision: int) -> Sliced[None]:
         """Has a watch begin with what changed after a revision. All changes must have been read.
@@ -538,11 +553,11 @@ class WatchIndex:
         Raises:
             RevisionCompacted: The change log does not reach back to it.
         """
-        log, target = self._manager.change_log, self.revision
+        log, target = self._state.change_log, self.revision
         log.check_reaches(after_revision)
         watch.revision = after_revision
         change = log.after(after_revision)
-        count, touches = 0, AffectedTopics(self._manager)
+        count, touches = 0, AffectedTopics(self._state)
         while change is not None and change.revision <= target:
             for touch in touches.of(change):
                 for topic in watch.subscription.of_these(touch.topics):
@@ -563,7 +578,7 @@ class WatchIndex:
         for count, topic in enumerate(tuple(topics), 1):
             if watch not in self._watches:
                 return  # it was closed meanwhile
-            if topic not in self._manager.tables.topic_queue_table:
+            if topic not in self._state.tables.topic_queue_table:
                 self._mark(watch, topic, ())
             if count % MARK_SLICE == 0:
                 yield
@@ -576,7 +591,7 @@ class WatchIndex:
             on_left()
             return
         self._drop_waiting(watch)
-        self._manager.leftovers.add(self._leave(watch, on_left))
+        self._state.leftovers.add(self._leave(watch, on_left))
 
     def _leave(self, watch: RouteWatch, on_left: Callable[[], None]) -> Sliced[None]:
         yield from self._index.remove(watch, watch.subscription)
@@ -585,7 +600,7 @@ class WatchIndex:
     def _drop_waiting(self, watch: RouteWatch) -> None:
         waiting, watch.waiting = watch.waiting, WaitingTopics()
         self.waiting_count -= len(waiting)
-        self._manager.leftovers.add(waiting.emptied())
+        self._state.leftovers.add(waiting.emptied())
 
     def follow(self, follower: Follower) -> None:
         """Has somebody woken at every change from now on."""
@@ -599,10 +614,10 @@ class WatchIndex:
 
     def settle(self) -> Sliced[None]:
         """Reads all changes up to the current revision. Two of these must not be under way at once."""
-        log, before = self._manager.change_log, self.revision
+        log, before = self._state.change_log, self.revision
         while not self.is_settled:
             if not self._watches:
-                self.revision = self._manager.revision
+                self.revision = self._state.revision
             elif self.revision < log.compacted_revision:
                 self._lose_count()
             else:
@@ -613,7 +628,7 @@ class WatchIndex:
                 yield
         self._touches.caught_up()
         if self.revision != before:
-            self._to_wake.update(self._followers)
+            self._to_wake.update(dict.fromkeys(self._followers))
 
     def _index_change(self, change: Change) -> Sliced[None]:
         by_topic: dict[str, Gone] = {}
@@ -657,7 +672,7 @@ class WatchIndex:
 
     def _lose_count(self) -> None:
         """Handles that the change log has dropped some of the changes since the last look."""
-        log, last = self._manager.change_log, self._manager.revision
+        log, last = self._state.change_log, self._state.revision
         for watch in self._watches:
             watch.failure = RevisionCompacted(watch.revision, log.compacted_revision, last)
         self._to_wake.update(dict.fromkeys(self._watches))
@@ -689,7 +704,7 @@ class WatchIndex:
                     self._to_wake[watch] = None
         # Not before: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
         if not self._is_copy:
-            self._unsaid_until = self._manager.revision
+            self._unsaid_until = self._state.revision
 
     def make_bookmarks_due(self, part: int, parts: int) -> Sliced[None]:
         """Makes a bookmark due for each watch of one part that has been sent none at the current revision."""
@@ -700,7 +715,7 @@ class WatchIndex:
             if count % MARK_SLICE == MARK_SLICE - 1:
                 yield
 
-    def take_to_wake(self) -> list[Follower]:
+    def take_to_wake(self) -> list[ChangeReader]:
         """Watches and followers that have something to read; those that have waited longest come first."""
         to_wake, self._to_wake = list(self._to_wake), {}
         return to_wake
@@ -752,8 +767,8 @@ assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
 class WatchMessages:
     """Makes the messages of all watches, as of the current revision."""
 
-    def __init__(self, manager: RouteInfoManager, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
+        self._state = state
         self._watches = watches
         self._is_warm = is_warm
         self._revision = -1
@@ -780,23 +795,23 @@ class WatchMessages:
         if not changes and not watch.bookmark_due:
             return None
         is_all = not watch.waiting
-        watch.revision = self._manager.revision
+        watch.revision = self._state.revision
         watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
         return self._message((*changes, _BOOKMARK) if is_all else tuple(changes))
 
     def _message(self, parts: tuple[bytes, ...]) -> bytes:
-        if self._revision != self._manager.revision:  # a bookmark alone
+        if self._revision != self._state.revision:  # a bookmark alone
             self._renew()
         joined = self._joined.get(parts)
         if joined is None:
-            joined = self._joined[parts] = b"".join((self._manager.header_fragment(), *parts))
+            joined = self._joined[parts] = b"".join((self._state.header_fragment(), *parts))
             self._shared_bytes += len(joined)
         return joined
 
     def _renew(self) -> None:
         """Forgets what is not of the current revision, or takes too much memory."""
-        if self._revision != self._manager.revision or self._shared_bytes > SHARED_BYTES:
-            self._revision, self._shared_bytes = self._manager.revision, 0
+        if self._revision != self._state.revision or self._shared_bytes > SHARED_BYTES:
+            self._revision, self._shared_bytes = self._state.revision, 0
             self._shared, self._joined = {}, {}
 
     def _take_changes(self, watch: RouteWatch) -> list[bytes]:
@@ -821,7 +836,7 @@ class WatchMessages:
         shared = self._shared.get((topic, zone_name))
         if shared is not None and shared[0] == gone:
             return shared[1]
-        route = self._manager.pickup_topic_route_data(topic, zone_name)
+        route = self._state.route(topic, zone_name)
         if route is None and not gone:
             return None
         encoded = _change(topic, route, self._really_gone(topic, gone) if gone else ())
@@ -835,12 +850,9 @@ class WatchMessages:
         The loss of a group's queues of the topic is included also if the group has some again: they may be other
         brokers'.
         """
-        tables = self._manager.tables
-        find, groups = tables.queue_datas.by_fragment, tables.broker_addr_table
-        addrs: dict[BrokerKey, set[str]] = {}
-        for fragment in tables.topic_queue_table.get(topic) or ():
-            broker = find[fragment].broker
-            addrs[broker] = set(groups[broker].addrs.values())
+        tables = self._state.tables
+        brokers = (queue_data.broker for queue_data in tables.queue_datas_of(topic))
+        addrs = {broker: set(tables.broker_addr_table[broker].addrs.values()) for broker in brokers}
         latest = {(broker, addr): fragment for broker, addr, fragment in gone}
         return [fragment for (broker, addr), fragment in latest.items() if addr not in addrs.get(broker, ())]
 

@@ -8,7 +8,7 @@ from typing import Protocol, Self, cast
 
 from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
 
 # Answers that an engine may give again by itself, as the servicers see it: they name the dependencies of an answer.
 #
@@ -23,10 +23,10 @@ KEPT_METHODS = frozenset(
 """Calls whose answers may be kept."""
 
 
-def serve_from(server: object, manager: RouteInfoManager) -> None:
+def serve_from(server: object, state: RouteView) -> None:
     """Has a server keep answers of these tables, if it can."""
     if hasattr(server, "keep_answers_of"):
-        server.keep_answers_of(manager)
+        server.keep_answers_of(state)
 
 
 def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None:
@@ -35,11 +35,10 @@ def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None
         context.may_keep(dependencies())
 
 
-def route_dependencies(manager: RouteInfoManager, topic: str) -> list[str]:
+def route_dependencies(state: RouteView, topic: str) -> list[str]:
     """The dependencies of a topic's route: the topic, and the groups that have queues of it."""
-    queues = manager.tables.topic_queue_table.get(topic) or ()
-    find = manager.tables.queue_datas.by_fragment
-    return [topic, *(group_dependency(find[queue].broker) for queue in queues)]
+    groups = (queue_data.broker for queue_data in state.tables.queue_datas_of(topic))
+    return [topic, *map(group_dependency, groups)]
 
 
 def group_dependency(broker: BrokerKey) -> str:

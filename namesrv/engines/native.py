@@ -44,7 +44,7 @@ from namesrv.core.changes import (
 )
 from namesrv.core.errors import MalformedRequest, Overloaded
 from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, KEPT_METHODS, Again, EngineFailed, Options, group_dependency
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
@@ -332,30 +332,30 @@ class KeptAnswers:
     def __init__(self, engine: namesrv_engine.Engine, *, permits: bool) -> None:
         self._engine = engine
         self._permits = permits
-        self._manager: RouteInfoManager | None = None
+        self._state: RouteView | None = None
         self._header = b""
         self._generation = 0
 
-    def serve(self, manager: RouteInfoManager) -> None:
+    def serve(self, state: RouteView) -> None:
         """Answers are of these tables from now on; those of others are forgotten."""
-        self._manager = manager
+        self._state = state
         self._engine.clear()
         self._change([])
-        manager.change_log.listen(lambda change: self._on_change(manager, change))
+        state.change_log.listen(lambda change: self._on_change(state, change))
 
     @property
     def generation(self) -> int:
         return self._generation
 
     def put(self, call: Call, message: bytes) -> None:
-        if self._manager is None or call.depends_on is None or not message.startswith(self._header):
+        if self._state is None or call.depends_on is None or not message.startswith(self._header):
             return
         dependencies, generation = call.depends_on
         self._remember(call)
         self._engine.put(call.call, message[len(self._header) :], dependencies, generation)
 
     def put_refusal(self, call: Call) -> None:
-        if self._manager is None or call.depends_on is None:
+        if self._state is None or call.depends_on is None:
             return
         dependencies, generation = call.depends_on
         code: int = call.code().value[0]
@@ -368,8 +368,8 @@ class KeptAnswers:
         if self._permits:
             self._engine.set_class(call.call, _PERMITTED)
 
-    def _on_change(self, manager: RouteInfoManager, change: Change) -> None:
-        if manager is not self._manager:
+    def _on_change(self, state: RouteView, change: Change) -> None:
+        if state is not self._state:
             return
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
             self._engine.clear()
@@ -379,8 +379,8 @@ class KeptAnswers:
         self._change(dependencies)
 
     def _change(self, dependencies: list[str]) -> None:
-        assert self._manager is not None, "only what is served changes"
-        self._header = self._manager.header_fragment()
+        assert self._state is not None, "only what is served changes"
+        self._header = self._state.header_fragment()
         self._generation = self._engine.change(dependencies, self._header)
 
 
@@ -486,7 +486,7 @@ class NativeServer(grpc.aio.Server):
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
         self._paths: list[str] = []
-        self._manager: RouteInfoManager | None = None
+        self._state: RouteView | None = None
         self._answers: KeptAnswers | None = None
         self._known: KnownCalls
         """There are some once it has been started."""
@@ -532,8 +532,8 @@ class NativeServer(grpc.aio.Server):
             self._background.append(passing_on)
         self._answers = KeptAnswers(self.engine, permits=self.options.permits)
         self._known = KnownCalls(self.engine)
-        if self._manager is not None:
-            self._answers.serve(self._manager)
+        if self._state is not None:
+            self._answers.serve(self._state)
         self._background.append(asyncio.create_task(GrownProcess(partial(unaccounted, self.stats)).run()))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.engine.fileno(), self._on_events)
@@ -584,10 +584,10 @@ class NativeServer(grpc.aio.Server):
 
     # What a server has that keeps answers.
 
-    def keep_answers_of(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def keep_answers_of(self, state: RouteView) -> None:
+        self._state = state
         if self._answers is not None:
-            self._answers.serve(manager)
+            self._answers.serve(state)
 
     def forget_callers(self) -> None:
         """Has every caller be decided on again, because permits changed. Thread-safe."""
@@ -643,7 +643,7 @@ class NativeServer(grpc.aio.Server):
 
     def learned(self, call: Call, again: Again) -> None:
         """A call was answered well, and it is known how to answer it when it comes again."""
-        if self._manager is not None:  # else any call may be traced, and has to be looked at
+        if self._state is not None:  # else any call may be traced, and has to be looked at
             self._known.learn(call, again, rpc_handlers.room_of(call.handler))
 
     def _flush(self) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping
+from functools import partial
+
 import structlog
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of
+from namesrv.app.worker import Worker
 from namesrv.core.address_claims import AddressClaim
 from namesrv.core.changes import Cause
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import LiveKey
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import Sliced, sorted_in_slices
+from namesrv.core.routes import Routes
+from namesrv.core.slices import sorted_in_slices, with_breaths
+from namesrv.core.state import RouteState
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import page_of
-
-_SLICE = 1_000
-"""Claims that are sorted or looked at before giving way."""
 
 _log = structlog.get_logger(__name__)
 
@@ -26,39 +29,34 @@ _log = structlog.get_logger(__name__)
 class AddressClaimQueries:
     """Claims are listed by cluster and address."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteState, reader: Worker) -> None:
+        self._state = state
+        self._reader = reader
 
     async def ListAddressClaims(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListAddressClaimsRequest, _context: Context
     ) -> pb.ListAddressClaimsResponse:
         """RocketMQ has nothing like it."""
-        claims: dict[str, AddressClaim] = {}
-        page = await page_of(request, lambda after, limit: self._names_after(claims, after, limit))
+        claims = {_name(claim): claim for claim in self._state.address_claims.in_force()}
+        page = await page_of(request, partial(_names_after, claims), self._reader)
         return pb.ListAddressClaimsResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             address_claims=[_message(claims[name]) for name in page.names],
             next_page_token=page.next_page_token,
         )
 
-    def _names_after(self, claims: dict[str, AddressClaim], after: str, limit: int) -> Sliced[list[str]]:
-        """The first names after one, sorted; puts their claims, among others, into a dictionary."""
-        in_force = yield from self._manager.address_claims.in_force()
-        for count, claim in enumerate(in_force, 1):
-            name = _name(claim)
-            if name > after:
-                claims[name] = claim
-            if count % _SLICE == 0:
-                yield
-        names = yield from sorted_in_slices(claims)
-        return names[:limit]
+
+def _names_after(claims: Mapping[str, AddressClaim], after: str, limit: int) -> list[str]:
+    names = with_breaths(sorted_in_slices(claims))
+    first = bisect_right(names, after)
+    return names[first : first + limit]
 
 
 class AddressClaimChanges:
     """An operator ends a claim."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, routes: Routes) -> None:
+        self._routes, self._state = routes, routes.state
 
     async def ReleaseAddressClaim(  # noqa: N802
         self, request: pb.ReleaseAddressClaimRequest, context: Context
@@ -70,10 +68,10 @@ class AddressClaimChanges:
             raise InvalidField("comment", f"has {len(request.comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
         key = LiveKey(request.cluster_name, request.broker_addr)
         if request.validate_only:
-            claim = self._manager.address_claims.at(key)
-            return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
+            claim = self._state.address_claims.at(key)
+            return pb.ReleaseAddressClaimResponse(header=self._state.header(), released=claim is not None)
         cause = Cause("ReleaseAddressClaim", caller_of(context), request.comment)
-        claim = self._manager.release_address_claim(key, cause)
+        claim = self._routes.operator_changes.release_address_claim(key, cause)
         if claim is not None:
             _log.info(
                 "address_claim_released",
@@ -84,7 +82,7 @@ class AddressClaimChanges:
                 caller=cause.caller,
                 comment=cause.comment,
             )
-        return pb.ReleaseAddressClaimResponse(header=self._manager.header(), released=claim is not None)
+        return pb.ReleaseAddressClaimResponse(header=self._state.header(), released=claim is not None)
 
 
 def _name(claim: AddressClaim) -> str:

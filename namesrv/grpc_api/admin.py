@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol, Self, cast
 
 import structlog
@@ -17,7 +18,8 @@ from namesrv.app.access import caller_of
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.operators import IntentChange, KvChange, Operators, SettingsInForce
 from namesrv.app.watches import WatchDispatcher, WatchStream
-from namesrv.app.writer import TableWriter, run_cooperatively
+from namesrv.app.worker import Worker
+from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import (
@@ -31,7 +33,7 @@ from namesrv.core.errors import (
     Overloaded,
     TopicNotFound,
 )
-from namesrv.core.explain import Explanation, Question, explain_route, with_journal_entry
+from namesrv.core.explain import Explanation, Present, Question, explain_route, with_journal_entry
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entries_in_memory
 from namesrv.core.model import (
     BlastRadius,
@@ -45,9 +47,10 @@ from namesrv.core.model import (
     names_after,
 )
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import Sliced
-from namesrv.core.state import Unconfirmed
+from namesrv.core.pace import paced
+from namesrv.core.route_view import RouteView
+from namesrv.core.routes import Routes
+from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.watch import RouteWatch
 from namesrv.grpc_api.address_claims import AddressClaimChanges, AddressClaimQueries
 from namesrv.grpc_api.handlers import Context
@@ -65,9 +68,10 @@ _POSITION = re.compile(r"([0-9a-f-]{1,64}) ([0-9]{1,18})")
 class AuditCalls:
     """The latest changes are answered from the change log, those before from the database, if there is one."""
 
-    def __init__(self, manager: RouteInfoManager, journal: Journal | None) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, journal: Journal | None, reader: Worker) -> None:
+        self._state = state
         self._journal = journal
+        self._reader = reader
 
     async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListAuditEntriesRequest, _context: Context
@@ -80,7 +84,7 @@ class AuditCalls:
         entries = await self._newest(_query(request, size + 1))  # one more than fits tells whether there is a next page
         page = entries[:size]
         return pb.ListAuditEntriesResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             entries=[_audit_entry(entry) for entry in page],
             next_page_token=_token(page[-1].position) if len(entries) > size else "",
         )
@@ -94,14 +98,14 @@ class AuditCalls:
         """
         if self._journal is None:
             return None
-        before = JournalPosition(self._manager.identity.epoch, self._manager.change_log.compacted_revision + 1)
+        before = JournalPosition(self._state.identity.epoch, self._state.change_log.compacted_revision + 1)
         found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
         return found[0] if found else None
 
     async def _newest(self, query: JournalQuery) -> list[JournalEntry]:
-        log, epoch = self._manager.change_log, self._manager.identity.epoch
+        log, epoch = self._state.change_log, self._state.identity.epoch
         oldest = JournalPosition(epoch, log.compacted_revision + 1)
-        entries = await run_cooperatively(entries_in_memory(log, epoch, query))
+        entries = await self._reader.run(partial(entries_in_memory, log.newest_first(), epoch, query))
         missing = query.limit - len(entries)
         all_in_memory = query.after is not None and query.after >= (epoch, oldest.revision - 1)
         if missing and self._journal is not None and not all_in_memory:
@@ -187,8 +191,8 @@ _log = structlog.get_logger(__name__)
 class ConfigQueries:
     """Settings are shown as they are in force, and as the next start would have them."""
 
-    def __init__(self, manager: RouteInfoManager, in_force: SettingsInForce) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, in_force: SettingsInForce) -> None:
+        self._state = state
         self._in_force = in_force
 
     async def GetNamesrvConfig(  # noqa: N802 - calls have the names of the wire contract
@@ -197,14 +201,14 @@ class ConfigQueries:
         """GET_NAMESRV_CONFIG, 319."""
         now, later = self._in_force.settings, self._in_force.at_next_start
         entries = [_config_entry(name, key.text_of(later), now) for name, key in CONFIG_KEYS.items()]
-        return pb.GetNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+        return pb.GetNamesrvConfigResponse(header=self._state.header(), entries=entries)
 
 
 class ConfigChanges:
     """Settings are checked and changed by Operators; the answers are made here."""
 
-    def __init__(self, manager: RouteInfoManager, operators: Operators) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, operators: Operators) -> None:
+        self._state = state
         self._operators = operators
 
     async def UpdateNamesrvConfig(  # noqa: N802
@@ -226,7 +230,7 @@ class ConfigChanges:
             raise
         now = self._operators.in_force.settings
         entries = [_config_entry(row.key, row.value, now) for row in rows]
-        return pb.UpdateNamesrvConfigResponse(header=self._manager.header(), entries=entries)
+        return pb.UpdateNamesrvConfigResponse(header=self._state.header(), entries=entries)
 
 
 def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.ConfigEntry:
@@ -245,16 +249,17 @@ def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.Co
 
 # The call of AdminService that says why a topic's route is as it is.
 
-_EXPLAIN_SLICE = 200
-"""Explanations that are made messages before giving way: about a millisecond."""
+_MESSAGES_A_BREATH = 100
+"""Explanations that are made messages between two breaths: half a millisecond."""
 
 
 class ExplainCalls:
     """Requests are checked here; the core has the answers."""
 
-    def __init__(self, manager: RouteInfoManager, audit: AuditCalls, started_at_millis: int) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, audit: AuditCalls, reader: Worker, started_at_millis: int) -> None:
+        self._state = state
         self._audit = audit
+        self._reader = reader
         self._started_at_millis = started_at_millis
 
     async def ExplainTopicRoute(  # noqa: N802 - calls have the names of the wire contract
@@ -262,16 +267,16 @@ class ExplainCalls:
     ) -> pb.ExplainTopicRouteResponse:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
         question = _question(request)
-        header = self._manager.header()  # of the revision that the explanation begins with
-        explanations = await run_cooperatively(explain_route(self._manager, self._started_at_millis, question))
+        header = self._state.header()  # of the revision that the explanation begins with
+        now, changes = Present(self._state, self._started_at_millis, question), self._state.change_log.newest_first()
+        explanations = await self._reader.run(partial(explain_route, now, changes))
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
         if question.broker_name is not None and explanations[0].is_unknown:
             explanations = [await self._with_journal(explanations[0], question.broker_name)]
-        return pb.ExplainTopicRouteResponse(
-            header=header, explanations=await run_cooperatively(_messages(explanations))
-        )
+        messages = await self._reader.run(partial(_messages, explanations))
+        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
     async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:
         """Adds what the journal on disk last said of a group that memory knows nothing of."""
@@ -298,9 +303,9 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
     )
 
 
-def _messages(explanations: Iterable[Explanation]) -> Sliced[list[pb.RouteExplanation]]:
+def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
     messages = []
-    for count, explanation in enumerate(explanations, 1):
+    for explanation in paced(explanations, _MESSAGES_A_BREATH):
         reason = explanation.removal_reason
         messages.append(
             pb.RouteExplanation(
@@ -312,15 +317,10 @@ def _messages(explanations: Iterable[Explanation]) -> Sliced[list[pb.RouteExplan
                 removal_reason=None if reason is None else route_data_pb2.RemovalReason.Name(reason.value),
             )
         )
-        if count % _EXPLAIN_SLICE == 0:
-            yield
     return messages
 
 
 # The call of AdminService that lists intents, in pages.
-
-_INTENT_SLICE = 1_000
-"""Intents that are looked at before giving way: about a millisecond."""
 
 _SINCE = re.compile(r"-?[0-9]{1,19}")
 """Milliseconds since the Unix epoch, as far as 64 bits go."""
@@ -329,8 +329,9 @@ _SINCE = re.compile(r"-?[0-9]{1,19}")
 class IntentQueries:
     """Intents are listed oldest first."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, reader: Worker) -> None:
+        self._state = state
+        self._reader = reader
 
     async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListIntentsRequest, _context: Context
@@ -342,10 +343,10 @@ class IntentQueries:
         )
         after = position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
-        found = await run_cooperatively(intents_after(self._manager.intents, after, size + 1))
+        found = await self._reader.run(partial(intents_after, self._state.intents, after, size + 1))
         page = found[:size]
         return pb.ListIntentsResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             intents=[intent_message(intent) for intent in page],
             next_page_token=token_of(page[-1]) if len(found) > size else "",
         )
@@ -359,15 +360,13 @@ class Position(NamedTuple):
     """Tells intents of one millisecond apart."""
 
 
-def intents_after(table: IntentTable, after: Position | None, limit: int) -> Sliced[list[Intent]]:
+def intents_after(table: IntentTable, after: Position | None, limit: int) -> list[Intent]:
     """The next intents, at most ``limit``; None starts at the beginning."""
     found: list[tuple[Position, Intent]] = []
-    for count, intent in enumerate(table.intents.values(), 1):
+    for intent in paced(table.intents.values()):
         position = _position_of(intent)
         if after is None or position > after:
             found.append((position, intent))
-        if count % _INTENT_SLICE == 0:
-            yield
     found.sort(key=lambda entry: entry[0])  # they are nearly in order: clocks seldom step back
     return [intent for _, intent in found[:limit]]
 
@@ -420,8 +419,8 @@ class _AboutTopic(Protocol):
 class IntentChanges:
     """Requests are checked here; Operators makes intents durable and puts them in force."""
 
-    def __init__(self, manager: RouteInfoManager, writer: TableWriter, operators: Operators) -> None:
-        self._manager = manager
+    def __init__(self, routes: Routes, writer: TableWriter, operators: Operators) -> None:
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._operators = operators
 
@@ -434,8 +433,8 @@ class IntentChanges:
         wipe = self._intent(IntentKind.WIPE_WRITE_PERM, group, cause, ends_at)
         outcome = await self._change(lambda table: _with_intent(table, wipe), cause, request.validate_only)
         return pb.WipeWritePermOfBrokerResponse(
-            header=self._manager.header(),
-            wipe_topic_count=self._manager.topic_count(group),
+            header=self._state.header(),
+            wipe_topic_count=self._state.topic_count(group),
             blast_radius=_blast_radius(outcome.blast_radius),
         )
 
@@ -448,8 +447,8 @@ class IntentChanges:
         add = self._intent(IntentKind.ADD_WRITE_PERM, group, cause)
         outcome = await self._change(lambda table: _restored(table, group, add), cause, request.validate_only)
         return pb.AddWritePermOfBrokerResponse(
-            header=self._manager.header(),
-            add_topic_count=self._manager.topic_count(group),
+            header=self._state.header(),
+            add_topic_count=self._state.topic_count(group),
             blast_radius=_blast_radius(outcome.blast_radius),
         )
 
@@ -466,14 +465,16 @@ class IntentChanges:
             outcome = await self._change(lambda table: self._held(table, hold, key), cause, request.validate_only)
         else:
             outcome = await self._writer.apply(
-                self._manager.delete_topic(key.topic, key.cluster_name, cause, validate_only=request.validate_only)
+                self._routes.operator_changes.delete_topic(
+                    key.topic, key.cluster_name, cause, validate_only=request.validate_only
+                )
             )
             if not outcome.queue_data_count:
                 raise TopicNotFound(key.topic, key.cluster_name)
             if not request.validate_only:
-                log_topic_deleted(key, outcome, cause, self._manager.revision)
+                log_topic_deleted(key, outcome, cause, self._state.revision)
         return pb.DeleteTopicResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             removed_queue_data_count=outcome.queue_data_count,
             blast_radius=_blast_radius(outcome.blast_radius),
         )
@@ -486,7 +487,7 @@ class IntentChanges:
         cause = Cause("ReleaseTopicHold", caller_of(context))
         outcome = await self._change(lambda table: _released(table, key), cause, request.validate_only)
         return pb.ReleaseTopicHoldResponse(
-            header=self._manager.header(), restored_queue_data_count=outcome.queue_data_count
+            header=self._state.header(), restored_queue_data_count=outcome.queue_data_count
         )
 
     async def ConfirmBrokerLoss(  # noqa: N802
@@ -498,19 +499,19 @@ class IntentChanges:
 
         def is_meant(live: BrokerLiveInfo) -> bool:
             if group is None:
-                return self._manager.unconfirmed[live.key] is Unconfirmed.GUARD
+                return self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
             return live.broker == group
 
-        removed, radius = await self._writer.apply(
-            self._manager.confirm_broker_loss(is_meant, cause, validate_only=request.validate_only)
-        )
-        if not removed:
-            raise _none_unconfirmed(request)
-        if not request.validate_only:
+        removals = self._routes.removals
+        removed, radius = await self._writer.apply(removals.preview_broker_loss(is_meant))
+        if removed and not request.validate_only:
+            removed = await self._writer.apply_each(removals.confirm_broker_loss(is_meant, cause))
             for gone in removed:
                 log_removed(gone)
+        if not removed:
+            raise _none_unconfirmed(request)
         return pb.ConfirmBrokerLossResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             removed_broker_count=len(removed),
             blast_radius=_blast_radius(radius),
         )
@@ -529,7 +530,7 @@ class IntentChanges:
     def _group(self, request: _AboutGroup) -> BrokerKey:
         cluster_name = _cluster_name(request)
         field_rules.check_name("broker_name", request.broker_name)
-        groups = self._manager.groups_named(request.broker_name, cluster_name)
+        groups = self._state.groups_named(request.broker_name, cluster_name)
         if not groups:
             raise BrokerNotRegistered(cluster_name, request.broker_name)
         return _only(groups)
@@ -542,8 +543,8 @@ class IntentChanges:
                 raise InvalidField("cluster_name", "is set without broker_name")
             return None
         field_rules.check_name("broker_name", request.broker_name)
-        table = self._manager.tables.broker_addr_table
-        named = self._manager.groups_named(request.broker_name, cluster_name)
+        table = self._state.tables.broker_addr_table
+        named = self._state.groups_named(request.broker_name, cluster_name)
         groups = [key for key in named if key in table and table[key].unconfirmed]
         if not groups:
             raise _none_unconfirmed(request)
@@ -558,7 +559,7 @@ class IntentChanges:
         return request.ends_at_millis
 
     def _held(self, table: IntentTable, hold: Intent, key: HoldKey) -> IntentTable:
-        if key not in table.intents and not self._manager.is_reported(key.topic, key.cluster_name):
+        if key not in table.intents and not self._state.is_reported(key.topic, key.cluster_name):
             raise TopicNotFound(key.topic, key.cluster_name)
         return _with_intent(table, hold)
 
@@ -648,18 +649,18 @@ def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
 class KvConfigQueries:
     """Entries are read from the tables."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView) -> None:
+        self._state = state
 
     async def GetKvConfig(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetKvConfigRequest, _context: Context
     ) -> pb.GetKvConfigResponse:
         """GET_KV_CONFIG, 101."""
         _check_names(request.namespace, request.key)
-        value = self._manager.kv_config.get(request.namespace, request.key)
+        value = self._state.kv_config.get(request.namespace, request.key)
         if value is None:
             raise KvNotFound(request.namespace, request.key)
-        return pb.GetKvConfigResponse(header=self._manager.header(), value=value)
+        return pb.GetKvConfigResponse(header=self._state.header(), value=value)
 
     async def ListKvConfigs(  # noqa: N802
         self, request: pb.ListKvConfigsRequest, _context: Context
@@ -671,24 +672,24 @@ class KvConfigQueries:
         )
         after = last_of_page_before(request.page_token)
         if not namespace:
-            names = names_after(self._manager.kv_config.namespaces, after, size + 1)
+            names = names_after(self._state.kv_config.namespaces, after, size + 1)
             rows = [pb.KvConfig(namespace=name) for name in names[:size]]
         else:
             _check_kv_name("namespace", namespace)
-            entries = self._manager.kv_config.entries(namespace)
+            entries = self._state.kv_config.entries(namespace)
             if not entries:
                 raise KvNotFound(namespace)
             names = names_after(entries, after, size + 1)
             rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
         next_page_token = page_token(names[size - 1]) if len(names) > size else ""
-        return pb.ListKvConfigsResponse(header=self._manager.header(), kv_configs=rows, next_page_token=next_page_token)
+        return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=next_page_token)
 
 
 class KvConfigChanges:
     """Requests are checked and answered here; Operators makes changes durable and puts them in force."""
 
-    def __init__(self, manager: RouteInfoManager, operators: Operators) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, operators: Operators) -> None:
+        self._state = state
         self._operators = operators
 
     async def PutKvConfig(  # noqa: N802
@@ -704,7 +705,7 @@ class KvConfigChanges:
             raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
         cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
         before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
-        return pb.PutKvConfigResponse(header=self._manager.header(), previous_value=before.get(namespace, key))
+        return pb.PutKvConfigResponse(header=self._state.header(), previous_value=before.get(namespace, key))
 
     async def DeleteKvConfig(  # noqa: N802
         self, request: pb.DeleteKvConfigRequest, context: Context
@@ -715,7 +716,7 @@ class KvConfigChanges:
         cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
         before = await self._change(lambda table: table.without(namespace, key), cause)
         removed = before.get(namespace, key) is not None
-        return pb.DeleteKvConfigResponse(header=self._manager.header(), removed=removed)
+        return pb.DeleteKvConfigResponse(header=self._state.header(), removed=removed)
 
     async def _change(self, change: KvChange, cause: Cause | None) -> KvConfigTable:
         """Applies a change, or without a cause only says what it would be applied to; returns the table before it."""
@@ -746,8 +747,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class WatcherListCalls:
     """Watchers are listed in the order in which they came."""
 
-    def __init__(self, manager: RouteInfoManager, watchers: WatchDispatcher) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, watchers: WatchDispatcher) -> None:
+        self._state = state
         self._watch_streams = watchers
 
     async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
@@ -760,7 +761,7 @@ class WatcherListCalls:
         # One more than fits tells whether there is a next page.
         found = self._watch_streams.after(_number_of(request.page_token), size + 1)
         return pb.ListWatchersResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             watchers=[self._row(watcher) for watcher in found[:size]],
             next_page_token=page_token(str(found[size - 1].number)) if len(found) > size else "",
         )
@@ -805,22 +806,23 @@ class AdminQueries(NamedTuple):
     @classmethod
     def of(
         cls,
-        manager: RouteInfoManager,
+        state: RouteState,
         in_force: SettingsInForce,
         watchers: WatchDispatcher,
         journal: Journal | None,
+        reader: Worker,
         *,
         started_at_millis: int,
     ) -> Self:
-        audit = AuditCalls(manager, journal)
+        audit = AuditCalls(state, journal, reader)
         return cls(
-            KvConfigQueries(manager),
-            ConfigQueries(manager, in_force),
-            IntentQueries(manager),
+            KvConfigQueries(state),
+            ConfigQueries(state, in_force),
+            IntentQueries(state, reader),
             audit,
-            ExplainCalls(manager, audit, started_at_millis),
-            WatcherListCalls(manager, watchers),
-            AddressClaimQueries(manager),
+            ExplainCalls(state, audit, reader, started_at_millis),
+            WatcherListCalls(state, watchers),
+            AddressClaimQueries(state, reader),
         )
 
 
@@ -833,10 +835,10 @@ class AdminChanges(NamedTuple):
     address_claims: AddressClaimChanges
 
     @classmethod
-    def of(cls, manager: RouteInfoManager, writer: TableWriter, operators: Operators) -> Self:
+    def of(cls, routes: Routes, writer: TableWriter, operators: Operators) -> Self:
         return cls(
-            KvConfigChanges(manager, operators),
-            ConfigChanges(manager, operators),
-            IntentChanges(manager, writer, operators),
-            AddressClaimChanges(manager),
+            KvConfigChanges(routes.state, operators),
+            ConfigChanges(routes.state, operators),
+            IntentChanges(routes, writer, operators),
+            AddressClaimChanges(routes),
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from namesrv.app import field_rules
-from namesrv.app.writer import run_cooperatively
+from namesrv.app.worker import Worker
 from namesrv.core.errors import InvalidField
-from namesrv.core.slices import Sliced
+from namesrv.core.topic_lists import NamesAfter
 
 
 class AsksForPage(Protocol):
@@ -28,15 +28,15 @@ class Page(NamedTuple):
     """Where the next page starts; empty if this is the last one."""
 
 
-async def page_of(request: AsksForPage, names_after: Callable[[str, int], Sliced[list[str]]]) -> Page:
-    """Makes the page that a request asks for. ``names_after`` makes the sorted names after a name, at most so many.
+async def page_of(request: AsksForPage, names_after: NamesAfter, reader: Worker) -> Page:
+    """Makes the page that a request asks for, on a thread.
 
     Raises:
         InvalidField: The size is negative, or the token none of ours.
     """
     size = field_rules.page_size(request.page_size)
     # One more than fits tells whether there is a next page.
-    names = await run_cooperatively(names_after(last_of_page_before(request.page_token), size + 1))
+    names = await reader.run(partial(names_after, last_of_page_before(request.page_token), size + 1))
     page = names[:size]
     return Page(page, page_token(page[-1]) if len(names) > size else "")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeVar
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -23,8 +22,9 @@ from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.app.event_log import log_registered, log_removed, log_topic_registered
 from namesrv.app.field_rules import check_name
 from namesrv.app.quotas import FairShares
-from namesrv.app.writer import TableWriter
+from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.changes import Cause
+from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.liveness import ChannelTable
 from namesrv.core.model import (
@@ -38,20 +38,18 @@ from namesrv.core.model import (
     ReportedQueues,
     StaticMapping,
 )
-from namesrv.core.registrations import RouteInfoManager, TopicsNotRead
-from namesrv.core.slices import ResultT, Sliced, run_sync
+from namesrv.core.pace import PACE, breathe, paced
+from namesrv.core.registrations import TopicsNotRead
+from namesrv.core.routes import Routes
 from namesrv.engines.api import may_repeat
 from namesrv.grpc_api.handlers import Context
 from namesrv.limits import MAX_REGISTRATION_PARTS, STAGED_PART_SECONDS
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
 
-MAPPED_SLICE = 2_500
-"""Queues of mappings that are read before giving way: about a millisecond."""
 
-
-def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMapping) -> Sliced[StaticMapping]:
-    """Checks a mapping, in steps if it has many queues.
+def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMapping) -> StaticMapping:
+    """Checks a mapping.
 
     Args:
         where: Path of the mapping in the request.
@@ -71,7 +69,7 @@ def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMa
         raise InvalidField(f"{where}.broker_queue_ids", problem)
     queue_ids: list[tuple[int, int]] = []
     last = -1
-    for count, (topic_id, broker_id) in enumerate(zip(topic_ids, broker_ids, strict=True), 1):
+    for topic_id, broker_id in paced(zip(topic_ids, broker_ids, strict=True)):
         if not 0 <= topic_id < message.total_queue_nums:
             problem = f"has {topic_id} for {topic!r}, must be 0 to {message.total_queue_nums - 1}, total_queue_nums - 1"
             raise InvalidField(f"{where}.topic_queue_ids", problem)
@@ -82,8 +80,6 @@ def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMa
             raise InvalidField(f"{where}.broker_queue_ids", problem)
         queue_ids.append((topic_id, broker_id))
         last = topic_id
-        if count % MAPPED_SLICE == 0:
-            yield
     return StaticMapping(message.scope, message.total_queue_nums, message.epoch, message.dirty, tuple(queue_ids))
 
 
@@ -91,12 +87,6 @@ def static_mapping(where: str, topic: str, message: route_data_pb2.StaticTopicMa
 
 KNOWN_IDENTITIES = 16_384
 """Brokers whose identity is not checked again: the checks take half the time of a heartbeat. Some 10 MB at most."""
-
-READ_SLICE = 100
-"""Topics that are read before giving way: a sixth of a millisecond."""
-
-CRC32_SLICE = 500
-"""Topics that a checksum is taken of before giving way: about a millisecond."""
 
 
 class BrokerIdentity(NamedTuple):
@@ -183,8 +173,8 @@ def read_registration(request: registration_service_pb2.RegisterBrokerRequest) -
 
 def read_topics(
     messages: Collection[route_data_pb2.TopicConfig], known_topics: Container[str], read: TopicsRead | None = None
-) -> Sliced[TopicsRead]:
-    """Checks topic configurations in steps, and puts what they say to those that have been read.
+) -> TopicsRead:
+    """Checks topic configurations, and puts what they say to those that have been read.
 
     Args:
         known_topics: Names that have been checked before: the names in the topic table.
@@ -217,14 +207,14 @@ def read_topics(
         if message.HasField("mapping"):
             before = read.mapped_queues
             read.add_mapped(len(message.mapping.topic_queue_ids))
-            mapping = yield from static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
+            mapping = static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
             read[topic] = (*checked, mapping)
-            if before // MAPPED_SLICE != read.mapped_queues // MAPPED_SLICE:
-                yield
+            if before // MAPPED_QUEUES_A_BREATH != read.mapped_queues // MAPPED_QUEUES_A_BREATH:
+                breathe()
         else:
             read[topic] = checked
-        if index % READ_SLICE == READ_SLICE - 1:
-            yield
+        if index % PACE == PACE - 1:
+            breathe()
     return read
 
 
@@ -240,16 +230,14 @@ def check_given_channel(channel_id: str, why: str) -> None:
         raise InvalidField("channel_id", f"is missing; {why}")
 
 
-def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> Sliced[None]:
-    """Checks the topic configurations in steps against body_crc32; 0 or absent checks nothing. Raises Crc32NotMatch."""
+def check_body_crc32(request: registration_service_pb2.RegisterBrokerRequest) -> None:
+    """Checks the topic configurations against body_crc32; 0 or absent checks nothing. Raises Crc32NotMatch."""
     if not request.body_crc32:
         return
     actual = 0
-    for count, config in enumerate(request.topic_configs, 1):
+    for config in paced(request.topic_configs):
         numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_sys_flag}"
         actual = zlib.crc32(f"{config.topic_name} {numbers}\n".encode(), actual)
-        if count % CRC32_SLICE == 0:
-            yield
     if actual != request.body_crc32:
         raise Crc32NotMatch(request.body_crc32, actual)
 
@@ -372,42 +360,45 @@ class RegistrationParts:
         self._of_channel: dict[str, set[LiveKey]] = {}
         """Brokers whose parts are staged, by channel: tens of thousands may be, and as many channels may end."""
 
-    def add(
-        self,
-        registration: Registration,
-        request: pb.RegisterBrokerRequest,
-        known_topics: Container[str],
-        sharer: Sharer = MACHINE,
-    ) -> Sliced[TopicsRead | int]:
-        """Reads a part in steps. One that is refused takes those before it along: its sender begins again.
+    def begin(self, registration: Registration, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> _Staged:
+        """Takes what is staged before a part, so that nobody else goes on with it while the part is read.
+
+        A part that is refused takes those before it along: its sender begins again.
 
         Args:
             sharer: Whose share of what is staged the first part takes, and those after it.
 
-        Returns:
-            All topic configurations once the last part is there; before, the number of parts staged.
-
         Raises:
-            ChannelGone: Its channel is not open, or ended meanwhile.
-            InvalidField: The part's numbers are wrong, or a topic is.
+            ChannelGone: Its channel is not open.
+            InvalidField: The part's numbers are wrong.
             NeedFullRegistration: It does not follow what is staged; start again from part 0.
-            LimitExceeded: It has too many topics, with the parts before it, or too many are staged, of its caller or
-                of all.
         """
         check_given_channel(request.channel_id, "a registration in parts needs a channel")
         self._channels.check_open(request.channel_id)
         self.drop_overdue()
         index, count = _checked_numbers(request)
         place, data_version = (request.channel_id, registration.live_key), registration.data_version
-        staged = self._drop(place)  # not to be gone on with from elsewhere while this is read
+        staged = self._drop(place)
         if index == 0:
             staged = _Staged(data_version, count, sharer)
         if staged is None or (staged.parts, staged.count, staged.data_version) != (index, count, data_version):
             raise NeedFullRegistration(f"part {index} of {count} does not follow what is staged; start from part 0")
-        yield from read_topics(request.topic_configs, known_topics, staged.topic_configs)
+        return staged
+
+    def add(self, registration: Registration, request: pb.RegisterBrokerRequest, staged: _Staged) -> TopicsRead | int:
+        """Puts what was begun, with the topics of the part in it, where the next part finds it.
+
+        Returns:
+            All topic configurations once the last part is there; before, the number of parts staged.
+
+        Raises:
+            ChannelGone: Its channel ended meanwhile.
+            LimitExceeded: Too many topics are staged, of its caller or of all.
+        """
         self._channels.check_open(request.channel_id)
+        place = request.channel_id, registration.live_key
         staged.parts += 1
-        if staged.parts == count:
+        if staged.parts == staged.count:
             return staged.topic_configs
         mapped_queues = staged.topic_configs.mapped_queues
         amount = max(1, len(staged.topic_configs) + mapped_queues)  # one that names no topic takes a place, too
@@ -456,23 +447,22 @@ def _checked_numbers(request: pb.RegisterBrokerRequest) -> tuple[int, int]:
 # The reader of registrations: it reads each whole before it waits for the tables, so that a bad one never waits.
 
 
-class RegistrationReader:
-    """Makes records of registrations. Large ones are read one at a time, in slices that take turns with the writer's.
+ResultT = TypeVar("ResultT")
 
-    Several at once would each have a slice in every turn of the event loop, and a lookup would wait for all of these.
-    """
+
+class RegistrationReader:
+    """Makes records of registrations. Large ones are read on the writer's thread."""
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        routes: Routes,
         writer: TableWriter,
         parts: RegistrationParts,
         topics: Shares | None = None,
     ) -> None:
-        self._manager = manager
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._parts = parts
-        self._turn = asyncio.Lock()
         self._topics = topics or FairShares.of().registered_topics
 
     def room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> AbstractContextManager[None]:
@@ -495,40 +485,33 @@ class RegistrationReader:
         """
         registration = read_registration(request)
         self._check_live_brokers(registration)
-        steps = self._whole(request, registration, sharer)
-        if not (request.HasField("part") or request.body_crc32 or self._manager.reads_topics(registration)):
-            return run_sync(steps)  # nearly every registration: none of its topics is looked at
-        return await self._in_turn(request, steps)
+        if request.body_crc32:
+            await self._work(request, partial(check_body_crc32, request))
+        if request.HasField("part"):
+            staged = self._parts.begin(registration, request, sharer)
+            await self._work(request, partial(self._read_topics, request, staged.topic_configs))
+            topics = self._parts.add(registration, request, staged)
+            return topics if isinstance(topics, int) else replace(registration, topic_configs=topics)
+        if not self._routes.registrations.reads_topics(registration):
+            return registration  # nearly every registration: none of its topics is looked at
+        return await self.with_topics(request, registration)
 
     async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
         """A registration with its topics, which did not count when it was read. Raises InvalidField."""
-        return await self._in_turn(request, self._with_topics(request, registration))
-
-    async def _in_turn(self, request: pb.RegisterBrokerRequest, steps: Sliced[ResultT]) -> ResultT:
-        topics = request.topic_configs
-        if len(topics) < READ_SLICE and not any(topic.HasField("mapping") for topic in topics):
-            return run_sync(steps)  # one slice, which need not wait for large ones
-        async with self._turn:
-            return await self._writer.interleave(steps)
-
-    def _whole(
-        self, request: pb.RegisterBrokerRequest, registration: Registration, sharer: Sharer
-    ) -> Sliced[Registration | int]:
-        yield from check_body_crc32(request)
-        if request.HasField("part"):
-            known_topics = self._manager.tables.topic_queue_table
-            topics = yield from self._parts.add(registration, request, known_topics, sharer)
-            return topics if isinstance(topics, int) else replace(registration, topic_configs=topics)
-        if not self._manager.reads_topics(registration):
-            return registration
-        return (yield from self._with_topics(request, registration))
-
-    def _with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Sliced[Registration]:
-        read = yield from read_topics(request.topic_configs, self._manager.tables.topic_queue_table)
+        read = await self._work(request, partial(self._read_topics, request))
         return replace(registration, topic_configs=read)
 
+    async def _work(self, request: pb.RegisterBrokerRequest, work: Callable[[], ResultT]) -> ResultT:
+        topics = request.topic_configs
+        if len(topics) <= INLINE_TOPICS and not any(topic.HasField("mapping") for topic in topics):
+            return work()
+        return await self._writer.read(work)
+
+    def _read_topics(self, request: pb.RegisterBrokerRequest, read: TopicsRead | None = None) -> TopicsRead:
+        return read_topics(request.topic_configs, self._state.tables.topic_queue_table, read)
+
     def _check_live_brokers(self, registration: Registration) -> None:
-        live = self._manager.tables.broker_live_table
+        live = self._state.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and registration.live_key not in live:
             raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
 
@@ -544,7 +527,7 @@ class RegistrationServicer:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        routes: Routes,
         writer: TableWriter,
         channels: ChannelStreams,
         parts: RegistrationParts,
@@ -553,12 +536,12 @@ class RegistrationServicer:
         tally: RegistrationCounter | None = None,
         registered_topics: Shares | None = None,
     ) -> None:
-        self._manager = manager
+        self._routes, self._state = routes, routes.state
         self._writer = writer
         self._channels = channels
-        self._groups = NamedGroups(manager)
+        self._groups = NamedGroups(routes.state)
         self._parts = parts
-        self._reader = RegistrationReader(manager, writer, parts, registered_topics)
+        self._reader = RegistrationReader(routes, writer, parts, registered_topics)
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
 
@@ -575,16 +558,16 @@ class RegistrationServicer:
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         registration = await self._reader.read(request, sharer_of(context))
         if isinstance(registration, int):
-            return pb.RegisterBrokerResponse(header=self._manager.header(), changed=False, staged_parts=registration)
+            return pb.RegisterBrokerResponse(header=self._state.header(), changed=False, staged_parts=registration)
         cause, owner = Cause("RegisterBroker", caller_of(context)), owner_of(context)
         try:
-            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
+            result = await self._writer.apply(self._routes.registrations.register_broker(registration, cause, owner))
         except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
             registration = await self._reader.with_topics(request, registration)
-            result = await self._writer.apply(self._manager.register_broker(registration, cause, owner))
-        log_registered(registration, result, self._manager.revision)
+            result = await self._writer.apply(self._routes.registrations.register_broker(registration, cause, owner))
+        log_registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             ha_server_addr=result.ha_server_addr,
             master_addr=result.master_addr,
             generation=result.generation,
@@ -600,11 +583,13 @@ class RegistrationServicer:
         reason = unregister_reason(request.reason)
         generation = request.generation if request.HasField("generation") else None
         cause = Cause("UnregisterBroker", caller_of(context))
-        change = self._manager.unregister_broker(identity.broker, identity.broker_addr, reason, generation, cause)
+        change = self._routes.removals.unregister_broker(
+            identity.broker, identity.broker_addr, reason, generation, cause
+        )
         removed = await self._writer.apply(change)
-        if removed is not None:
-            log_removed(removed)
-        return pb.UnregisterBrokerResponse(header=self._manager.header(), removed=removed is not None)
+        for gone in removed:
+            log_removed(gone)
+        return pb.UnregisterBrokerResponse(header=self._state.header(), removed=bool(removed))
 
     async def QueryDataVersion(  # noqa: N802
         self, request: pb.QueryDataVersionRequest, context: Context
@@ -613,12 +598,12 @@ class RegistrationServicer:
         with self._tally.counting("query") as outcome:
             identity = broker_identity(request.broker)
             version = data_version("data_version", request.data_version)
-            changed, held = self._manager.query_data_version(*identity, version)
+            changed, held = self._routes.heartbeats.query_data_version(*identity, version)
             outcome.result = _result(changed=changed)
         after_header = _after_header(held, changed=changed)
         if not changed:  # else it registers now, and asks with another version
             self._may_repeat(context, identity, "query", after_header)
-        return self._manager.header_fragment() + after_header
+        return self._state.header_fragment() + after_header
 
     async def BrokerHeartbeat(  # noqa: N802
         self, request: pb.BrokerHeartbeatRequest, context: Context
@@ -626,10 +611,10 @@ class RegistrationServicer:
         """BROKER_HEARTBEAT, 904."""
         with self._tally.counting("heartbeat") as outcome:
             identity = broker_identity(request.broker)
-            self._manager.broker_heartbeat(*identity)
+            self._routes.heartbeats.broker_heartbeat(*identity)
             outcome.result = "unchanged"
         self._may_repeat(context, identity, "heartbeat", b"")
-        return self._manager.header_fragment()  # all of a BrokerHeartbeatResponse
+        return self._state.header_fragment()  # all of a BrokerHeartbeatResponse
 
     async def RegisterTopic(  # noqa: N802
         self, request: pb.RegisterTopicRequest, context: Context
@@ -637,11 +622,11 @@ class RegistrationServicer:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = topic_queues(request)
         changed = await self._writer.apply(
-            self._manager.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
+            self._routes.registrations.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
         )
         if changed:
-            log_topic_registered(request.topic, len(queues), self._manager.revision)
-        return pb.RegisterTopicResponse(header=self._manager.header(), changed=changed)
+            log_topic_registered(request.topic, len(queues), self._state.revision)
+        return pb.RegisterTopicResponse(header=self._state.header(), changed=changed)
 
     async def OpenChannel(  # noqa: N802
         self, request: pb.OpenChannelRequest, context: Context
@@ -669,28 +654,28 @@ class RegistrationServicer:
     ) -> pb.HandOverChannelResponse:
         """The end of a channel is announced; RocketMQ has nothing like it."""
         check_given_channel(request.channel_id, "a handover is of a channel")
-        brokers = self._manager.hand_over_channel(request.channel_id)
+        brokers = self._routes.heartbeats.hand_over_channel(request.channel_id)
         return pb.HandOverChannelResponse(
-            header=self._manager.header(),
-            channel_grace_millis=round(self._manager.behaviour.channel_grace_seconds * 1000),
+            header=self._state.header(),
+            channel_grace_millis=round(self._state.behaviour.channel_grace_seconds * 1000),
             broker_count=brokers,
         )
 
     def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
         """A broker was heard of; as long as its row is the same, so is the answer, but for the header."""
-        manager, tally, live = self._manager, self._tally, self._manager.row_of(*identity)
+        routes, tally, live = self._routes, self._tally, self._state.live_broker(*identity)
 
         def again() -> bytes | None:
-            if live is None or not manager.heard_again(live):
+            if live is None or not routes.heartbeats.heard_again(live):
                 return None
             tally.count(kind, "unchanged")
-            return manager.header_fragment() + after_header
+            return routes.state.header_fragment() + after_header
 
         may_repeat(context, again)
 
     def _order_topic_config(self) -> Mapping[str, str]:
-        wanted = self._manager.behaviour.return_order_topic_config_to_broker
-        return self._manager.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
+        wanted = self._state.behaviour.return_order_topic_config_to_broker
+        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if wanted else {}
 
 
 def _result(*, changed: bool) -> Result:

@@ -16,10 +16,12 @@ from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.cluster_test import ClusterTest, asked_by_cluster_test
+from namesrv.app.digest_pages import digest_page
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
-from namesrv.app.writer import run_cooperatively
+from namesrv.app.worker import Worker
+from namesrv.app.writer import settled
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.encoding import frame, tag, varint
@@ -31,15 +33,15 @@ from namesrv.core.errors import (
     TopicNotFound,
 )
 from namesrv.core.model import BrokerData, BrokerKey
+from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import Sliced
-from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from namesrv.core.route_view import RouteView
+from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import last_of_page_before, page_of, page_token
+from namesrv.grpc_api.paging import AsksForPage, Page, last_of_page_before, page_of, page_token
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 
 # The calls of RouteService that look routes up.
@@ -55,8 +57,8 @@ _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, product_env: ClusterTest | None) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, warm_up: WarmUp, product_env: ClusterTest | None) -> None:
+        self._state = state
         self._warm_up = warm_up
         self._product_env = product_env
         self.inline_calls = () if product_env else ("GetTopicRoute",)
@@ -68,9 +70,9 @@ class LookupCalls:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = streams.zone_name(request)
         topic = request.topic
-        header, route = self._manager.header_fragment(), self._manager.pickup_topic_route_data(topic, zone_name)
+        header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
         if route is not None:
-            may_keep(context, lambda: route_dependencies(self._manager, topic))
+            may_keep(context, lambda: route_dependencies(self._state, topic))
         else:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
@@ -88,16 +90,16 @@ class LookupCalls:
     ) -> bytes:
         """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
-        header, batch = self._manager.header_fragment(), _Batch()
+        header, batch = self._state.header_fragment(), _Batch()
         for field, topic in streams.batch_topics(request):
-            route = self._manager.pickup_topic_route_data(topic, zone_name)
+            route = self._state.route(topic, zone_name)
             if route is None:
                 field_rules.check_topic(field, topic)
             batch.add(topic, route)
         unknown, product_env = batch.without_route(), self._product_env_for(context)
         if not unknown or (self._product_env is None and self._warm_up.is_warm()):
             may_keep(
-                context, lambda: [one for topic in request.topics for one in route_dependencies(self._manager, topic)]
+                context, lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)]
             )
         if not self._warm_up.is_warm():
             batch.add_from_elsewhere(unknown, {})
@@ -162,34 +164,39 @@ def _named_route(topic: str, route: bytes) -> bytes:
 
 
 class TopicListCalls:
-    """The lists: names are made in the core in steps, answers here."""
+    """The lists: each is taken in one step of the event loop, and read on a thread."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
-        self._lists = manager.topic_lists
+    def __init__(self, state: RouteView, reader: Worker) -> None:
+        self._state = state
+        self._lists = state.topic_lists
+        self._reader = reader
+
+    async def _page(self, request: AsksForPage, taken: Callable[[], NamesAfter]) -> Page:
+        await settled(self._state)
+        return await page_of(request, taken(), self._reader)
 
     async def ListTopics(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListTopicsRequest, _context: Context
     ) -> pb.ListTopicsResponse:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        names, token = await page_of(request, self._lists.all_after)
-        return pb.ListTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
+        names, token = await self._page(request, self._lists.all)
+        return pb.ListTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
 
     async def ListTopicsByCluster(  # noqa: N802
         self, request: pb.ListTopicsByClusterRequest, _context: Context
     ) -> pb.ListTopicsByClusterResponse:
         """GET_TOPICS_BY_CLUSTER, 224."""
         field_rules.check_name("cluster_name", request.cluster_name)
-        names, token = await page_of(request, partial(self._lists.of_cluster_after, request.cluster_name))
-        return pb.ListTopicsByClusterResponse(header=self._manager.header(), topics=names, next_page_token=token)
+        names, token = await self._page(request, partial(self._lists.of_cluster, request.cluster_name))
+        return pb.ListTopicsByClusterResponse(header=self._state.header(), topics=names, next_page_token=token)
 
     async def ListSystemTopics(  # noqa: N802
         self, request: pb.ListSystemTopicsRequest, _context: Context
     ) -> pb.ListSystemTopicsResponse:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS, 304."""
-        names, token = await page_of(request, self._lists.system_after)
+        names, token = await self._page(request, self._lists.system)
         return pb.ListSystemTopicsResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             topics=names,
             next_page_token=token,
             broker_addr=self._lists.broker_addr(),
@@ -199,38 +206,39 @@ class TopicListCalls:
         self, request: pb.ListUnitTopicsRequest, _context: Context
     ) -> pb.ListUnitTopicsResponse:
         """GET_UNIT_TOPIC_LIST, 311."""
-        names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT, 0))
-        return pb.ListUnitTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
+        names, token = await self._page(request, partial(self._lists.with_flags, UNIT, 0))
+        return pb.ListUnitTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
 
     async def ListUnitSubTopics(  # noqa: N802
         self, request: pb.ListUnitSubTopicsRequest, _context: Context
     ) -> pb.ListUnitSubTopicsResponse:
         """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
-        names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT_SUB, 0))
-        return pb.ListUnitSubTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
+        names, token = await self._page(request, partial(self._lists.with_flags, UNIT_SUB, 0))
+        return pb.ListUnitSubTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
 
     async def ListUnitSubUnunitTopics(  # noqa: N802
         self, request: pb.ListUnitSubUnunitTopicsRequest, _context: Context
     ) -> pb.ListUnitSubUnunitTopicsResponse:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
-        names, token = await page_of(request, partial(self._lists.with_flags_after, UNIT_SUB, UNIT))
-        return pb.ListUnitSubUnunitTopicsResponse(header=self._manager.header(), topics=names, next_page_token=token)
+        names, token = await self._page(request, partial(self._lists.with_flags, UNIT_SUB, UNIT))
+        return pb.ListUnitSubUnunitTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
 
 
 # The call of RouteService that tells digests of what each broker reports, in pages.
 
-SLICE = 200
-"""Brokers that are made messages before giving way: about a millisecond."""
+MESSAGES_A_BREATH = 100
+"""Brokers that are made messages between two breaths: half a millisecond."""
 
 _ID = re.compile(r"[0-9]{1,19}")
 """A broker id in a page token."""
 
 
 class DigestCalls:
-    """Digests are made in the core in steps, and so are the messages here."""
+    """Digests are computed on a thread, where they are not known yet."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, reader: Worker) -> None:
+        self._state = state
+        self._reader = reader
 
     async def GetRouteDigest(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetRouteDigestRequest, _context: Context
@@ -239,17 +247,18 @@ class DigestCalls:
         size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
         after = _position_of_token(request.page_token)
         # One more than fits tells whether there is a next page.
-        found = await run_cooperatively(self._manager.digests.after(after, size + 1))
+        found = await digest_page(self._state.digests, self._reader, after, size + 1)
+        header = self._state.header()  # of the moment of the page
         return pb.GetRouteDigestResponse(
-            header=self._manager.header(),
-            brokers=await run_cooperatively(_messages(found[:size])),
+            header=header,
+            brokers=await self._reader.run(partial(_messages, found[:size])),
             next_page_token=_token_of(found[size - 1]) if len(found) > size else "",
         )
 
 
-def _messages(brokers: list[DigestedBroker]) -> Sliced[list[pb.BrokerDigest]]:
+def _messages(brokers: list[DigestedBroker]) -> list[pb.BrokerDigest]:
     messages = []
-    for count, (live, digest) in enumerate(brokers, 1):
+    for live, digest in paced(brokers, MESSAGES_A_BREATH):
         version = live.data_version
         messages.append(
             pb.BrokerDigest(
@@ -265,8 +274,6 @@ def _messages(brokers: list[DigestedBroker]) -> Sliced[list[pb.BrokerDigest]]:
                 digest=digest,
             )
         )
-        if count % SLICE == 0:
-            yield
     return messages
 
 
@@ -291,17 +298,17 @@ def _position_of_token(token: str) -> Position:
 class BrokerGroupCalls:
     """Answers from fragments of the tables."""
 
-    def __init__(self, manager: RouteInfoManager) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView) -> None:
+        self._state = state
 
     async def GetBrokerClusterInfo(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
         may_keep(context, lambda: [CLUSTERS_DEPENDENCY])
-        tables = self._manager.tables
+        tables = self._state.tables
         number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
-        parts = [self._manager.header_fragment()]
+        parts = [self._state.header_fragment()]
         for cluster_name, broker_names in sorted(tables.cluster_addr_table.items()):
             parts.append(encoding.frame(number, encoding.cluster_data(cluster_name, broker_names)))
         parts += [group.fragment for _, group in sorted(tables.broker_addr_table.items(), key=lambda item: item[0])]
@@ -314,9 +321,9 @@ class BrokerGroupCalls:
         field_rules.check_name("cluster_name", request.cluster_name)
         field_rules.check_name("broker_name", request.broker_name)
         key = BrokerKey(request.cluster_name, request.broker_name)
-        group = self._manager.tables.broker_addr_table.get(key) or BrokerData(key, {})
+        group = self._state.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             broker_data=encoding.broker_data(group),
         )
 
@@ -352,7 +359,7 @@ class StatusCalls:
 
     def __init__(
         self,
-        manager: RouteInfoManager,
+        state: RouteView,
         stall_detector: StallDetector,
         warm_up: WarmUp,
         *,
@@ -361,7 +368,7 @@ class StatusCalls:
         engine_because: str,
         data_dir_problem: Callable[[], str | None],
     ) -> None:
-        self._manager = manager
+        self._state = state
         self._stall_detector = stall_detector
         self._warm_up = warm_up
         self._started_at_millis = started_at_millis
@@ -373,19 +380,19 @@ class StatusCalls:
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
-        tables = self._manager.tables
-        guarded, guard_ends_at = self._manager.guarded()
+        tables = self._state.tables
+        guarded, guard_ends_at = self._state.guarded()
         return pb.GetNamesrvStatusResponse(
-            header=self._manager.header(),
+            header=self._state.header(),
             version=__version__,
             started_at_millis=self._started_at_millis,
             warm=self._warm_up.is_warm(),
             guard_tripped=guarded > 0,
-            unconfirmed_broker_count=len(self._manager.unconfirmed),
+            unconfirmed_broker_count=len(self._state.unconfirmed),
             live_broker_count=len(tables.broker_live_table),
             topic_count=len(tables.topic_queue_table),
             loop_lag_millis=self._stall_detector.longest_delay() * 1000,
-            compacted_revision=self._manager.change_log.compacted_revision,
+            compacted_revision=self._state.change_log.compacted_revision,
             task_count=self._tasks.latest(),
             engine=self._engine,
             engine_because=self._engine_because,
@@ -412,12 +419,13 @@ class RouteServicer(NamedTuple):
     @classmethod
     def of(
         cls,
-        manager: RouteInfoManager,
+        state: RouteView,
         stall_detector: StallDetector,
         warm_up: WarmUp,
         pins: Pins,
         watchers: WatchDispatcher,
         *,
+        reader: Worker,
         shares: FairShares,
         product_env: ClusterTest | None,
         started_at_millis: int,
@@ -426,14 +434,14 @@ class RouteServicer(NamedTuple):
         data_dir_problem: Callable[[], str | None],
     ) -> Self:
         return cls(
-            LookupCalls(manager, warm_up, product_env),
-            TopicListCalls(manager),
-            SnapshotCalls(manager, pins, watchers, shares.snapshot_streams),
-            WatchCalls(manager, warm_up, watchers),
-            DigestCalls(manager),
-            BrokerGroupCalls(manager),
+            LookupCalls(state, warm_up, product_env),
+            TopicListCalls(state, reader),
+            SnapshotCalls(state, pins, watchers, reader, shares.snapshot_streams),
+            WatchCalls(state, warm_up, watchers, reader),
+            DigestCalls(state, reader),
+            BrokerGroupCalls(state),
             StatusCalls(
-                manager,
+                state,
                 stall_detector,
                 warm_up,
                 started_at_millis=started_at_millis,

@@ -19,16 +19,17 @@ from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import need, sharer_of
 from namesrv.app.watches import WatchDispatcher, WatchStream
-from namesrv.app.writer import run_cooperatively
+from namesrv.app.worker import Worker
+from namesrv.app.writer import settled
 from namesrv.core.change_stream import change_messages, follow_messages, replica_message
 from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, ShuttingDown
+from namesrv.core.pace import PACE, breathe
 from namesrv.core.pins import Pins
-from namesrv.core.registrations import RouteInfoManager
 from namesrv.core.replica_feed import ReplicaFeed
-from namesrv.core.slices import Sliced
+from namesrv.core.route_view import RouteView
 from namesrv.core.snapshot import ALL_TABLES, WHOLE, RouteSnapshot, RouteTable, SnapshotPart
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import RouteWatch, Subscription
+from namesrv.core.watch import Follower, RouteWatch, Subscription
 from namesrv.engines.api import shared_writer
 from namesrv.grpc_api.handlers import Context
 
@@ -130,7 +131,7 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
 # The rules for readers of changes that go on from a revision: the same for every call.
 
 
-def resume_revision(manager: RouteInfoManager, field: str, point: pb.ResumePoint) -> int:
+def resume_revision(state: RouteView, field: str, point: pb.ResumePoint) -> int:
     """The revision after which a reader wants the changes.
 
     Raises:
@@ -139,32 +140,30 @@ def resume_revision(manager: RouteInfoManager, field: str, point: pb.ResumePoint
         RevisionCompacted: The change log does not reach back to it, or has not reached it.
     """
     after = resume_point(field, point)
-    if after.epoch != manager.identity.epoch:
-        raise EpochChanged(after.epoch, manager.identity.epoch)
-    manager.change_log.check_reaches(after.revision)
+    if after.epoch != state.identity.epoch:
+        raise EpochChanged(after.epoch, state.identity.epoch)
+    state.change_log.check_reaches(after.revision)
     return after.revision
 
 
 # The call of RouteService that watches topics.
 
-CHECK_SLICE = 500
-"""Topic names that are checked before giving way: about a millisecond."""
-
 
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp, watchers: WatchDispatcher) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, warm_up: WarmUp, watchers: WatchDispatcher, reader: Worker) -> None:
+        self._state = state
         self._warm_up = warm_up
         self._watch_streams = watchers
+        self._reader = reader
 
     async def WatchTopicRoutes(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.WatchTopicRoutesRequest, context: Context
     ) -> AsyncIterator[bytes]:
         """The routes of the subscribed topics, then each change of them as it happens."""
-        subscription = await run_cooperatively(_subscription(request))
-        after = resume_revision(self._manager, "resume_after", request.resume_after) if _resumes(request) else None
+        subscription = await self._reader.run(partial(_subscription, request))
+        after = resume_revision(self._state, "resume_after", request.resume_after) if _resumes(request) else None
         del request  # with ten thousand names it is larger than all else that an open watch holds
         opening = self._watch_streams.watching(
             subscription, after, context.peer(), shared_writer(context), sharer_of(context)
@@ -184,7 +183,7 @@ def _resumes(request: pb.WatchTopicRoutesRequest) -> bool:
     return request.HasField("resume_after")
 
 
-def _subscription(request: pb.WatchTopicRoutesRequest) -> Sliced[Subscription]:
+def _subscription(request: pb.WatchTopicRoutesRequest) -> Subscription:
     """What a request asks to watch.
 
     Raises:
@@ -203,8 +202,8 @@ def _subscription(request: pb.WatchTopicRoutesRequest) -> Sliced[Subscription]:
         _check_prefix(f"topic_prefixes[{index}]", prefix)
     for index, topic in enumerate(request.topics):
         field_rules.check_topic(f"topics[{index}]", topic)
-        if index % CHECK_SLICE == CHECK_SLICE - 1:
-            yield
+        if index % PACE == PACE - 1:
+            breathe()
     prefixes = tuple(dict.fromkeys(request.topic_prefixes))
     return Subscription(frozenset(request.topics), prefixes, zone_name(request))
 
@@ -227,8 +226,11 @@ REPLICA_BOOKMARK_SECONDS = 1.0
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
-    def __init__(self, manager: RouteInfoManager, pins: Pins, watchers: WatchDispatcher, streams: Shares) -> None:
-        self._manager = manager
+    def __init__(
+        self, state: RouteView, pins: Pins, watchers: WatchDispatcher, reader: Worker, streams: Shares
+    ) -> None:
+        self._reader = reader
+        self._state = state
         self._pins = pins
         self._watch_streams = watchers
         self._streams = streams
@@ -239,11 +241,12 @@ class SnapshotCalls:
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
         lease_seconds = pin_lease_seconds(request)
-        if self._manager.frozen:
+        if self._state.frozen:
             raise ShuttingDown
-        manager = self._manager
-        pin_id = self._pins.pin(manager.revision, manager.snapshot, lease_seconds, sharer_of(context))
-        return pb.PinRouteSnapshotResponse(header=self._manager.header(), pin_id=pin_id, lease_seconds=lease_seconds)
+        state = self._state
+        await settled(state)
+        pin_id = self._pins.pin(state.revision, state.snapshot, lease_seconds, sharer_of(context))
+        return pb.PinRouteSnapshotResponse(header=self._state.header(), pin_id=pin_id, lease_seconds=lease_seconds)
 
     async def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: Context
@@ -254,19 +257,27 @@ class SnapshotCalls:
         _check_for_replica(request)
         sharer = sharer_of(context)
         if not request.follow:
+            await settled(self._state)
             with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
-                async for message in _giving_way(snapshot.messages(part)):
+                async for message in self._made(snapshot.messages(part)):
                     yield message
             return
         feed = self._watch_streams.replica_feed() if request.for_replica else None
         with self._watch_streams.following(context.peer(), sharer) as watcher:
             if request.HasField("resume_after"):
-                watcher.reader.revision = resume_revision(self._manager, "resume_after", request.resume_after)
+                watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
             else:
+                await settled(self._state)
                 with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
                     watcher.reader.revision = snapshot.revision
-                    self._manager.change_log.check_reaches(snapshot.revision)
-                    async for message in _giving_way(self._opening(snapshot, part, feed)):
+                    self._state.change_log.check_reaches(snapshot.revision)
+                    messages = self._made(snapshot.messages(part))
+                    yield await anext(messages)
+                    if feed is not None:
+                        for rows in feed.opening():
+                            yield replica_message(self._state.identity, snapshot.revision, rows)
+                            await asyncio.sleep(0)
+                    async for message in messages:
                         yield message
                 del snapshot  # it would be held as long as it is followed
             del request  # likewise
@@ -278,8 +289,8 @@ class SnapshotCalls:
     ) -> AsyncIterator[bytes]:
         """What changed after one revision up to another, or a shard of it."""
         shard = snapshot_shard(request)
-        after = resume_revision(self._manager, "after", request.after)
-        log, identity = self._manager.change_log, self._manager.identity
+        after = resume_revision(self._state, "after", request.after)
+        log, identity = self._state.change_log, self._state.identity
         last = log.last.revision
         up_to = request.up_to_revision if request.HasField("up_to_revision") else last
         if not after <= up_to <= last:
@@ -288,23 +299,20 @@ class SnapshotCalls:
             async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
                 yield message
 
-    def _opening(self, snapshot: RouteSnapshot, part: SnapshotPart, feed: ReplicaFeed | None) -> Iterator[bytes]:
-        """A snapshot of this moment that is going to be followed; with a feed also what there is beyond the tables."""
-        messages = snapshot.messages(part)
-        beyond = feed.opening() if feed is not None else iter(())
-        yield next(messages)
-        for rows in beyond:
-            yield replica_message(self._manager.identity, snapshot.revision, rows)
-        yield from messages
+    async def _made(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Messages of what cannot change, each made on the thread when the one before has been sent."""
+        while (message := await self._reader.run(partial(next, messages, None))) is not None:
+            yield message
 
     async def _following(
         self, watcher: WatchStream, part: SnapshotPart, feed: ReplicaFeed | None
     ) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
-        log, identity = self._manager.change_log, self._manager.identity
+        log, identity, reader = self._state.change_log, self._state.identity, watcher.reader
+        assert isinstance(reader, Follower), "the others watch topics"
         while True:
             watcher.woken.clear()
-            async for message in _giving_way(follow_messages(log, watcher.reader, identity, part, feed)):
+            async for message in _giving_way(follow_messages(log, reader, identity, part, feed)):
                 yield message
             self._watch_streams.sent(watcher)
             with contextlib.suppress(TimeoutError):
@@ -315,7 +323,7 @@ class SnapshotCalls:
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest, part: SnapshotPart) -> Iterator[RouteSnapshot]:
         """The tables as they were pinned, or as they are now."""
         if not request.HasField("pin_id"):
-            yield self._manager.snapshot(part.tables)
+            yield self._state.snapshot(part.tables)
             return
         with self._pins.reading(request.pin_id) as snapshot:
             yield snapshot

@@ -16,20 +16,21 @@ from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM,
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
-from namesrv.core.slices import Sliced, sorted_in_slices
+from namesrv.core.pace import breathe, paced
+from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 # The mapping of a static topic, as brokers of RocketMQ 5 report it.
 
-MEMBERS_SLICE = 250
-"""Members of a mapping that are read before giving way: about a millisecond."""
+MEMBERS_A_BREATH = 250
+"""Members of a mapping that are read between two breaths: about a millisecond."""
 
-MAPPING_SLICE = 1_000
+MAPPING_A_BREATH = 1_000
 """The same of queues in the form in which RocketMQ writes them: about half a millisecond."""
 
-PAIRED_SLICE = 5_000
-"""Queues that are made pairs before giving way: about a millisecond."""
+PAIRED_A_BREATH = 5_000
+"""Queues that are made pairs between two breaths: about a millisecond."""
 
 _HIGHEST_INT = 2**31 - 1
 _HIGHEST_LONG = 2**63 - 1
@@ -41,7 +42,7 @@ _PLAIN_ID = re.compile(r',(?:([0-9]{1,10})|"([0-9]{1,10})"):(0|[1-9][0-9]{0,9})(
 
 
 class _QueueIds(dict[int, int]):
-    """A currIdMap that was read in steps."""
+    """A currIdMap that was read with breaths."""
 
     count = 0
     """Queues that were read, also those that are not kept."""
@@ -49,8 +50,8 @@ class _QueueIds(dict[int, int]):
     """Whether all of them are numbers."""
 
 
-def take_mapping(reader: ObjectReader) -> Sliced[object]:
-    """Takes a value as ``mapping_of`` wants it, in steps: a topic may have tens of thousands of queues.
+def take_mapping(reader: ObjectReader) -> object:
+    """Takes a value as ``mapping_of`` wants it, with breaths: a topic may have tens of thousands of queues.
 
     Raises:
         InvalidField: It is no JSON.
@@ -60,21 +61,19 @@ def take_mapping(reader: ObjectReader) -> Sliced[object]:
         return reader.take()
     inner = reader.opened()
     value: dict[str, Any] = {}
-    for count, name in enumerate(inner, 1):
+    for name in paced(inner, MEMBERS_A_BREATH):
         if name == "currIdMap" and inner.is_at_object:
-            value[name] = yield from _take_queue_ids(inner)
+            value[name] = _take_queue_ids(inner)
         else:
             taken = inner.take()
             if name in _MAPPING_MEMBERS:
                 value[name] = taken
-        if count % MEMBERS_SLICE == 0:
-            yield
     reader.close(inner)
     return value
 
 
-def mapping_of(value: object) -> Sliced[StaticMapping]:
-    """Checks a TopicQueueMappingInfo, in steps. Raises ValueError, whose text says what is wrong with it."""
+def mapping_of(value: object) -> StaticMapping:
+    """Checks a TopicQueueMappingInfo, with breaths. Raises ValueError, whose text says what is wrong with it."""
     if not isinstance(value, dict):
         raise ValueError("has a mapping that is no object")  # noqa: TRY004 - it is input, and not our mistake
     scope, ids = value.get("scope", ""), value.get("currIdMap", _QueueIds())
@@ -85,9 +84,9 @@ def mapping_of(value: object) -> Sliced[StaticMapping]:
         raise ValueError(f"has a mapping whose currIdMap is no object of at most {MAX_QUEUE_NUMS} queues")
     if not ids.is_sound or max(ids, default=0) > _HIGHEST_INT or max(ids.values(), default=0) > _HIGHEST_INT:
         raise ValueError(f"has a mapping whose queues are no numbers from 0 to {_HIGHEST_INT}")
-    if ids.count > MAPPING_SLICE:
-        yield
-    return StaticMapping(scope, total, epoch, value.get("dirty") is True, (yield from _in_order(ids)))
+    if ids.count > MAPPING_A_BREATH:
+        breathe()
+    return StaticMapping(scope, total, epoch, value.get("dirty") is True, _in_order(ids))
 
 
 def _number(value: dict[str, Any], name: str, highest: int) -> int:
@@ -97,24 +96,22 @@ def _number(value: dict[str, Any], name: str, highest: int) -> int:
     return number
 
 
-def _take_queue_ids(reader: ObjectReader) -> Sliced[_QueueIds]:
+def _take_queue_ids(reader: ObjectReader) -> _QueueIds:
     inner = reader.opened()
     ids = _QueueIds()
-    for count, name in enumerate(inner, 1):
+    for name in paced(inner, MEMBERS_A_BREATH):
         value = inner.take()
         if _QUEUE.fullmatch(name) is not None and type(value) is int and value >= 0:
             ids[int(name)] = value
         else:
             ids.is_sound = False
         _count(ids, 1)
-        yield from _take_plain(inner, ids)
-        if count % MEMBERS_SLICE == 0:
-            yield
+        _take_plain(inner, ids)
     reader.close(inner)
     return ids
 
 
-def _take_plain(reader: ObjectReader, ids: _QueueIds) -> Sliced[None]:
+def _take_plain(reader: ObjectReader, ids: _QueueIds) -> None:
     """Takes all queues that follow in the form in which RocketMQ writes them, up to one in another form."""
     text, at, match = reader.text, reader.at, _PLAIN_ID.match
     count = 0
@@ -122,10 +119,10 @@ def _take_plain(reader: ObjectReader, ids: _QueueIds) -> Sliced[None]:
         at = found.end()
         ids[int(found[1] or found[2])] = int(found[3])
         count += 1
-        if count == MAPPING_SLICE:
+        if count == MAPPING_A_BREATH:
             _count(ids, count)
             count = 0
-            yield
+            breathe()
     _count(ids, count)
     reader.at = at
 
@@ -136,26 +133,26 @@ def _count(ids: _QueueIds, more: int) -> None:
         raise LimitExceeded("queues in mappings of one registration", ids.count, MAX_MAPPED_QUEUES)
 
 
-def _in_order(ids: dict[int, int]) -> Sliced[tuple[tuple[int, int], ...]]:
+def _in_order(ids: dict[int, int]) -> tuple[tuple[int, int], ...]:
     """The queues by ascending queue of the topic: nearly always they come so."""
     is_in_order = all(map(operator.lt, ids, itertools.islice(ids, 1, None)))
-    queues: Iterable[int] = ids if is_in_order else (yield from sorted_in_slices(ids))
+    queues: Iterable[int] = ids if is_in_order else with_breaths(sorted_in_slices(ids))
     found: list[tuple[int, int]] = []
     for queue in queues:
-        if len(found) % PAIRED_SLICE == PAIRED_SLICE - 1:
-            yield
+        if len(found) % PAIRED_A_BREATH == PAIRED_A_BREATH - 1:
+            breathe()
         found.append((queue, ids[queue]))
-    if len(found) > PAIRED_SLICE:
-        yield  # whoever gets them hashes them next
+    if len(found) > PAIRED_A_BREATH:
+        breathe()  # whoever gets them hashes them next
     return tuple(found)
 
 
 # The topics of a registration's body: each is checked and taken, or passed over.
 
-READ_SLICE = 250
-"""Topics that are read before giving way: about a millisecond."""
+READ_A_BREATH = 250
+"""Topics that are read between two breaths: about a millisecond."""
 
-TOPIC_SLICE = 500
+TOPIC_A_BREATH = 500
 """The same of topics in the form in which RocketMQ writes them: about half a millisecond."""
 
 SKIPPED_NAMED = 3
@@ -219,11 +216,11 @@ class RegisteredTopics:
         topic = value.get("topicName") or key
         return self._add(topic if isinstance(topic, str) else key, numbers)
 
-    def add_plain(self, reader: ObjectReader) -> Sliced[None]:
+    def add_plain(self, reader: ObjectReader) -> None:
         """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
         # This loop is the cost of a registration, so it makes no call that it can do without.
         text, at, configs, known, sound = reader.text, reader.at, self.configs, self._known, self._of_texts
-        match, left = _PLAIN_TOPIC.match, TOPIC_SLICE
+        match, left = _PLAIN_TOPIC.match, TOPIC_A_BREATH
         while (found := match(text, at)) is not None:
             at = found.end()
             topic, numbers = found[1], sound.get(found.group(2, 3, 4, 5))
@@ -235,8 +232,8 @@ class RegisteredTopics:
                 raise _too_many(configs)
             left -= 1
             if not left:
-                left = TOPIC_SLICE
-                yield
+                left = TOPIC_A_BREATH
+                breathe()
         reader.at = at
 
     def add_text(self, text: str) -> None:
@@ -248,14 +245,14 @@ class RegisteredTopics:
             return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
         return self._add(parts[0], (read, write, perm, 0))
 
-    def add_mapping(self, key: str, reader: ObjectReader) -> Sliced[None]:
+    def add_mapping(self, key: str, reader: ObjectReader) -> None:
         """Takes a TopicQueueMappingInfo and adds it, or counts its topic as passed over."""
-        value = yield from take_mapping(reader)
+        value = take_mapping(reader)
         topic = value.get("topic") or key if isinstance(value, dict) else key
         if not isinstance(topic, str):
             return self._skip(key, "has a mapping whose topic is no text")
         try:
-            mapping = yield from mapping_of(value)
+            mapping = mapping_of(value)
             if topic not in self._known and topic not in self.configs:
                 check_topic(topic)
         except ValueError as error:
@@ -318,8 +315,8 @@ def _too_many(configs: Sized) -> LimitExceeded:
 
 # The body of REGISTER_BROKER: a topic table as JSON, or as the compressed form of 4.9 and 5.
 
-BYTES_SLICE = 256 * 1024
-"""Bytes that are unpacked, or a checksum is taken of, before giving way: about half a millisecond."""
+BYTES_A_BREATH = 256 * 1024
+"""Bytes that are unpacked, or a checksum is taken of, between two breaths: about half a millisecond."""
 
 _ZLIB = b"\x78"
 _CRC32_MASK = 0x7FFF_FFFF
@@ -342,8 +339,8 @@ class _ReadWhole(Exception):
 
 def read_registration(
     data: bytes, crc32: int, known_topics: Container[str], held: TopicTableFingerprint | None = None
-) -> Sliced[RegistrationBody]:
-    """Reads a body in steps.
+) -> RegistrationBody:
+    """Reads a body with breaths.
 
     One odd topic does not refuse the others, as RocketMQ's name server checks no names: it is passed over.
 
@@ -361,11 +358,11 @@ def read_registration(
     if not data:
         return RegistrationBody()
     if crc32:
-        yield from _check_crc32(data, crc32)
+        _check_crc32(data, crc32)
     body = RegistrationBody()
     if is_compressed(data):
         topics = RegisteredTopics(body, known_topics)
-        yield from _read_compressed(_Parts(data), topics)
+        _read_compressed(_Parts(data), topics)
         body.topic_configs = topics.configs
         return body
     try:
@@ -373,9 +370,9 @@ def read_registration(
     except UnicodeDecodeError:
         raise InvalidField("body", "is no UTF-8") from None
     try:
-        return (yield from _read_text(text, known_topics, held))
+        return _read_text(text, known_topics, held)
     except _ReadWhole:
-        return (yield from _read_text(text, known_topics, None))
+        return _read_text(text, known_topics, None)
 
 
 def is_compressed(data: bytes) -> bool:
@@ -398,12 +395,12 @@ def data_version_of(value: object) -> DataVersion:
     return DataVersion(*parts)
 
 
-def _check_crc32(data: bytes, stated: int) -> Sliced[None]:
+def _check_crc32(data: bytes, stated: int) -> None:
     actual = 0
-    for start in range(0, len(data), BYTES_SLICE):
+    for start in range(0, len(data), BYTES_A_BREATH):
         if start:
-            yield
-        actual = zlib.crc32(memoryview(data)[start : start + BYTES_SLICE], actual)
+            breathe()
+        actual = zlib.crc32(memoryview(data)[start : start + BYTES_A_BREATH], actual)
     if actual & _CRC32_MASK != stated:
         raise Crc32NotMatch(stated, actual & _CRC32_MASK)
 
@@ -435,17 +432,17 @@ class _Reading:
         return body
 
 
-def _read_text(text: str, known_topics: Container[str], held: TopicTableFingerprint | None) -> Sliced[RegistrationBody]:
+def _read_text(text: str, known_topics: Container[str], held: TopicTableFingerprint | None) -> RegistrationBody:
     plain = _plain_table(text)
     if plain is not None:
         reading = _Reading(RegisteredTopics(RegistrationBody(plain.data_version), known_topics), held)
         reader = ObjectReader(text, plain.begin)
-        yield from _read_table(reader, reading)
+        _read_table(reader, reading)
         if reader.at == plain.end:
             return reading.finished()
     reading = _Reading(RegisteredTopics(RegistrationBody(), known_topics), held)
     reader = ObjectReader(text)
-    yield from _read_members(reader, reading)
+    _read_members(reader, reading)
     reader.check_ended()
     return reading.finished()
 
@@ -465,7 +462,7 @@ def _plain_table(text: str) -> _PlainTable | None:
     return _PlainTable(DataVersion(timestamp, counter, state_version), found.end(), len(text) - len(tail))
 
 
-def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool = False) -> Sliced[None]:
+def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool = False) -> None:
     """Reads a RegisterBrokerBody, or the wrapper in it. Versions before 3.0.11 send the wrapper alone."""
     topics = reading.topics
     body = topics.body
@@ -473,12 +470,12 @@ def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool =
         match key:
             case "topicConfigSerializeWrapper" if not is_wrapper:
                 inner = reader.opened()
-                yield from _read_members(inner, reading, is_wrapper=True)
+                _read_members(inner, reading, is_wrapper=True)
                 reader.close(inner)
             case "topicConfigTable":
-                yield from _read_table(reader, reading)
+                _read_table(reader, reading)
             case "topicQueueMappingInfoMap" | "topicQueueMappingDetailMap":
-                yield from _read_mappings(reader, topics, keep=key == "topicQueueMappingInfoMap")
+                _read_mappings(reader, topics, keep=key == "topicQueueMappingInfoMap")
             case "dataVersion":
                 body.data_version = data_version_of(reader.take())
             case "filterServerList":
@@ -487,7 +484,7 @@ def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool =
                 reader.take()
 
 
-def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
+def _read_table(reader: ObjectReader, reading: _Reading) -> None:
     """Reads a topic table, or passes over the one whose mark is held.
 
     Text with that mark was read as one whole value before, so it is one here, too.
@@ -495,40 +492,36 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> Sliced[None]:
     topics, held, began = reading.topics, reading.held, reader.at
     body = topics.body
     reading.tables += 1
-    if held is not None and (yield from _digest(reader.text, began, held.size)) == held.digest:
+    if held is not None and _digest(reader.text, began, held.size) == held.digest:
         reader.at += held.size
         body.topic_configs, body.table_fingerprint = None, held
         return
     inner = reader.opened()
-    for count, topic in enumerate(inner, 1):
+    for topic in paced(inner, READ_A_BREATH):
         topics.add(topic, inner.take())
-        yield from topics.add_plain(inner)
-        if count % READ_SLICE == 0:
-            yield
+        topics.add_plain(inner)
     reader.close(inner)
     size = reader.at - began
-    digest = yield from _digest(reader.text, began, size)
+    digest = _digest(reader.text, began, size)
     body.table_fingerprint = TopicTableFingerprint(size, digest, len(topics.configs))
 
 
-def _digest(text: str, at: int, size: int) -> Sliced[bytes]:
+def _digest(text: str, at: int, size: int) -> bytes:
     digest = hashlib.sha256()
-    for start in range(at, at + size, BYTES_SLICE):
+    for start in range(at, at + size, BYTES_A_BREATH):
         if start > at:
-            yield
-        digest.update(text[start : min(start + BYTES_SLICE, at + size)].encode())
+            breathe()
+        digest.update(text[start : min(start + BYTES_A_BREATH, at + size)].encode())
     return digest.digest()
 
 
-def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> Sliced[None]:
+def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> None:
     inner = reader.opened()
-    for count, topic in enumerate(inner, 1):
+    for topic in paced(inner, READ_A_BREATH):
         if keep:
-            yield from topics.add_mapping(topic, inner)
+            topics.add_mapping(topic, inner)
         else:
             inner.take()
-        if count % READ_SLICE == 0:
-            yield
     reader.close(inner)
 
 
@@ -546,23 +539,19 @@ def _filter_servers(value: object) -> tuple[str, ...]:
     return addresses
 
 
-def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> Sliced[None]:
+def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> None:
     """Reads what RegisterBrokerBody.encode writes: parts with their lengths before them."""
     body = topics.body
-    body.data_version = data_version_of(read_json((yield from parts.text())))
-    for count in range(1, (yield from parts.count()) + 1):
-        topics.add_text((yield from parts.text()))
-        if count % READ_SLICE == 0:
-            yield
-    body.filter_servers = _filter_servers(read_json((yield from parts.text())))
-    if (yield from parts.are_left()):  # versions before 5 end here
-        for count in range(1, (yield from parts.count()) + 1):
-            reader = ObjectReader((yield from parts.text()))
-            yield from topics.add_mapping("", reader)
+    body.data_version = data_version_of(read_json(parts.text()))
+    for _ in paced(range(parts.count()), READ_A_BREATH):
+        topics.add_text(parts.text())
+    body.filter_servers = _filter_servers(read_json(parts.text()))
+    if parts.are_left():  # versions before 5 end here
+        for _ in paced(range(parts.count()), READ_A_BREATH):
+            reader = ObjectReader(parts.text())
+            topics.add_mapping("", reader)
             reader.check_ended()
-            if count % READ_SLICE == 0:
-                yield
-    yield from parts.end()
+    parts.end()
 
 
 class _Parts:
@@ -581,54 +570,54 @@ class _Parts:
         self._buffer = b""
         self._at = 0
 
-    def are_left(self) -> Sliced[bool]:
+    def are_left(self) -> bool:
         """Whether a part follows."""
         while self._at == len(self._buffer) and not self._unpacking.eof:
-            yield from self._unpack()
+            self._unpack()
         return self._at < len(self._buffer)
 
-    def count(self) -> Sliced[int]:
+    def count(self) -> int:
         """A number of parts, each of which has a length of four bytes at least."""
-        number = yield from self._number()
+        number = self._number()
         if not 0 <= number <= MAX_INFLATED_BYTES // 4:
             raise InvalidField("body", f"says that {number} parts follow, which are not there")
         return number
 
-    def text(self) -> Sliced[str]:
-        length = yield from self._number()
+    def text(self) -> str:
+        length = self._number()
         if not 0 <= length <= MAX_PART_BYTES:
             raise InvalidField("body", f"has a part of {length} bytes, at most {MAX_PART_BYTES}")
         try:
-            return (yield from self._take(length)).decode()
+            return self._take(length).decode()
         except UnicodeDecodeError:
             raise InvalidField("body", "is no UTF-8") from None
 
-    def end(self) -> Sliced[None]:
+    def end(self) -> None:
         """Unpacks the rest, which nobody reads: its checksum comes last."""
         while not self._unpacking.eof:
             self._at = len(self._buffer)
-            yield from self._unpack()
+            self._unpack()
 
-    def _number(self) -> Sliced[int]:
-        return int.from_bytes((yield from self._take(4)), "big", signed=True)
+    def _number(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
 
-    def _take(self, size: int) -> Sliced[bytes]:
+    def _take(self, size: int) -> bytes:
         while len(self._buffer) - self._at < size:
             if self._unpacking.eof:
                 raise InvalidField("body", "ends within a number or a part")
-            yield from self._unpack()
+            self._unpack()
         begin, self._at = self._at, self._at + size
         return self._buffer[begin : self._at]
 
-    def _unpack(self) -> Sliced[None]:
+    def _unpack(self) -> None:
         """Unpacks one step, bounded by what goes in and by what comes out."""
         unpacking = self._unpacking
         packed = unpacking.unconsumed_tail
         if not packed:
-            packed = self._data[self._fed : self._fed + BYTES_SLICE]
+            packed = self._data[self._fed : self._fed + BYTES_A_BREATH]
             self._fed += len(packed)
         try:
-            unpacked = unpacking.decompress(packed, BYTES_SLICE)
+            unpacked = unpacking.decompress(packed, BYTES_A_BREATH)
         except zlib.error:
             raise InvalidField("body", "is no zlib stream") from None
         if not packed and not unpacked and not unpacking.eof:
@@ -637,4 +626,4 @@ class _Parts:
         if self._unpacked > MAX_INFLATED_BYTES:
             raise LimitExceeded("bytes of an unpacked body", self._unpacked, MAX_INFLATED_BYTES)
         self._buffer, self._at = self._buffer[self._at :] + unpacked, 0
-        yield
+        breathe()

@@ -11,9 +11,11 @@ from namesrv.app.access import Authorizer
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import RegistryWarming
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
+from namesrv.core.routes import Routes
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.caller import Caller, Gate, Grade
@@ -31,6 +33,7 @@ from namesrv.settings import NamesrvSettings
 class FrontChanges:
     """What a front changes the tables through."""
 
+    routes: Routes
     writer: TableWriter
     channels: ChannelStreams
     registrations: RegistrationCounter
@@ -71,9 +74,10 @@ class RemotingFront:
 
     def serve(
         self,
-        manager: RouteInfoManager,
+        state: RouteView,
         warm_up: WarmUp,
         queries: AdminQueries,
+        reader: Worker,
         *,
         product_env: ClusterTest | None = None,
         changes: FrontChanges | None = None,
@@ -89,10 +93,12 @@ class RemotingFront:
         gate = self._gate
         registrations, operators = None, None
         if changes is not None:
-            registrations = RegistrationCalls(manager, changes.writer, changes.channels, changes.registrations, gate)
-            operators = OperatorChanges(manager, changes.admin, gate)
+            registrations = RegistrationCalls(
+                changes.routes, changes.writer, changes.channels, changes.registrations, gate
+            )
+            operators = OperatorChanges(state, changes.admin, gate)
         self._listener.calls = calls_of(
-            Served(manager, warm_up),
+            Served(state, warm_up, reader),
             queries,
             gate,
             product_env=product_env,

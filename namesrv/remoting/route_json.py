@@ -30,7 +30,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
 )
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.route_view import RouteView
 from namesrv.remoting.limits import MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData
@@ -78,17 +78,17 @@ class _Rows:
 
 
 class RouteJson:
-    """Routes and broker groups of one manager, as RocketMQ's clients read them."""
+    """Routes and broker groups of one state, as RocketMQ's clients read them."""
 
-    def __init__(self, manager: RouteInfoManager, max_pieces: int = MAX_PIECES) -> None:
-        self._manager = manager
+    def __init__(self, state: RouteView, max_pieces: int = MAX_PIECES) -> None:
+        self._state = state
         self._max_pieces = max_pieces
         self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})
         """Rows by their fragment: in standard JSON, and with numbers as keys without quotes."""
         self._rows = _Rows(), _Rows()
         self._known_by_name: dict[str, list[bytes]] = {}
         """What is in ``_rows``, by the name of the group."""
-        manager.change_log.listen(self._on_change)
+        state.change_log.listen(self._on_change)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
         """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.
@@ -97,7 +97,7 @@ class RouteJson:
             zone_name: Leaves groups of other zones out where their master is live.
             bare_keys: Numbers as keys have no quotes, as clients before 4.9.4 want them.
         """
-        queues = self._manager.tables.topic_queue_table.get(topic)
+        queues = self._state.tables.topic_queue_table.get(topic)
         if queues is None:
             return None
         if zone_name is None and not self._has_more_than_its_rows(topic):
@@ -107,7 +107,7 @@ class RouteJson:
             except KeyError:
                 if self._learn(queues, rows, bare_keys=bare_keys):
                     return rows.route(queues)
-        fragments = self._manager.route_fragments(topic, zone_name)
+        fragments = self._state.route_fragments(topic, zone_name)
         assert fragments is not None, "the topic is there"
         return self._of_fragments(topic, fragments, bare_keys=bare_keys)
 
@@ -159,7 +159,7 @@ class RouteJson:
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
         """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
-        tables = self._manager.tables
+        tables = self._state.tables
         shown: dict[str, BrokerData] = {}
         for key, group in tables.broker_addr_table.items():
             shown.setdefault(key.broker_name, group)
@@ -173,7 +173,7 @@ class RouteJson:
 
     def member_group(self, key: BrokerKey, *, bare_keys: bool = False) -> bytes:
         """A BrokerMemberGroup in JSON; without members if there is no such group (RocketMQ: getBrokerMemberGroup)."""
-        group = self._manager.tables.broker_addr_table.get(key)
+        group = self._state.tables.broker_addr_table.get(key)
         addrs = _addrs({} if group is None else group.addrs, bare_keys=bare_keys)
         names = (json.dumps(name).encode() for name in (key.broker_name, key.cluster_name))
         return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (addrs, *names)
@@ -182,9 +182,9 @@ class RouteJson:
         """Whether the topic's route depends on more than its queues and their groups."""
         if topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
             return True
-        manager = self._manager
-        enabled = manager.behaviour.order_message_enable
-        return enabled and manager.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
+        state = self._state
+        enabled = state.behaviour.order_message_enable
+        return enabled and state.kv_config.get(ORDER_TOPIC_CONFIG, topic) is not None
 
     def _learn(self, queues: TopicQueues, rows: _Rows, *, bare_keys: bool) -> bool:
         """Has rows know queues and their groups as routes show them now.
@@ -193,12 +193,12 @@ class RouteJson:
             Whether they know all of them. They never know what takes more than joining: filter servers, static topics,
             and names that two clusters have.
         """
-        tables = self._manager.tables
+        tables = self._state.tables
         in_force = tables.queue_datas.in_force
         for fragment in queues:
             if fragment in rows.queues:
                 continue
-            queue_data = tables.queue_datas.by_fragment[fragment]
+            queue_data = tables.queue_datas.of(fragment)
             group, name = tables.broker_addr_table[queue_data.broker], queue_data.broker.broker_name
             if group.filter_fragment or queue_data.mapping is not None or len(tables.clusters_by_name[name]) > 1:
                 return False
@@ -251,7 +251,7 @@ class RouteJson:
 
     def _shown_clusters(self, names: Iterable[str]) -> dict[str, str]:
         """The cluster of the group that is shown for each name: the one that registered first."""
-        clusters = self._manager.tables.clusters_by_name
+        clusters = self._state.tables.clusters_by_name
         return {name: next(iter(clusters[name])) for name in names if name in clusters}
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.app.worker import Worker
+from namesrv.core.route_view import RouteView
 from namesrv.core.warm_up import WarmUp
 from namesrv.remoting.route_json import RouteJson
 
 
 class Served:
-    """One manager, its warm-up, and its routes as JSON."""
+    """One state, its warm-up, and its routes as JSON."""
 
-    def __init__(self, manager: RouteInfoManager, warm_up: WarmUp) -> None:
-        self.manager = manager
+    def __init__(self, state: RouteView, warm_up: WarmUp, reader: Worker) -> None:
+        self.state = state
         self.warm_up = warm_up
-        self.routes = RouteJson(manager)
+        self.reader = reader
+        self.routes = RouteJson(state)

@@ -17,9 +17,9 @@ from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_aio_channel
 from groundwork.grpc_errors import RichError
 from groundwork.intake import Intake, IntakeLimits, TooMuchSent, rows_in
-from namesrv.app.writer import collecting, run_cooperatively
+from namesrv.app.writer import TableWriter
 from namesrv.core.copy_size import MAX_BROKER_ROWS, MAX_OTHER_ROWS, MAX_TEXT_LENGTH, MAX_TOPICS, CopyTooLarge
-from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaManager
+from namesrv.core.replica import OutOfStep, ReplicaIntake, ReplicaTables
 from namesrv.core.snapshot_load import UnusableSnapshot
 
 SILENCE_SECONDS = 10.0
@@ -65,7 +65,7 @@ class LeaderStream:
         self,
         leaders: Sequence[str],
         new_intake: Callable[[], ReplicaIntake],
-        on_bookmark: Callable[[ReplicaManager], Awaitable[None]],
+        on_bookmark: Callable[[ReplicaTables], Awaitable[None]],
         *,
         security: ClientSecurity | None = None,
         rng: Random | None = None,
@@ -81,6 +81,7 @@ class LeaderStream:
         self._leaders = leaders
         self._new_intake = new_intake
         self._on_bookmark = on_bookmark
+        self._writer = TableWriter()
         self._security = security
         self._backoff = Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, JITTER, rng=rng or SystemRandom())
         self._monotonic = monotonic
@@ -135,14 +136,14 @@ class LeaderStream:
         """Begins anew with the next stream. A snapshot that is not whole is freed in slices."""
         intake, self._intake = self._intake, None
         if intake is not None:
-            await run_cooperatively(intake.let_go())
+            await self._writer.read(intake.let_go)
 
     async def _follow(self) -> None:
         request = pb.StreamRouteSnapshotRequest(follow=True, for_replica=True)
-        if self._intake is not None and self._intake.manager is not None:
+        if self._intake is not None and self._intake.tables is not None:
             self._intake.stream_ended()
-            manager = self._intake.manager
-            request.resume_after.epoch, request.resume_after.revision = manager.identity.epoch, manager.revision
+            state = self._intake.tables.state
+            request.resume_after.epoch, request.resume_after.revision = state.identity.epoch, state.revision
         else:
             self._intake = self._new_intake()
         async with open_aio_channel(self.leader, _OPTIONS, self._security) as channel:
@@ -165,26 +166,28 @@ class LeaderStream:
             account.take(len(encoded), rows_in(message))
             self.leader_name = message.header.namesrv_name[:MAX_TEXT_LENGTH]
             held_before = _position(intake)
-            is_bookmark = await run_cooperatively(collecting(intake.take(message)))
-            if is_bookmark or _position(intake) != held_before:
+            await self._writer.apply_each(intake.take(message))
+            if intake.caught_up or _position(intake) != held_before:
                 account = self._account(intake)
-            if is_bookmark:
+            if intake.caught_up:
                 await self._caught_up(intake)
 
     def _account(self, intake: ReplicaIntake) -> Intake:
         """The account of what comes next: the snapshot, or changes until one is made."""
-        if intake.manager is None:
+        if intake.tables is None:
             return Intake("the snapshot", SNAPSHOT_LIMITS, self._monotonic)
-        return Intake(f"the change after revision {intake.manager.revision}", CHANGE_LIMITS, self._monotonic)
+        return Intake(f"the change after revision {intake.tables.state.revision}", CHANGE_LIMITS, self._monotonic)
 
     async def _caught_up(self, intake: ReplicaIntake) -> None:
-        assert intake.manager is not None, "there are no bookmarks before the snapshot is whole"
+        assert intake.tables is not None, "there are no bookmarks before the snapshot is whole"
         if self.problem:
             self.problem, self._failures = "", 0
-            _log.info("leader_followed", leader=self.leader, name=self.leader_name, revision=intake.manager.revision)
-        await self._on_bookmark(intake.manager)
+            _log.info(
+                "leader_followed", leader=self.leader, name=self.leader_name, revision=intake.tables.state.revision
+            )
+        await self._on_bookmark(intake.tables)
 
 
 def _position(intake: ReplicaIntake) -> int | None:
     """The revision that a copy has; None before its snapshot is whole."""
-    return None if intake.manager is None else intake.manager.revision
+    return None if intake.tables is None else intake.tables.state.revision

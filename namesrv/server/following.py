@@ -24,12 +24,14 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.core.errors import CallRefused, EpochChanged, RegistryWarming, RevisionCompacted
 from namesrv.core.pins import Pins
 from namesrv.core.policy import Clock
-from namesrv.core.replica import ReplicaIntake, ReplicaManager
+from namesrv.core.replica import ReplicaIntake, ReplicaTables
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import Follower
+from namesrv.core.watch import ChangeReader
 from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
 from namesrv.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
@@ -60,9 +62,9 @@ from namesrv.settings import NamesrvSettings
 class LeadersWarmUp(WarmUp):
     """A copy is as warm as its leader."""
 
-    def __init__(self, manager: ReplicaManager, clock: Clock) -> None:
-        super().__init__(manager, clock, 0.0)
-        self._copy = manager
+    def __init__(self, tables: ReplicaTables, clock: Clock) -> None:
+        super().__init__(tables.state, clock, 0.0)
+        self._copy = tables
 
     def is_warm(self) -> bool:
         return self._copy.warm
@@ -73,26 +75,29 @@ class Copy:
 
     def __init__(
         self,
-        manager: ReplicaManager,
+        tables: ReplicaTables,
         clock: Clock,
         stall_detector: StallDetector,
         settings: SettingsInForce,
         *,
+        reader: Worker,
         shares: FairShares,
         product_env: ClusterTest | None,
         started_at_millis: int,
         engine: ChosenEngine,
     ) -> None:
-        self.manager = manager
-        self.warm_up = LeadersWarmUp(manager, clock)
-        self.watchers = WatchDispatcher(manager, self.warm_up, clock, shares=shares, is_copy=True)
+        self.tables = tables
+        state = tables.state
+        self.warm_up = LeadersWarmUp(tables, clock)
+        self.watchers = WatchDispatcher(state, self.warm_up, clock, shares=shares, is_copy=True)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), shares.of_pins)
         route = RouteServicer.of(
-            manager,
+            state,
             stall_detector,
             self.warm_up,
             self._pins,
             self.watchers,
+            reader=reader,
             shares=shares,
             product_env=product_env,
             started_at_millis=started_at_millis,
@@ -100,7 +105,9 @@ class Copy:
             engine_because=engine.why,
             data_dir_problem=lambda: None,  # a copy keeps nothing on disk
         )
-        self.queries = AdminQueries.of(manager, settings, self.watchers, None, started_at_millis=started_at_millis)
+        self.queries = AdminQueries.of(
+            state, settings, self.watchers, None, reader, started_at_millis=started_at_millis
+        )
         self.route = Composition.of(ROUTE_SERVICE.methods, route).behaviours
         """What answers the calls of RouteService, by their names."""
         self.admin = Composition.of(READING_CALLS, self.queries).behaviours
@@ -112,14 +119,14 @@ class Copy:
             tasks.create_task(self.watchers.tell_changes())
             tasks.create_task(self.watchers.give_bookmarks())
             tasks.create_task(drop_expired_pins(self._pins))
-            tasks.create_task(clear_up(self.manager.leftovers))
+            tasks.create_task(clear_up(self.tables.state.leftovers))
 
-    async def retire(self, successor: ReplicaManager) -> None:
+    async def retire(self, successor: RouteState) -> None:
         """Tells all readers of changes to start again, at the copy that is served now."""
         self._pins.close()
-        log, identity = self.manager.change_log, self.manager.identity
+        log, identity = self.tables.state.change_log, self.tables.state.identity
 
-        def failure_of(reader: Follower) -> CallRefused:
+        def failure_of(reader: ChangeReader) -> CallRefused:
             if successor.identity.epoch != identity.epoch:
                 return EpochChanged(identity.epoch, successor.identity.epoch)
             return RevisionCompacted(
@@ -158,6 +165,7 @@ class ReplicaServer:
         self._started_at_millis = self._clock.wall_millis()
         self._stall_detector = StallDetector(self._clock.monotonic, lambda _: None, 0.0)
         self._in_force = SettingsInForce(settings, settings)
+        self._reader = Worker("reader")
         self._product_env = ClusterTest.of(settings, self._clock.monotonic)
         self._stream = LeaderStream(
             [str(leader) for leader in settings.leaders],
@@ -202,6 +210,7 @@ class ReplicaServer:
         await self._start()
         for work in (
             watch_engine(self._grpc),
+            self._reader.watch(),
             self._stall_detector.watch(),
             self._security.watch(),
             self._stream.run(),
@@ -236,9 +245,9 @@ class ReplicaServer:
     # Read by the metrics
 
     @property
-    def manager(self) -> ReplicaManager | None:
+    def tables(self) -> ReplicaTables | None:
         """The tables that are served; None if there are none yet."""
-        return self._copy.manager if self._copy else None
+        return self._copy.tables if self._copy else None
 
     def status(self) -> pb.ReplicaStatus:
         """The leader that it follows, and how far behind it is."""
@@ -261,7 +270,7 @@ class ReplicaServer:
             return "shutting down"
         if self._copy is None or behind is None:
             return f"there is no copy of {self._stream.leader} yet: {self._stream.problem}"
-        if not self._copy.manager.warm:
+        if not self._copy.tables.warm:
             return "warming: the leader's brokers of the time before may be missing"
         if behind > stale_seconds:
             return f"the copy is {behind:.0f} s old, at most {stale_seconds:g} s (follow_stale_millis)"
@@ -271,35 +280,36 @@ class ReplicaServer:
         return None if self._current_at is None else max(0.0, self._clock.monotonic() - self._current_at)
 
     def _new_intake(self) -> ReplicaIntake:
-        return ReplicaIntake(lambda identity: ReplicaManager(identity, self._clock), self._name)
+        return ReplicaIntake(lambda identity: ReplicaTables(identity, self._clock), self._name)
 
-    async def _on_bookmark(self, manager: ReplicaManager) -> None:
+    async def _on_bookmark(self, tables: ReplicaTables) -> None:
         """A copy, the served one or the next one, has just caught up with its leader."""
-        if self._copy is None or self._copy.manager is not manager:
-            if not self._takes_over(manager):
+        if self._copy is None or self._copy.tables is not tables:
+            if not self._takes_over(tables):
                 return
-            await self._install(manager)
+            await self._install(tables)
         self._current_at = self._clock.monotonic()
         assert self._copy is not None, "it is installed"
-        if manager.warm and not self._was_warm:
+        if tables.warm and not self._was_warm:
             self._was_warm = True
             await self._copy.watchers.announce_missing()
         self._set_health()
 
-    def _takes_over(self, manager: ReplicaManager) -> bool:
+    def _takes_over(self, tables: ReplicaTables) -> bool:
         """Whether a new copy is better than the one that is served: a leader that has just started may know little."""
         behind = self._behind_seconds()
         too_old = behind is None or behind > self._settings.follow_stale_millis / 1000
-        return self._copy is None or manager.warm or too_old or not self._copy.manager.warm
+        return self._copy is None or tables.warm or too_old or not self._copy.tables.warm
 
-    async def _install(self, manager: ReplicaManager) -> None:
+    async def _install(self, tables: ReplicaTables) -> None:
         before, self._copy = (
             self._copy,
             Copy(
-                manager,
+                tables,
                 self._clock,
                 self._stall_detector,
                 self._in_force,
+                reader=self._reader,
                 shares=self._shares,
                 product_env=self._product_env,
                 started_at_millis=self._started_at_millis,
@@ -307,14 +317,15 @@ class ReplicaServer:
             ),
         )
         if not self._observation.begins_traces:
-            serve_from(self._grpc, manager)
+            serve_from(self._grpc, tables.state)
         self._copies += 1
-        self._was_warm = manager.warm
+        self._was_warm = tables.warm
         if self._front is not None:
             self._front.serve(
-                manager,
+                tables.state,
                 self._copy.warm_up,
                 self._copy.queries,
+                self._reader,
                 product_env=self._product_env,
                 leader=lambda: self._stream.leader,
             )
@@ -322,13 +333,13 @@ class ReplicaServer:
         _log.info(
             "copy_served",
             leader=self._stream.leader,
-            epoch=manager.identity.epoch,
-            revision=manager.revision,
-            topics=len(manager.tables.topic_queue_table),
-            warm=manager.warm,
+            epoch=tables.state.identity.epoch,
+            revision=tables.state.revision,
+            topics=len(tables.state.tables.topic_queue_table),
+            warm=tables.warm,
         )
         if before is not None:
-            await before.retire(manager)
+            await before.retire(tables.state)
             self._running.pop(before).cancel()
 
     def _add_services(self) -> None:
@@ -388,7 +399,7 @@ class ReplicaServer:
         self._stopping = True
         self._health.enter_shutdown()
         if self._copy is not None:
-            self._copy.manager.frozen = True
+            self._copy.tables.state.frozen = True
             await run_step("streams", self._copy.watchers.close())
         grace = self._settings.shutdown_grace_millis / 1000
         if self._front is not None:

@@ -32,7 +32,7 @@ from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv.app.access import Authorizer, NamedGroups
 from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import RouteState
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
@@ -172,13 +172,13 @@ class Security:
         self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
 
-    def authorizer(self, manager: RouteInfoManager | None) -> Authorizer | None:
+    def authorizer(self, state: RouteState | None) -> Authorizer | None:
         """The authorizer with the permits; None if there are none and everybody may do everything.
 
-        ``manager`` is None where no brokers register.
+        ``state`` is None where no brokers register.
         """
         permits = self._permits
-        groups = NamedGroups(manager).of if manager is not None else lambda _: ()
+        groups = NamedGroups(state).of if state is not None else lambda _: ()
         if permits is None:
             return None
         return Authorizer(lambda: permits.value, groups, open_calls=self._open_calls)

@@ -32,11 +32,12 @@ from namesrv.app.requests_in_pieces import RequestsInPieces
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins, print_kv_config
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.pins import Pins
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.state import NamesrvIdentity
+from namesrv.core.routes import Routes
+from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
@@ -89,47 +90,47 @@ class NamesrvServer:
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
-        self._manager = self._empty_manager(settings, clock, database)
-        listen_for_mass_loss(self._manager)
-        listen_for_names_in_two_clusters(self._manager)
+        self._state = self._empty_state(settings, clock, database)
+        self._routes = Routes.of(self._state)
+        listen_for_mass_loss(self._state)
+        listen_for_names_in_two_clusters(self._state)
         self._writer = TableWriter()
+        self._reader = Worker("reader")
         self._shares = FairShares.of(settings.share_rules)
         self._operators = Operators(
-            self._manager,
+            self._routes,
             self._writer,
             database,
             in_force,
             apply_settings=self._apply_settings,
             wall_millis=clock.wall_millis,
         )
-        self._durable = DurableRoutes(self._manager, clock, settings, database)
+        self._durable = DurableRoutes(self._state, clock, settings, database)
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
-        self._watch_streams = WatchDispatcher(self._manager, self._durable.warm_up, clock, shares=self._shares)
+        self._watch_streams = WatchDispatcher(self._state, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
-        self._stall_detector = StallDetector(clock.monotonic, self._manager.grant_more_time, doubtful_seconds)
-        self._channels = ChannelStreams(self._manager, self._writer, self._stall_detector, self._shares.channels)
-        self._notices = ChannelNotices(self._manager, self._channels)
+        self._stall_detector = StallDetector(clock.monotonic, self._routes.heartbeats.grant_more_time, doubtful_seconds)
+        self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
+        self._notices = ChannelNotices(self._state, self._channels)
         self._product_env = ClusterTest.of(settings, clock.monotonic)
-        self._scans = ExpiryScanner(self._manager, self._writer, self._channels, self._stall_detector)
+        self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._front_counter = FrontCounter()
-        self._digest_samples = DigestSamples(self._manager, clock.wall_millis)
+        self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
-            serve_from(self._grpc, self._manager)
-        self._authorizer = self._security.authorizer(self._manager)
+            serve_from(self._grpc, self._state)
+        self._authorizer = self._security.authorizer(self._state)
         self._front = listen_remoting(settings, self._authorizer, self._front_counter)
-        staged = RegistrationParts(self._manager.channels, clock.monotonic, self._shares.staged_topics)
+        staged = RegistrationParts(self._state.channels, clock.monotonic, self._shares.staged_topics)
         self._add_services(settings, staged)
 
-    def _empty_manager(
-        self, settings: NamesrvSettings, clock: SystemClock, database: Database | None
-    ) -> RouteInfoManager:
+    def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
         now = self._started_at_millis
         epoch = database.next_epoch(now) if database else format_epoch(now)
-        return RouteInfoManager(
+        return RouteState(
             NamesrvIdentity(settings.name or str(self.endpoint), epoch),
             clock,
             lambda: secrets.token_urlsafe(18),
@@ -139,7 +140,7 @@ class NamesrvServer:
 
     def _observed(self, settings: NamesrvSettings) -> Observability:
         sources = Sources(
-            self._manager,
+            self._state,
             self._durable.warm_up,
             self._stall_detector,
             self._pins,
@@ -164,7 +165,7 @@ class NamesrvServer:
         await self._grpc.start()
         self._observation.start()
         self._set_health()
-        identity, settings = self._manager.identity, self._operators.in_force.settings
+        identity, settings = self._state.identity, self._operators.in_force.settings
         _log.info(
             "namesrv_started",
             name=identity.name,
@@ -192,18 +193,20 @@ class NamesrvServer:
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
             watch_engine(self._grpc),
+            self._writer.watch(),
+            self._reader.watch(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
             self._notices.tell_order_config_changes(),
             self._scans.run(),
             drop_expired_pins(self._pins),
-            clear_up(self._manager.leftovers),
+            clear_up(self._state.leftovers),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             self._operators.lift_ended(),
-            print_kv_config(self._manager),
+            print_kv_config(self._state),
             *self._durable.tasks(),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
             *(() if self._has_all_gauges() else (GrownProcess().run(),)),
@@ -215,9 +218,9 @@ class NamesrvServer:
         return self._engine.name == "native" and self._front is None
 
     def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
-        manager, watchers, started_at_millis = self._manager, self._watch_streams, self._started_at_millis
+        state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
         registration = RegistrationServicer(
-            manager,
+            self._routes,
             self._writer,
             self._channels,
             parts,
@@ -226,11 +229,12 @@ class NamesrvServer:
             registered_topics=self._shares.registered_topics,
         )
         route = RouteServicer.of(
-            manager,
+            state,
             self._stall_detector,
             self._durable.warm_up,
             self._pins,
             watchers,
+            reader=self._reader,
             shares=self._shares,
             product_env=self._product_env,
             started_at_millis=started_at_millis,
@@ -239,18 +243,28 @@ class NamesrvServer:
             data_dir_problem=self._durable.data_dir_problem,
         )
         queries = AdminQueries.of(
-            manager, self._operators.in_force, watchers, self._durable.journal, started_at_millis=started_at_millis
+            state,
+            self._operators.in_force,
+            watchers,
+            self._durable.journal,
+            self._reader,
+            started_at_millis=started_at_millis,
         )
-        changes = AdminChanges.of(manager, self._writer, self._operators)
+        changes = AdminChanges.of(self._routes, self._writer, self._operators)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
         ]
         if self._front is not None:
-            changes_of_front = FrontChanges(self._writer, self._channels, self._registrations, changes)
+            changes_of_front = FrontChanges(self._routes, self._writer, self._channels, self._registrations, changes)
             self._front.serve(
-                manager, self._durable.warm_up, queries, product_env=self._product_env, changes=changes_of_front
+                state,
+                self._durable.warm_up,
+                queries,
+                self._reader,
+                product_env=self._product_env,
+                changes=changes_of_front,
             )
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
         observers = self._observation.observers
@@ -262,7 +276,7 @@ class NamesrvServer:
             observers=observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=RequestsInPieces.of(self._grpc, self._writer),
+            large_requests=RequestsInPieces.of(self._grpc, self._writer, self._reader),
         )
 
     def _set_health(self) -> None:
@@ -279,7 +293,7 @@ class NamesrvServer:
 
     def _apply_settings(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
-        self._manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
+        self._routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     async def _shut_down(self) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.
@@ -289,7 +303,7 @@ class NamesrvServer:
         _log.info("namesrv_stopping")
         tell_systemd("STOPPING=1")
         self._health.enter_shutdown()
-        self._manager.frozen = True
+        self._state.frozen = True
         await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
         grace = self._operators.in_force.settings.shutdown_grace_millis / 1000

@@ -22,7 +22,6 @@ from groundwork.permits import PermitsError, read_permits
 from groundwork.topic_names import check_topic
 from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
 from namesrv.core.journal import JournalQuery
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.grpc_api.paging import last_of_page_before
 from namesrv.remoting.bodies import read_registration
@@ -139,14 +138,14 @@ def _snapshot(data: bytes, _: Path) -> None:
         data = data[4 + length :]
     fleet = Fleet()
     try:
-        loaded = fleet.manager.load_snapshot(messages)
+        loaded = fleet.state.load_snapshot(messages)
     except UnusableSnapshot:
-        assert not fleet.manager.tables.topic_queue_table, "what is refused changes nothing"
+        assert not fleet.state.tables.topic_queue_table, "what is refused changes nothing"
         raise
-    assert len(fleet.manager.tables.topic_queue_table) <= loaded.topic_count
-    for topic in fleet.manager.tables.topic_queue_table:
+    assert len(fleet.state.tables.topic_queue_table) <= loaded.topic_count
+    for topic in fleet.state.tables.topic_queue_table:
         fleet.route(topic)
-    for message in fleet.manager.snapshot().messages():
+    for message in fleet.state.snapshot().messages():
         route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
 
 
@@ -238,7 +237,7 @@ def _sound(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def _remoting_registration(data: bytes, _: Path) -> None:
-    body = run_sync(read_registration(data, 0, ()))
+    body = read_registration(data, 0, ())
     assert body.topic_configs is not None, "no mark is held"
     for topic, numbers in body.topic_configs.items():
         check_topic(topic)

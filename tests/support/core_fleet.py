@@ -1,4 +1,4 @@
-"""A route info manager on a virtual clock, and short ways to speak to it."""
+"""A route info state on a virtual clock, and short ways to speak to it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from namesrv.core.model import (
     TopicTableFingerprint,
 )
 from namesrv.core.policy import Behaviour
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import run_sync
-from namesrv.core.state import NamesrvIdentity
+from namesrv.core.routes import Routes
+from namesrv.core.state import NamesrvIdentity, RouteState
+from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.virtual_clock import VirtualClock
 
 CLUSTER = "DefaultCluster"
@@ -44,7 +44,8 @@ class Fleet:
         self.clock = VirtualClock()
         numbers = itertools.count(1)
         identity = NamesrvIdentity("ns-test", "000000000000001-00000000")
-        self.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
+        self.state = RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
+        self.routes = Routes.of(self.state)
 
     def register(
         self,
@@ -87,31 +88,32 @@ class Fleet:
             mappings=mappings or {},
             table_fingerprint=mark,
         )
-        return run_sync(self.manager.register_broker(registration, owner=Owner(owner, address)))
+        return apply_now(self.routes.registrations.register_broker(registration, owner=Owner(owner, address)))
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
-        return run_sync(self.manager.register_topic(topic, queues))
+        return apply_now(self.routes.registrations.register_topic(topic, queues))
 
     def unregister(
         self, addr: str = A, *, name: str = "broker-a", cluster: str = CLUSTER, generation: int | None = None
     ) -> RemovedBroker | None:
         key = BrokerKey(cluster, name)
-        return run_sync(self.manager.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation))
+        removal = self.routes.removals.unregister_broker(key, addr, RemovalReason.UNREGISTERED, generation)
+        return next(iter(apply_now(removal)), None)
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
-        self.manager.end_channel(channel_id)
-        return run_sync(self.manager.on_channel_destroy([channel_id]))
+        self.routes.heartbeats.end_channel(channel_id)
+        return apply_all_now(self.routes.removals.on_channel_destroy([channel_id]))
 
     def scan(self) -> list[RemovedBroker]:
-        return run_sync(self.manager.scan_not_active_broker())
+        return apply_all_now(self.routes.removals.scan_not_active_broker())
 
     def query(
         self, addr: str = A, broker_id: int = 0, *, name: str = "broker-a", version: DataVersion = VERSION
     ) -> tuple[bool, DataVersion | None]:
-        return self.manager.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
+        return self.routes.heartbeats.query_data_version(BrokerKey(CLUSTER, name), broker_id, addr, version)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
-        encoded = self.manager.pickup_topic_route_data(topic)
+        encoded = self.state.route(topic)
         return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
 
     def addrs(self, topic: str = "TopicTest") -> dict[int, str]:
@@ -121,4 +123,4 @@ class Fleet:
 
     @property
     def topics(self) -> set[str]:
-        return set(self.manager.tables.topic_queue_table)
+        return set(self.state.tables.topic_queue_table)

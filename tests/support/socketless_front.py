@@ -11,9 +11,9 @@ from namesrv.app.counters import RegistrationCounter
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, Turns
 from namesrv.core.errors import CallRefused
-from namesrv.core.slices import Sliced
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.caller import Gate, Grade
@@ -25,6 +25,7 @@ from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+from tests.support.state_changes import Nothing
 
 SETTLE_TURNS = 1_000_000
 """Iterations of the event loop until all that was asked must be answered. A thread commits during them."""
@@ -40,11 +41,6 @@ CLOSE_SECONDS = 5.0
 
 SETTLE_ROUNDS = 3
 """The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
-
-
-def _nothing() -> Sliced[None]:
-    """A change of nothing, which ends after all that stand before it."""
-    yield
 
 
 class _Transport:
@@ -114,38 +110,39 @@ class SocketlessFront:
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
 
     def _calls(self) -> Calls:
-        manager, clock, settings = self.fleet.manager, self.fleet.clock, NamesrvSettings.load(None, {})
+        routes, clock, settings = self.fleet.routes, self.fleet.clock, NamesrvSettings.load(None, {})
+        state, reader = routes.state, Worker("reader")
         in_force = SettingsInForce(settings, settings)
         self._writer = writer = TableWriter()
         self._operators = Operators(
-            manager,
+            routes,
             writer,
             self._database,
             in_force,
             apply_settings=lambda *_: None,
             wall_millis=clock.wall_millis,
         )
-        warm_up = WarmUp(manager, clock, 0)
-        watchers = WatchDispatcher(manager, warm_up, clock)
-        self._channels = ChannelStreams(manager, writer, StallDetector(clock, manager.grant_more_time, 0))
+        warm_up = WarmUp(state, clock, 0)
+        watchers = WatchDispatcher(state, warm_up, clock)
+        self._channels = ChannelStreams(routes, writer, StallDetector(clock, routes.heartbeats.grant_more_time, 0))
         gate = Gate(Grade, None)
-        admin = AdminChanges.of(manager, writer, self._operators)
+        admin = AdminChanges.of(routes, writer, self._operators)
         return calls_of(
-            Served(manager, warm_up),
-            AdminQueries.of(manager, in_force, watchers, None, started_at_millis=0),
+            Served(state, warm_up, reader),
+            AdminQueries.of(state, in_force, watchers, None, reader, started_at_millis=0),
             gate,
             product_env=None,
-            registrations=RegistrationCalls(manager, writer, self._channels, RegistrationCounter(), gate),
-            changes=OperatorChanges(manager, admin, gate),
+            registrations=RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
+            changes=OperatorChanges(state, admin, gate),
         )
 
     def state(self) -> object:
         """Everything that a refused request must leave as it was."""
-        manager = self.fleet.manager
-        tables = manager.tables
+        state = self.fleet.state
+        tables = state.tables
         held = {topic: dict(queues) for topic, queues in tables.held_queue_table.items()}
         by_broker = {key: tuple(topics) for key, topics in tables.topics_by_broker.items()}
-        return (*manager.snapshot().messages(), held, by_broker, manager.kv_config, manager.intents)
+        return (*state.snapshot().messages(), held, by_broker, state.kv_config, state.intents)
 
     async def settled(self) -> None:
         """Waits until brokers whose connections have ended have left, and until changes under way are made.
@@ -159,7 +156,7 @@ class SocketlessFront:
             if under_way:
                 _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
                 assert not unended, f"these never end: {unended}"
-            await self._writer.apply_unbounded(_nothing())
+            await self._writer.apply_unbounded(Nothing(self.fleet.state))
 
     async def end(self) -> None:
         """Ends what runs, also after a failure: nothing of it may be there in the next life."""

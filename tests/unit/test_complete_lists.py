@@ -71,7 +71,7 @@ def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
 
 
 def test_a_copy_gets_every_row_that_is_of_no_table() -> None:
-    feed = ReplicaFeed(Fleet().manager, lambda: True, lambda: 0.0)
+    feed = ReplicaFeed(Fleet().state, lambda: True, lambda: 0.0)
     sent = feed.of_change(Change(1, 1, Cause("test"), tuple(IN_NO_TABLE.values())))
     received = replica._rows_beyond(route_service_pb2.ReplicaRows.FromString(sent))
     assert {type(row): row for row in received} == IN_NO_TABLE

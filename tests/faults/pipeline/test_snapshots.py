@@ -47,7 +47,7 @@ def namesrv(spark: SparkSession) -> Iterator[LivingNamesrv]:
 
 def register(namesrv: LivingNamesrv, addr: str, *topics: str) -> None:
     namesrv.clock.advance(1)
-    version = DataVersion(1_000, namesrv.fleet.manager.revision + 1)
+    version = DataVersion(1_000, namesrv.fleet.state.revision + 1)
     namesrv.fleet.register(addr, 0, list(topics), name=f"broker-{addr}", cluster="c0", version=version)
     namesrv.note()
 

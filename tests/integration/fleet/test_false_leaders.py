@@ -16,7 +16,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.intake import IntakeLimits
 from namesrv.core import copy_size
-from namesrv.core.replica import ReplicaIntake, ReplicaManager
+from namesrv.core.replica import ReplicaIntake, ReplicaTables
 from namesrv.replica import leader_stream
 from namesrv.replica.leader_stream import LeaderStream
 from tests.support.programs.processes import eventually
@@ -39,6 +39,8 @@ class FalseLeader:
     sent_bytes: int = 0
     clock: VirtualClock = field(default_factory=VirtualClock)
     """The clock of the copy."""
+    bookmarks: int = 0
+    """Bookmarks that the copy has come to."""
 
     async def stream(self, _request: bytes, _context: object) -> AsyncIterator[bytes]:
         self.calls += 1
@@ -67,11 +69,13 @@ async def served(leader: FalseLeader) -> AsyncIterator[str]:
 class Copy:
     """A copy that follows leaders until it has what a test waits for."""
 
-    managers: list[ReplicaManager] = field(default_factory=list)
+    leader: FalseLeader
+    tables: list[ReplicaTables] = field(default_factory=list)
     """The tables at each bookmark."""
 
-    async def on_bookmark(self, manager: ReplicaManager) -> None:
-        self.managers.append(manager)
+    async def on_bookmark(self, tables: ReplicaTables) -> None:
+        self.tables.append(tables)
+        self.leader.bookmarks += 1
 
 
 def follow(
@@ -81,10 +85,10 @@ def follow(
 
     async def main() -> tuple[LeaderStream, Copy]:
         async with asyncio.timeout(TIMEOUT), served_all(leaders) as targets:
-            copy, clock = Copy(), leaders[0].clock
+            copy, clock = Copy(leaders[0]), leaders[0].clock
             stream = LeaderStream(
                 targets,
-                lambda: ReplicaIntake(lambda identity: ReplicaManager(identity, clock), "copy"),
+                lambda: ReplicaIntake(lambda identity: ReplicaTables(identity, clock), "copy"),
                 copy.on_bookmark,
                 monotonic=clock.monotonic,
             )
@@ -140,7 +144,7 @@ async def without_end(_leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnaps
 def refusal(*leaders: FalseLeader, limits: IntakeLimits = LIMITS) -> tuple[str, list[Any]]:
     """Why a copy gave its first leader up, once it has been called again; and the log."""
     stream, copy, log = follow(*leaders, until=lambda *_: leaders[0].calls >= 2, limits=limits)
-    assert copy.managers == []
+    assert copy.tables == []
     return stream.problem, log
 
 
@@ -203,8 +207,8 @@ async def nothing(_leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotR
 
 def test_the_next_leader_is_followed_after_one_that_sends_too_much() -> None:
     false = FalseLeader(without_end)
-    stream, copy, _ = follow(false, FalseLeader(nothing), until=lambda _, copy: bool(copy.managers))
-    assert (stream.problem, copy.managers[0].revision) == ("", 1)
+    stream, copy, _ = follow(false, FalseLeader(nothing), until=lambda _, copy: bool(copy.tables))
+    assert (stream.problem, copy.tables[0].state.revision) == ("", 1)
 
 
 def rows(count: int) -> pb.RouteChanges:
@@ -225,25 +229,27 @@ async def changes_without_end(leader: FalseLeader) -> AsyncIterator[pb.StreamRou
 
 def test_a_change_without_end_is_refused_and_the_copy_stays_as_it_was() -> None:
     leader = FalseLeader(changes_without_end)
-    stream, copy, _ = follow(leader, until=lambda stream, copy: bool(copy.managers and stream.problem))
+    stream, copy, _ = follow(leader, until=lambda stream, copy: bool(copy.tables and stream.problem))
     assert stream.problem == (
         "sends what cannot be used: the change after revision 1 has 10,100 rows so far, over the limit of 10,000"
     )
-    assert [manager.revision for manager in copy.managers] == [1]
+    assert [tables.state.revision for tables in copy.tables] == [1]
 
 
 async def news(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
     """An honest leader with more news in a day than may come at once: a bookmark follows each of them."""
     yield message(snapshot_header=pb.SnapshotHeader())
     yield message(snapshot_end=pb.SnapshotEnd())
-    for _ in range(10):
+    for count in range(1, 11):
         heard = [pb.HeardBroker(cluster_name="c", broker_addr="a", last_update_timestamp_millis=1)] * 2_000
         yield message(replica_rows=pb.ReplicaRows(heard_brokers=heard))
         yield message(changes=pb.RouteChanges())
+        while leader.bookmarks < count:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
         leader.clock.advance(300.0)
     await asyncio.get_running_loop().create_future()
 
 
 def test_limits_count_from_one_bookmark_to_the_next() -> None:
-    stream, _, log = follow(FalseLeader(news), until=lambda _, copy: len(copy.managers) == 10)
+    stream, _, log = follow(FalseLeader(news), until=lambda _, copy: len(copy.tables) == 10)
     assert (stream.problem, log) == ("", [])

@@ -93,50 +93,50 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
 
     def _start(self) -> None:
         """After the fleet's own beginning, of which there is no order with another one's."""
-        manager = self.fleet.manager
-        manager.change_log.listen(self._note)  # before the engine is told: nobody can be answered what is not noted
-        self._note(manager.change_log.last)
+        state = self.fleet.state
+        state.change_log.listen(self._note)  # before the engine is told: nobody can be answered what is not noted
+        self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server = build_server("native", configured)
-        serve_from(self.server, manager)
+        serve_from(self.server, state)
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
 
     def _note(self, change: Change) -> None:
-        manager = self.fleet.manager
+        state = self.fleet.state
         self.expected[change.revision] = {
-            (topic, zone): manager.pickup_topic_route_data(topic, zone) for topic in [*TOPICS, "T5"] for zone in ZONES
+            (topic, zone): state.route(topic, zone) for topic in [*TOPICS, "T5"] for zone in ZONES
         }
 
     @invariant()
     def every_connection_is_answered_what_the_tables_hold(self) -> None:
         if not self.readers:
             self._start()
-        self.told = self.fleet.manager.revision
+        self.told = self.fleet.state.revision
         self.loop.run_until_complete(self.loop.run_in_executor(None, self._compare))
         assert not [problem for reader in self.readers for problem in reader.problems]
 
     def _compare(self) -> None:
-        manager = self.fleet.manager
-        held = self.expected[manager.revision]
+        state = self.fleet.state
+        held = self.expected[state.revision]
         for reader in (self.readers[0], self.readers[-1]):  # the first may fill what the other one gets
             for (topic, zone), route in held.items():
                 answer = reader.lookup(topic, zone)
                 assert (answer is None) == (route is None)
                 if answer is not None:
-                    assert answer.header == manager.header()
+                    assert answer.header == state.header()
                     assert answer.route.SerializeToString(deterministic=True) == normal(route)
             batch = reader.stub.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=TOPICS), timeout=TIMEOUT)
-            assert batch.header == manager.header()
+            assert batch.header == state.header()
             found = {named.topic: named.route.SerializeToString(deterministic=True) for named in batch.routes}
             assert found == {topic: normal(held[topic, None]) for topic in TOPICS if held[topic, None] is not None}
             clusters = reader.stub.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
-            assert clusters.header == manager.header()
+            assert clusters.header == state.header()
             assert {(one.cluster_name, one.broker_name): dict_of(one) for one in clusters.broker_datas} == {
-                tuple(key): group.addrs for key, group in manager.tables.broker_addr_table.items()
+                tuple(key): group.addrs for key, group in state.tables.broker_addr_table.items()
             }
 
     def teardown(self) -> None:

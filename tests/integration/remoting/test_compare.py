@@ -17,7 +17,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from nsctl import rocketmq
 from nsctl.cli import app
-from nsctl.rocketmq import RocketmqNamesrv
+from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
 from nsctl.session import FOUND, UNREACHABLE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support.programs.processes import NamesrvProcess
@@ -117,8 +117,8 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_after_a_minute() -> None:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):
                 connection.recv(1_000)
-                connection.sendall(struct.pack(">II", 10_000, 5_000))
-                for _ in range(4_000):
+                connection.sendall(struct.pack(">II", MAX_ANSWER_BYTES, 5_000))
+                while True:  # until the other side closes, however late it begins to wait
                     clock.advance(10.0)
                     connection.sendall(b" ")
 

@@ -21,7 +21,7 @@ class ExpectedHistory:
         latest = namesrv.moments[-1]
         epoch, revision = self._seen.get(namesrv.name, ("", 0))
         self._seen[namesrv.name] = latest[:2]
-        compacted = namesrv.fleet.manager.change_log.compacted_revision
+        compacted = namesrv.fleet.state.change_log.compacted_revision
         if epoch != latest.epoch or compacted > revision:
             self.snapshots += 1
             self._take(namesrv.name, latest._replace(at_millis=now_millis, reasons={}), "NOT_IN_SNAPSHOT")

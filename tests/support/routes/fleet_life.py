@@ -22,9 +22,9 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.routes import Routes
 from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
-from namesrv.core.state import NamesrvIdentity
+from namesrv.core.state import NamesrvIdentity, RouteState
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows
 from tests.support.virtual_clock import VirtualClock
@@ -123,27 +123,28 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         numbers = itertools.count(1)
         identity = NamesrvIdentity(self.name, f"{self.starts:015}-00000000")
         self.fleet = Fleet()
-        self.fleet.manager = RouteInfoManager(identity, self.clock, lambda: f"channel-{next(numbers)}")
-        self.fleet.manager.change_log._max_changes = MAX_CHANGES
+        self.fleet.state = RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}")
+        self.fleet.routes = Routes.of(self.fleet.state)
+        self.fleet.state.change_log._max_changes = MAX_CHANGES
         self.note()
 
     def note(self) -> None:
         """Notes the revision, if it is a new one."""
-        manager = self.fleet.manager
-        epoch, revision = manager.identity.epoch, manager.revision
+        state = self.fleet.state
+        epoch, revision = state.identity.epoch, state.revision
         if self.moments and self.moments[-1][:2] == (epoch, revision):
             return
         before = self.moments[-1].revision if self.moments and self.moments[-1].epoch == epoch else 0
         assert revision <= before + 1, "one operation took several revisions"
-        change = manager.change_log.last
-        state = state_of(manager.snapshot())
-        self.moments.append(Moment(epoch, revision, change.applied_at_millis, state, self._reasons()))
+        change = state.change_log.last
+        rows = state_of(state.snapshot())
+        self.moments.append(Moment(epoch, revision, change.applied_at_millis, rows, self._reasons()))
 
     def _reasons(self) -> dict[tuple[str, str], str]:
-        manager = self.fleet.manager
-        last = manager.change_log.last
+        state = self.fleet.state
+        last = state.change_log.last
         found: dict[tuple[str, str], str] = {}
-        for message in change_messages(last, last.revision, manager.identity, SnapshotPart(0, 1)):
+        for message in change_messages(last, last.revision, state.identity, SnapshotPart(0, 1)):
             for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
                 kind = str(change.WhichOneof("row"))
                 if not kind.endswith("_removed"):
@@ -158,9 +159,9 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
     ) -> pb.GetNamesrvStatusResponse:
         self._answer(context)
-        manager = self.fleet.manager
+        state = self.fleet.state
         return pb.GetNamesrvStatusResponse(
-            header=manager.header(), compacted_revision=manager.change_log.compacted_revision
+            header=state.header(), compacted_revision=state.change_log.compacted_revision
         )
 
     def PinRouteSnapshot(  # noqa: N802
@@ -169,8 +170,8 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self._answer(context)
         self.before_pin()
         pin_id = f"pin-{len(self.pins)}"
-        self.pins[pin_id] = self.fleet.manager.snapshot()
-        return pb.PinRouteSnapshotResponse(header=self.fleet.manager.header(), pin_id=pin_id, lease_seconds=600)
+        self.pins[pin_id] = self.fleet.state.snapshot()
+        return pb.PinRouteSnapshotResponse(header=self.fleet.state.header(), pin_id=pin_id, lease_seconds=600)
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
@@ -185,9 +186,9 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self, request: pb.StreamRouteChangesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamRouteChangesResponse]:
         self._answer(context)
-        manager = self.fleet.manager
-        first = manager.change_log.after(request.after.revision)
-        for message in change_messages(first, request.up_to_revision, manager.identity, _shard(request.shard)):
+        state = self.fleet.state
+        first = state.change_log.after(request.after.revision)
+        for message in change_messages(first, request.up_to_revision, state.identity, _shard(request.shard)):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
                 self._go_on(context)
@@ -321,7 +322,7 @@ class FleetLife:
         self._clock.advance(70)
         for namesrv in self._namesrvs:
             # One revision for each broker that is over: they are noted one by one.
-            for _ in namesrv.fleet.manager.scan_not_active_broker():
+            for _ in namesrv.fleet.routes.removals.scan_not_active_broker():
                 namesrv.note()
             namesrv.note()
 
@@ -340,7 +341,7 @@ class FleetLife:
         for namesrv in self._reached():
             fleet = namesrv.fleet
             if broker.name.endswith(("0", "1")) and broker.channels.get(namesrv.name) is None:
-                broker.channels[namesrv.name] = fleet.manager.open_channel()
+                broker.channels[namesrv.name] = fleet.routes.heartbeats.open_channel()
             fleet.register(
                 broker.addr,
                 broker.broker_id,

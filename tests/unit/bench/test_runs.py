@@ -13,17 +13,13 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 
 from bench import event_loop
 from bench.core import __main__ as core
-from bench.core.steps import register
+from bench.core.steps import new_routes, register
 from bench.figures import Sample, own_output, summarise, table
 from bench.naive_server import NaiveNamesrv
 from bench.pipeline import __main__ as pipeline
 from bench.probes.loop import LoopFigures, LoopProbe
 from bench.probes.pauses import Pauses
 from bench.workload import Profile, part, registration, topic_name
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.slices import run_sync
-from namesrv.core.state import NamesrvIdentity
-from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize("text", ["40x20", "40x20x-1", "ax20x1", "0x20x1", "40x20x21", "40x20x0"])
@@ -127,14 +123,14 @@ def test_a_delay_is_shown_beside_the_bar_with_the_rounds_that_kept_it() -> None:
 def test_the_naive_peer_gives_the_same_routes_as_the_name_server() -> None:
     profile = Profile(topics=20, brokers=5, width=3)
     peer = NaiveNamesrv()  # type: ignore[abstract]
-    manager = RouteInfoManager(NamesrvIdentity("ns", "1"), VirtualClock(), lambda: "channel")
+    routes = new_routes()
     for data in profile.registrations():
-        run_sync(register(manager, data))
+        register(routes, data)
         peer.RegisterBroker(registration_service_pb2.RegisterBrokerRequest.FromString(data), None)
     for topic in set(profile.topic_names(50)):
         request = route_service_pb2.GetTopicRouteRequest(topic=topic)
         theirs = peer.GetTopicRoute(request, None)  # type: ignore[arg-type]
-        encoded = manager.pickup_topic_route_data(topic)
+        encoded = routes.state.route(topic)
         assert encoded is not None
         ours = route_data_pb2.TopicRouteData.FromString(encoded)
         for route in (ours, theirs.route):

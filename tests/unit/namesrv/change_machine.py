@@ -29,8 +29,8 @@ from namesrv.core.model import (
     TopicConfig,
 )
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import SnapshotPart
+from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
 from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
@@ -150,15 +150,15 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
     @rule()
     def open_channel(self) -> None:
-        self.channels.append(self.fleet.manager.open_channel())
+        self.channels.append(self.fleet.routes.heartbeats.open_channel())
 
     @rule(data=st.data())
     def end_channels(self, data: st.DataObject) -> None:
         ended = data.draw(st.sets(st.sampled_from(self.channels))) if self.channels else set()
         for channel in ended:
             self.channels.remove(channel)
-            self.fleet.manager.end_channel(channel)
-        run_sync(self.fleet.manager.on_channel_destroy(sorted(ended)))
+            self.fleet.routes.heartbeats.end_channel(channel)
+        apply_all_now(self.fleet.routes.removals.on_channel_destroy(sorted(ended)))
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 121.0, 201.0]))
     def time_passes(self, seconds: float) -> None:
@@ -167,37 +167,42 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
     @rule(intents=st.lists(_INTENTS, max_size=3), lifted=st.lists(_INTENT_KEYS, max_size=3))
     def decide(self, intents: list[Intent], lifted: list[IntentKey]) -> None:
-        table = self.fleet.manager.intents.without(lifted)
+        table = self.fleet.state.intents.without(lifted)
         for intent in intents:
             table = table.with_intent(intent)
-        run_sync(self.fleet.manager.publish_intents(table, _CAUSE))
+        apply_now(self.fleet.routes.operator_changes.publish_intents(table, _CAUSE))
 
     @rule()
     def lift_everything(self) -> None:
-        manager = self.fleet.manager
-        run_sync(manager.publish_intents(manager.intents.without(manager.intents.intents), _CAUSE))
+        intents = self.fleet.state.intents
+        nothing = intents.without(intents.intents)
+        apply_now(self.fleet.routes.operator_changes.publish_intents(nothing, _CAUSE))
 
     @rule(topic=_TOPIC_NAMES, cluster=st.none() | CLUSTERS, validate_only=st.booleans())
     def delete_topic(self, topic: str, cluster: str | None, validate_only: bool) -> None:
-        run_sync(self.fleet.manager.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
+        apply_now(self.fleet.routes.operator_changes.delete_topic(topic, cluster, _CAUSE, validate_only=validate_only))
 
     @rule(validate_only=st.booleans())
     def confirm_losses(self, validate_only: bool) -> None:
-        run_sync(self.fleet.manager.confirm_broker_loss(lambda _: True, _CAUSE, validate_only=validate_only))
+        removals = self.fleet.routes.removals
+        if validate_only:
+            apply_now(removals.preview_broker_loss(lambda _: True))
+        else:
+            apply_all_now(removals.confirm_broker_loss(lambda _: True, _CAUSE))
 
     @rule(value=st.sampled_from(["1", "2"]))
     def configure(self, value: str) -> None:
-        manager = self.fleet.manager
-        manager.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
-        manager.publish_behaviour(manager.behaviour, _CAUSE, (ConfigPut("orderMessageEnable", value),))
+        state, operator_changes = self.fleet.state, self.fleet.routes.operator_changes
+        operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", value), _CAUSE)
+        operator_changes.publish_behaviour(state.behaviour, _CAUSE, (ConfigPut("massLossMinBrokers", value),))
 
     @invariant()
     def nothing_changes_without_a_revision(self) -> None:
-        manager = self.fleet.manager
-        messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in manager.snapshot().messages()]
+        state = self.fleet.state
+        messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in state.snapshot().messages()]
         rows = RouteRows.of_snapshot(messages)
-        assert self.seen.setdefault(manager.revision, rows) == rows
-        assert len(manager.tables.topic_queue_table) == len(manager.tables.topic_queue_table.copy())
+        assert self.seen.setdefault(state.revision, rows) == rows
+        assert len(state.tables.topic_queue_table) == len(state.tables.topic_queue_table.copy())
 
     def teardown(self) -> None:
         self.patched.stop()
@@ -205,13 +210,13 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
             self.changes_lead_from_each_snapshot_to_the_next(index, count)
 
     def changes_lead_from_each_snapshot_to_the_next(self, index: int, count: int) -> None:
-        shard, manager = SnapshotPart(index, count), self.fleet.manager
-        last = manager.revision
+        shard, state = SnapshotPart(index, count), self.fleet.state
+        last = state.revision
         messages = [
             pb.StreamRouteChangesResponse.FromString(message)
-            for message in change_messages(manager.change_log.after(0), last, manager.identity, shard)
+            for message in change_messages(state.change_log.after(0), last, state.identity, shard)
         ]
-        assert (messages[-1].header, messages.pop().HasField("changes")) == (manager.header(), False)
+        assert (messages[-1].header, messages.pop().HasField("changes")) == (state.header(), False)
         by_revision = {revision: [] for revision in range(1, last + 1)}  # type: dict[int, list[pb.RouteChange]]
         for message in messages:
             by_revision[message.header.revision] += message.changes.changes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from namesrv.core.changes import Cause
-from namesrv.core.explain import Explanation, Question, explain_route
+from namesrv.core.explain import Explanation, Present, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.handlers import Context
 from tests.support.core_fleet import CLUSTER, Fleet
 
@@ -26,8 +26,13 @@ T0_MILLIS = STARTED_AT + 1_000_000
 T10_MILLIS = T0_MILLIS + 10_000
 
 
+def present(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Present:
+    """What the tables say of a question now."""
+    return Present(fleet.state, STARTED_AT, Question(topic, **question))
+
+
 def explain(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> list[Explanation]:
-    return run_sync(explain_route(fleet.manager, STARTED_AT, Question(topic, **question)))
+    return explain_route(present(fleet, topic, **question), fleet.state.change_log.newest_first())
 
 
 def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation:
@@ -37,7 +42,7 @@ def only(fleet: Fleet, topic: str = "TopicTest", **question: Any) -> Explanation
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, comment: str = "because") -> None:
     intent = Intent(kind, key, "an operator", fleet.clock.wall_millis(), comment)
-    run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), CAUSE))
+    apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), CAUSE))
 
 
 def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
@@ -45,4 +50,6 @@ def hold(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> 
 
 
 def release(fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None) -> None:
-    run_sync(fleet.manager.publish_intents(fleet.manager.intents.without([HoldKey(topic, cluster)]), CAUSE))
+    apply_now(
+        fleet.routes.operator_changes.publish_intents(fleet.state.intents.without([HoldKey(topic, cluster)]), CAUSE)
+    )

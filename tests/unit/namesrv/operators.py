@@ -7,7 +7,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.changes import Cause
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
@@ -17,8 +17,8 @@ C = "127.0.0.1:30911"
 
 
 def decide(fleet: Fleet, kind: IntentKind, key: IntentKey, *, validate_only: bool = False) -> OperatorOutcome:
-    table = fleet.manager.intents.with_intent(Intent(kind, key, "an operator", fleet.clock.wall_millis()))
-    return run_sync(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
+    table = fleet.state.intents.with_intent(Intent(kind, key, "an operator", fleet.clock.wall_millis()))
+    return apply_now(fleet.routes.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def wipe(fleet: Fleet, key: BrokerKey = GROUP, *, validate_only: bool = False) -> OperatorOutcome:
@@ -36,14 +36,14 @@ def hold(
 
 
 def lift(fleet: Fleet, *keys: IntentKey, validate_only: bool = False) -> OperatorOutcome:
-    table = fleet.manager.intents.without(keys)
-    return run_sync(fleet.manager.publish_intents(table, CAUSE, validate_only=validate_only))
+    table = fleet.state.intents.without(keys)
+    return apply_now(fleet.routes.operator_changes.publish_intents(table, CAUSE, validate_only=validate_only))
 
 
 def delete(
     fleet: Fleet, topic: str = "TopicTest", cluster: str | None = None, *, validate_only: bool = False
 ) -> OperatorOutcome:
-    return run_sync(fleet.manager.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
+    return apply_now(fleet.routes.operator_changes.delete_topic(topic, cluster, CAUSE, validate_only=validate_only))
 
 
 def queues(fleet: Fleet, topic: str = "TopicTest") -> dict[tuple[str, str], route_data_pb2.QueueData]:
@@ -63,15 +63,15 @@ def perms(fleet: Fleet, topic: str = "TopicTest") -> list[tuple[int, int | None]
 def snapshot_queues(fleet: Fleet) -> dict[str, list[route_data_pb2.QueueData]]:
     """Queues by topic as a snapshot has them."""
     response = route_service_pb2.StreamRouteSnapshotResponse
-    chunks = (response.FromString(message).chunk for message in fleet.manager.snapshot().messages())
+    chunks = (response.FromString(message).chunk for message in fleet.state.snapshot().messages())
     return {row.topic: list(row.queue_datas) for chunk in chunks for row in chunk.topics}
 
 
 def lose_three_of_four(fleet: Fleet) -> None:
     """Four groups of one topic lose three brokers one after another, and the guard brings those back."""
-    channels = [fleet.manager.open_channel() for _ in range(4)]
+    channels = [fleet.routes.heartbeats.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
     for channel_id in channels[:3]:
         fleet.end_channel(channel_id)
-    assert len(fleet.manager.unconfirmed) == 3
+    assert len(fleet.state.unconfirmed) == 3

@@ -22,7 +22,7 @@ from namesrv.core.changes import (
     Row,
 )
 from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, Intent, IntentKey, LiveKey
-from namesrv.core.registrations import RouteInfoManager
+from namesrv.core.state import RouteState
 
 
 @dataclass
@@ -97,13 +97,13 @@ class ReaderTables:
                 assert isinstance(row, ConfigPut), "belongs to no table"
 
 
-def tables_of(manager: RouteInfoManager) -> ReaderTables:
+def tables_of(state: RouteState) -> ReaderTables:
     """The tables as a reader of the whole log must have them."""
-    tables = manager.tables
+    tables = state.tables
     in_force = tables.queue_datas.in_force
     return ReaderTables(
         topics={
-            (topic, tables.queue_datas.by_fragment[fragment].broker): in_force.get(fragment, fragment)
+            (topic, tables.queue_datas.of(fragment).broker): in_force.get(fragment, fragment)
             for topic, fragments in tables.topic_queue_table.copy().items()
             for fragment in fragments
         },
@@ -111,10 +111,10 @@ def tables_of(manager: RouteInfoManager) -> ReaderTables:
         live={key: _as_read(live) for key, live in tables.broker_live_table.items()},
         clusters=set(tables.cluster_addr_table),
         filter_servers=dict(tables.filter_server_table),
-        intents=dict(manager.intents.intents),
+        intents=dict(state.intents.intents),
         kv={
             (namespace, key): value
-            for namespace, entries in manager.kv_config.namespaces.items()
+            for namespace, entries in state.kv_config.namespaces.items()
             for key, value in entries.items()
         },
     )

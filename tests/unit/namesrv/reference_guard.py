@@ -34,6 +34,13 @@ def remove_the_rest(model: ReferenceModel, keys: Iterable[LiveKey]) -> None:
             model.remove(key)
 
 
+def forget_topic(model: ReferenceModel, topic: str, cluster_name: str | None) -> None:
+    """A topic that was deleted does not come back with brokers that were lost before."""
+    for lost in model.recent.values():
+        if cluster_name in (None, lost.broker.group.cluster_name):
+            lost.queues.pop(topic, None)
+
+
 def _trips(model: ReferenceModel, losing: list[LiveKey], now: float) -> bool:
     behaviour = model.behaviour
     model.recent = {

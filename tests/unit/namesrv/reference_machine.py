@@ -2,54 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core import edit, liveness, registrations
-from namesrv.core import edit as edit_module
-from namesrv.core import tables as queue_data_table
+from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.errors import BrokerNotRegistered, ShuttingDown
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import Sliced, run_sync
 from namesrv.core.state import Unconfirmed
+from namesrv.core.state_change import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from tests.support.breaths import breathing, give_up, short_breaths
 from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
+from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
 
 ResultT = TypeVar("ResultT")
 
-Plan = list[tuple[str, int]]
-"""What happens each time that a writer gives way, and to which broker or channel."""
+Event = tuple[str, int]
+"""Something that happens, and to which broker or channel."""
 
-GIVEN_UP = "given up"
-SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel ends", GIVEN_UP)
-PLANS = st.lists(
-    st.tuples(st.sampled_from([*SIGNS_OF_LIFE, "time passes", "more time"]), st.integers(0, 3)), max_size=5
-)
-LOSS_PLANS = st.lists(st.tuples(st.sampled_from(SIGNS_OF_LIFE), st.integers(0, 3)), max_size=5)
+
+class Plan(NamedTuple):
+    """What happens while a change is made."""
+
+    at_breaths: list[Event]
+    before_commits: list[Event]
+    """When all is prepared."""
+
+
+UNDISTURBED = Plan([], [])
+GIVEN_UP, FREEZE = "given up", "freeze"
+SIGNS_OF_LIFE = ("heartbeat", "query", "by address", "channel opens", "channel ends")
+
+
+def _plans(*kinds: str) -> st.SearchStrategy[Plan]:
+    numbers, any_kind = st.integers(0, 3), st.sampled_from([*kinds, GIVEN_UP, FREEZE])
+    at_breaths = st.lists(st.tuples(st.just("nothing") | any_kind, numbers), max_size=8)
+    return st.builds(Plan, at_breaths, st.lists(st.tuples(any_kind, numbers), max_size=2))
+
+
+PLANS = _plans(*SIGNS_OF_LIFE, "time passes", "more time")
+LOSS_PLANS = _plans(*SIGNS_OF_LIFE)
 """Here time stands still, so that it does not matter when exactly the guard looks at the clock."""
 
 
 @contextmanager
-def small_slices() -> Iterator[None]:
-    """Writers give way after every few topics, and QueueDatas are dropped as soon as they are not used."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edit, "SLICE", 2)
-        patch.setattr(registrations, "GROUP_SLICE", 1)
-        patch.setattr(edit_module, "TOPIC_SLICE", 1)
-        patch.setattr(tables_module, "MERGE_SLICE", 1)
-        patch.setattr(liveness, "SLICE", 2)
-        patch.setattr(queue_data_table, "UNUSED_PER_BROKER", 0)
+def often_disturbed() -> Iterator[None]:
+    """Changes take a breath after every topic or two, and drop QueueDatas as soon as they are not used."""
+    with short_breaths(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables_module, "UNUSED_PER_BROKER", 0)
         yield
 
 
@@ -58,15 +70,17 @@ class ReferenceMachine(RuleBasedStateMachine):
 
     def start_with(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
-        self.manager = self.fleet.manager
+        self.state = self.fleet.state
+        self.routes = self.fleet.routes
         self.model = ReferenceModel(behaviour)
         self.causes = {""}
         """What may have caused the changes of the current step."""
         self.most_changes = 2
         """How many changes the current step may make: what is lost may be held in part and removed in part."""
         self.given_up = False
+        """Whether the current step's change was not made, or not as a whole: given up, or the tables were frozen."""
         self.reader = ReaderTables()
-        self.last_read = self.manager.change_log.last
+        self.last_read = self.state.change_log.last
         self.seen = self.model.visible()
 
     @property
@@ -74,37 +88,110 @@ class ReferenceMachine(RuleBasedStateMachine):
         return self.fleet.clock.seconds
 
     def drive(
-        self, steps: Sliced[ResultT], plan: Plan, *publications: Callable[[], None], cause: str
+        self,
+        change: StateChange[ResultT],
+        plan: Plan,
+        publication: Callable[[], None],
+        *,
+        cause: str,
+        despite_freeze: bool = False,
     ) -> ResultT | None:
-        """Drives a writer, and tells the model of each publication as soon as it shows, and of the rest at the end.
+        """Makes a change, and tells the model as soon as it is committed.
 
         Returns:
-            The writer's result; None if it was given up half-way.
+            The change's result; None if it was given up, or frozen tables refused it by an error.
         """
-        self.causes, self.given_up = {cause, "mass-loss guard"}, False
-        left, events, revision = list(publications), list(plan), self.manager.revision
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
+        result: ResultT | None = None
+        with self._beside(plan, cause):
+            with breathing(self._at_breath):
+                change.prepare()
+            result = self._commit(change, despite_freeze=despite_freeze)
+            if not self.given_up:
+                publication()
+            self.the_tables_agree()
+            self._settle()
+        return result
+
+    def drive_all(
+        self, changes: Iterator[StateChange[list[ResultT]]], plan: Plan, *publications: Callable[[], None], cause: str
+    ) -> list[ResultT] | None:
+        """The same with changes that follow from each other.
+
+        The model is told of each publication as soon as it shows, and of the rest at the end.
+        """
+        left, revision, results = list(publications), self.state.revision, list[ResultT]()
+        with self._beside(plan, cause):
+            while (change := self._prepared_of(changes)) is not None:
+                results += self._commit(change)
+                for _ in range(self.state.revision - revision):
+                    left.pop(0)()
+                revision = self.state.revision
+                self.the_tables_agree()
+                self._settle()
+            if not self.given_up:
                 for publication in left:
                     publication()
-                result: ResultT = end.value
-                return result
-            for _ in range(self.manager.revision - revision):
-                left.pop(0)()
-            revision = self.manager.revision
-            self.the_tables_agree()
-            if events:
-                kind, number = events.pop(0)
-                if kind == GIVEN_UP:
-                    steps.close()
-                    self.given_up = True
-                    return None
-                self.happens(kind, number)
+        return None if self.given_up else results
+
+    def _prepared_of(self, changes: Iterator[StateChange[ResultT]]) -> StateChange[ResultT] | None:
+        """The next of some changes, prepared; None if there is none."""
+        with breathing(self._at_breath):
+            change = next(changes, None)
+            if change is not None:
+                change.prepare()
+            return change
+
+    @contextmanager
+    def _beside(self, plan: Plan, cause: str) -> Iterator[None]:
+        """What a change is made in: it may be given up, and the tables may be frozen meanwhile."""
+        self.causes, self.given_up = {cause, "mass-loss guard"}, False
+        self.at_breaths, self.before_commits = list(plan.at_breaths), list(plan.before_commits)
+        try:
+            yield
+        except GivenUp:
+            self.given_up = True
+        except ShuttingDown:
+            assert self.state.frozen
+            self.given_up = True
+        finally:
+            self.state.frozen = False
+
+    def _at_breath(self) -> None:
+        self.the_tables_agree()
+        if self.at_breaths:
+            self.happens(*self.at_breaths.pop(0))
+
+    def _commit(self, change: StateChange[ResultT], *, despite_freeze: bool = False) -> ResultT:
+        while self.before_commits:
+            self.happens(*self.before_commits.pop(0))
+        self.the_tables_agree()
+        if self.state.frozen and not despite_freeze:
+            self.given_up = True
+        return change.commit()
+
+    def _settle(self) -> None:
+        """Merges the change that was committed. An end in between leaves it for the next try."""
+        while not self.state.tables.topic_queue_table.is_settled:
+            with contextlib.suppress(GivenUp), breathing(self._at_breath):
+                self.state.settle()
 
     def happens(self, kind: str, number: int) -> None:
         """Something that is no change of the tables and may come while one is prepared."""
+        match kind:
+            case "nothing":
+                pass
+            case "given up":
+                give_up()
+            case "freeze":
+                self.state.frozen = True
+            case "time passes":
+                self.fleet.clock.advance(40.0 * number)
+            case "more time":
+                self.grant_more_time(10.0 * number)
+            case _:
+                self.somebody_is_heard(kind, number)
+
+    def somebody_is_heard(self, kind: str, number: int) -> None:
         match kind:
             case "heartbeat":
                 self.heartbeat(number)
@@ -113,53 +200,58 @@ class ReferenceMachine(RuleBasedStateMachine):
             case "by address":
                 self.heartbeat_by_address(number)
             case "channel opens":
-                self.model.open_channels.add(self.manager.open_channel())
+                self.open_channel()
             case "channel ends":
                 channels = sorted(self.model.open_channels)
                 if channels:
                     self.end_channel(channels[number % len(channels)])
-            case "time passes":
-                self.fleet.clock.advance(40.0 * number)
-            case "more time":
-                self.grant_more_time(10.0 * number)
             case _:
                 raise AssertionError(kind)
+
+    def open_channel(self) -> None:
+        if self.state.frozen:
+            with pytest.raises(ShuttingDown):
+                self.routes.heartbeats.open_channel()
+        else:
+            self.model.open_channels.add(self.routes.heartbeats.open_channel())
 
     def heartbeat(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             if broker.unconfirmed:
                 with pytest.raises(BrokerNotRegistered):
-                    self.manager.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+                    self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
             else:
-                self.manager.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+                self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
                 broker.due = self.now + broker.timeout
 
     def query_of_one(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
-            answer = self.manager.query_data_version(broker.group, broker.broker_id, key.broker_addr, broker.version)
+            answer = self.routes.heartbeats.query_data_version(
+                broker.group, broker.broker_id, key.broker_addr, broker.version
+            )
             assert answer == (not broker.vouches_for(broker.version), broker.version)
             if not answer[0]:
                 broker.due = self.now + broker.timeout
 
     def heartbeat_by_address(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
-            assert self.manager.heartbeat_by_address(key) == broker.topic_by_topic
+            assert self.routes.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
             if broker.topic_by_topic:
                 broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.manager.end_channel(channel)
+        self.routes.heartbeats.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
     def grant_more_time(self, seconds: float) -> None:
-        self.manager.grant_more_time(seconds)
+        self.routes.heartbeats.grant_more_time(seconds)
         for broker in self.model.brokers.values():
             broker.due += seconds
 
     @invariant()
     def the_tables_agree(self) -> None:
-        tables, model = self.manager.tables, self.model
+        tables, model = self.state.tables, self.model
         groups = model.group_addrs()
         assert {key: dict(group.addrs) for key, group in tables.broker_addr_table.items()} == groups
         assert {
@@ -176,11 +268,8 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
-        rows = {
-            (topic, data.broker): data.reported
-            for topic, queues in tables.topic_queue_table.copy().items()
-            for data in map(tables.queue_datas.by_fragment.__getitem__, queues)
-        }
+        # Lookups find every row also before a change is merged, when nobody may walk the table.
+        rows = {(topic, data.broker): data.reported for topic in TOPICS_KNOWN for data in tables.queue_datas_of(topic)}
         shown = model.shown()
         assert rows == shown
         assert len(tables.topic_queue_table) == len({topic for topic, _ in shown})
@@ -195,19 +284,19 @@ class ReferenceMachine(RuleBasedStateMachine):
         assert tables.topics_by_broker.keys() <= groups.keys()
 
     def _live_brokers_agree(self) -> None:
-        deadlines = self.manager._liveness._brokers
+        deadlines = self.state.liveness._brokers
         assert {
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
-                live.unconfirmed, live.topic_by_topic, key in self.manager._possibly_partial,
+                live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
             )
-            for key, live in self.manager.tables.broker_live_table.items()
+            for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.model.brokers.keys()
-        assert self.manager.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
+        assert self.state.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}
-            assert self.manager.channels.bound(channel) == bound
+            assert self.state.channels.bound(channel) == bound
 
     @invariant()
     def the_change_log_has_a_change_for_all_that_can_be_seen(self) -> None:
@@ -218,10 +307,10 @@ class ReferenceMachine(RuleBasedStateMachine):
             assert self.last_read.rows
             assert self.last_read.cause.call in self.causes
             self.reader.apply(self.last_read)
-        assert self.reader == tables_of(self.manager)
+        assert self.reader == tables_of(self.state)
         visible = self.model.visible()
         assert (self.last_read is not before) == (visible != self.seen)
-        assert self.manager.revision == self.last_read.revision <= before.revision + self.most_changes
+        assert self.state.revision == self.last_read.revision <= before.revision + self.most_changes
         self.seen, self.most_changes = visible, 2
 
     @invariant()
@@ -230,16 +319,16 @@ class ReferenceMachine(RuleBasedStateMachine):
         for topic in topics:
             for zone_name in (None, "z1"):
                 expected = self._with_filter_servers(expected_route(self.model, topic, zone_name))
-                joined = self.manager.pickup_topic_route_data(topic, zone_name)
+                joined = self.state.route(topic, zone_name)
                 assert joined is not None
                 assert route_data_pb2.TopicRouteData.FromString(joined) == expected
                 assert joined == expected.SerializeToString(deterministic=True)
         for topic in {topic for topic, _ in self.model.queues} - topics:
-            assert self.manager.pickup_topic_route_data(topic) is None
+            assert self.state.route(topic) is None
 
     def _with_filter_servers(self, route: route_data_pb2.TopicRouteData) -> route_data_pb2.TopicRouteData:
         for data in route.broker_datas:
-            group = self.manager.tables.broker_addr_table[BrokerKey(data.cluster_name, data.broker_name)]
+            group = self.state.tables.broker_addr_table[BrokerKey(data.cluster_name, data.broker_name)]
             for _, addr in sorted(group.addrs.items()):
                 if filter_servers := self.model.filters.get(LiveKey(data.cluster_name, addr)):
                     route.filter_servers.add(
@@ -249,25 +338,31 @@ class ReferenceMachine(RuleBasedStateMachine):
 
     @invariant()
     def lists_agree(self) -> None:
-        lists = self.manager.topic_lists
+        lists = self.state.topic_lists
         assert {
-            "all": run_sync(lists.all_after("", 10)),
-            "c1": run_sync(lists.of_cluster_after("c1", "", 10)),
-            "unit": run_sync(lists.with_flags_after(UNIT, 0, "", 10)),
-            "sub": run_sync(lists.with_flags_after(UNIT_SUB, 0, "", 10)),
-            "sub not unit": run_sync(lists.with_flags_after(UNIT_SUB, UNIT, "", 10)),
-            "system": run_sync(lists.system_after("", 10)),
+            "all": lists.all()("", 10),
+            "c1": lists.of_cluster("c1")("", 10),
+            "unit": lists.with_flags(UNIT, 0)("", 10),
+            "sub": lists.with_flags(UNIT_SUB, 0)("", 10),
+            "sub not unit": lists.with_flags(UNIT_SUB, UNIT)("", 10),
+            "system": lists.system()("", 10),
         } == self.model.lists()
         assert (lists.broker_addr() is None) == (not self.model.brokers)
+
+    @invariant()
+    def nothing_is_interned_for_groups_that_never_came(self) -> None:
+        """At least after the next edit: one that was given up may have left some."""
+        self.state.begin_edit()
+        assert self.state.tables.queue_datas._by_reported.keys() <= self.model.facts.keys()
 
     @invariant()
     def a_snapshot_holds_every_row(self) -> None:
         messages = [
             route_service_pb2.StreamRouteSnapshotResponse.FromString(message)
-            for message in self.manager.snapshot().messages()
+            for message in self.state.snapshot().messages()
         ]
         assert messages[0].HasField("snapshot_header")
-        assert {message.header.revision for message in messages} == {self.manager.revision}
+        assert {message.header.revision for message in messages} == {self.state.revision}
         rows = {
             (row.topic, BrokerKey(queue.cluster_name, queue.broker_name)): queue
             for message in messages

@@ -1,4 +1,4 @@
-"""Servicers on a manager of a test, warm from the start unless told otherwise."""
+"""Servicers on a state of a test, warm from the start unless told otherwise."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
@@ -21,7 +22,7 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
     """What makes operators' changes of a fleet's name server, whose settings nobody listens to."""
     settings = NamesrvSettings.load(None, {})
     return Operators(
-        fleet.manager,
+        fleet.routes,
         writer,
         database,
         SettingsInForce(settings, settings),
@@ -34,15 +35,16 @@ def route_servicer(
     fleet: Fleet, stall_detector: StallDetector | None = None, started_at_millis: int = 0, warm_up_seconds: float = 0.0
 ) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
-    manager, clock = fleet.manager, fleet.clock
+    state, clock = fleet.state, fleet.clock
     numbers = itertools.count(1)
-    warm_up = WarmUp(manager, clock, warm_up_seconds)
+    warm_up = WarmUp(state, clock, warm_up_seconds)
     return RouteServicer.of(
-        manager,
-        stall_detector or StallDetector(clock.monotonic, manager.grant_more_time, 10.0),
+        state,
+        stall_detector or StallDetector(clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0),
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
-        WatchDispatcher(manager, warm_up, clock),
+        WatchDispatcher(state, warm_up, clock),
+        reader=Worker("reader"),
         shares=FairShares.of(),
         product_env=None,
         started_at_millis=started_at_millis,

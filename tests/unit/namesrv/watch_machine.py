@@ -123,9 +123,9 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             self.telling = None
 
     def watch_the_fleet(self) -> None:
-        manager = self.fleet.manager
-        self.watches = WatchIndex(manager, is_warm=self.is_warm, max_waiting=1_000, is_copy=self.is_copy)
-        self.messages = WatchMessages(manager, self.watches, lambda: self.is_warm)
+        state = self.fleet.state
+        self.watches = WatchIndex(state, is_warm=self.is_warm, max_waiting=1_000, is_copy=self.is_copy)
+        self.messages = WatchMessages(state, self.watches, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -133,7 +133,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.open(client)
 
     def open(self, client: Client) -> None:
-        manager = self.fleet.manager
+        state = self.fleet.state
         point = last_bookmark(client.streams)
         revision = point[1] if point else None
         watch = self.watches.open(client.subscription, lambda: None)
@@ -147,7 +147,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             run_sync(self.watches.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
-        client.streams.append(WatchedStream(client.request(manager.identity.epoch, revision)))
+        client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
 
     @rule()
     def changes_are_passed_over(self) -> None:
@@ -180,7 +180,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         if encoded is None:
             return False
         message = pb.WatchTopicRoutesResponse.FromString(encoded)
-        assert message.header == self.fleet.manager.header()
+        assert message.header == self.fleet.state.header()
         client.take(message)
         if message.bookmark:
             self.it_holds_what_lookups_give(client)
@@ -198,11 +198,11 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
                 assert route is None
                 assert topic not in subscription.topics or not self.is_warm or topic in client.watch.unsaid
             if subscription.zone_name is None:
-                manager = self.fleet.manager
-                self.lookups.append(Lookup(manager.identity.epoch, manager.revision, topic, route))
+                state = self.fleet.state
+                self.lookups.append(Lookup(state.identity.epoch, state.revision, topic, route))
 
     def lookup(self, topic: str, zone_name: str | None) -> Route:
-        encoded = self.fleet.manager.pickup_topic_route_data(topic, zone_name)
+        encoded = self.fleet.state.route(topic, zone_name)
         return None if encoded is None else route_data_pb2.TopicRouteData.FromString(encoded)
 
     @rule(data=st.data())
@@ -213,22 +213,23 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     @rule()
     def a_part_of_what_they_left_is_cleared_up(self) -> None:
-        next(self.fleet.manager.leftovers.clear_up(), None)
+        next(self.fleet.state.leftovers.clear_up(), None)
 
     @rule(topic=st.sampled_from(TOPICS), value=st.sampled_from(["broker-a:2", None]))
     def the_order_configuration_changes(self, topic: str, value: str | None) -> None:
-        manager = self.fleet.manager
-        table = manager.kv_config.without(ORDER_TOPIC_CONFIG, topic)
+        state = self.fleet.state
+        table = state.kv_config.without(ORDER_TOPIC_CONFIG, topic)
         if value is not None:
             table = table.with_value(ORDER_TOPIC_CONFIG, topic, value)
-        manager.publish_kv_config(table, _CAUSE)
+        self.fleet.routes.operator_changes.publish_kv_config(table, _CAUSE)
 
     @rule(enabled=st.booleans())
     def routes_carry_the_order_configuration(self, enabled: bool) -> None:
-        manager = self.fleet.manager
-        behaviour = replace(manager.behaviour, order_message_enable=enabled)
-        if behaviour != manager.behaviour:
-            manager.publish_behaviour(behaviour, _CAUSE, (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),))
+        state = self.fleet.state
+        behaviour = replace(state.behaviour, order_message_enable=enabled)
+        if behaviour != state.behaviour:
+            rows = (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),)
+            self.fleet.routes.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
 
     def teardown(self) -> None:
         try:
@@ -243,7 +244,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             assert client.at_bookmark == client.routes
             self.watches.close(client.watch)
         assert self.watches.waiting_count == 0
-        run_sync(self.fleet.manager.leftovers.clear_up())
+        run_sync(self.fleet.state.leftovers.clear_up())
         assert not self.watches._index._by_topic
         assert not self.watches._index._by_prefix
         check_promises(

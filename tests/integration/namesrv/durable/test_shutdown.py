@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
+from namesrv.app.writer import INLINE_TOPICS
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.remoting.front import RemotingFront
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
@@ -23,7 +27,8 @@ from namesrv.storage.database import Database
 from tests.faults.load import frames
 from tests.support.engines import each, present
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import registration
+from tests.support.registrations import identity, registration
+from tests.support.state_changes import HeldWork
 
 WATCH = "/grpc.health.v1.Health/Watch"
 
@@ -107,4 +112,61 @@ def test_what_is_durable_is_written_last_although_other_steps_fail(
     with closing(sqlite3.connect(tmp_path / "namesrv.db")) as database:
         assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["remoting"]
+    assert lines[-1]["event"] == "namesrv_stopped"
+
+
+EDITED_TOPICS = 90_000
+
+
+def moved(number: int, name: str, topics: Iterable[str] = ()) -> pb.RegisterBrokerRequest:
+    """A broker registers under a name. With another name than before, it takes its topics out of its old group."""
+    return registration(topics, identity(f"127.0.0.1:{11_000 + number}", name=name))
+
+
+@pytest.mark.slow
+def test_a_termination_in_the_middle_of_large_edits_ends_in_time(engine: str, tmp_path: Path) -> None:
+    topics = [f"T{number}" for number in range(EDITED_TOPICS)]
+    before, after = ("broker-0", "broker-1"), ("moved-0", "moved-1")
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
+        for number, name in enumerate(before):
+            client.registration.RegisterBroker(moved(number, name, topics), timeout=60)
+        edits = [client.registration.RegisterBroker.future(moved(*move), timeout=60) for move in enumerate(after)]
+        client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=client.TIMEOUT)
+        assert namesrv.terminate(within_seconds=10) == 0
+        codes = [edit.code() for edit in edits]
+        assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        assert codes[-1] is grpc.StatusCode.UNAVAILABLE
+        assert namesrv.events("shutdown_step_timed_out") == []
+    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as again, again.connect() as client:
+        made = [code is grpc.StatusCode.OK for code in codes]
+        left = [name for name, is_moved in zip(before, made, strict=True) if not is_moved]
+        route = client.route("T0")
+        assert route is not None, "what was not answered has not been made"
+        assert [group.broker_name for group in route.broker_datas] == left
+
+
+def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldWork()
+    monkeypatch.setattr(BrokerRegistration, "prepare", lambda _: held())
+    many = registration([f"T{number}" for number in range(2 * INLINE_TOPICS)])
+    flags = {"listen": "127.0.0.1:0", "engine": "grpcio", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+
+    async def run() -> grpc.StatusCode:
+        stop = asyncio.Event()
+        server = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path))
+        running = asyncio.create_task(server.run(stop))
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            call = RegistrationServiceStub(connection).RegisterBroker(many, wait_for_ready=True)
+            await held.begun()
+            stop.set()
+            async with asyncio.timeout(20):
+                code: grpc.StatusCode = await call.code()
+                await running
+            return code
+
+    with capture_logs() as lines:
+        assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
+    assert [line["event"] for line in lines if line["event"].startswith("shutdown_step")] == []
     assert lines[-1]["event"] == "namesrv_stopped"

@@ -12,7 +12,6 @@ from namesrv.app.address_claim_store import WRITE_INTERVAL_SECONDS, AddressClaim
 from namesrv.core.address_claims import AddressClaim, AddressClaims
 from namesrv.core.errors import NotDurable
 from namesrv.core.model import BrokerKey, LiveKey
-from namesrv.core.slices import run_sync
 from namesrv.storage.database import Database
 from namesrv.storage.tables import ADDRESS_CLAIMS
 from tests.support.core_fleet import CLUSTER
@@ -53,17 +52,17 @@ def run(folder: Path, steps: Callable[[World], Awaitable[None]]) -> None:
 
 
 def test_a_claim_is_durable_after_a_look_and_in_force_in_the_next_life(tmp_path: Path) -> None:
-    before = []
+    before: list[AddressClaim] = []
 
     async def steps(world: World) -> None:
         world.claim(1)
         await world.store.write_if_changed()
         async with refusing(world.database):
             await world.store.write_if_changed()  # nothing has changed, so nothing is written
-        before.extend(run_sync(world.claims.in_force()))
+        before.extend(world.claims.in_force())
 
     async def in_next_life(world: World) -> None:
-        assert list(run_sync(world.claims.in_force())) == before
+        assert world.claims.in_force() == before
         assert len(before) == 1
         async with refusing(world.database):
             await world.store.write_if_changed()

@@ -17,7 +17,6 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
 from namesrv.limits import MAX_CHANNEL_EVENTS
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -31,10 +30,10 @@ class Told:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
-        manager = self.fleet.manager
-        stall_detector = StallDetector(self.fleet.clock.monotonic, manager.grant_more_time, 10.0)
-        self.streams = ChannelStreams(manager, TableWriter(), stall_detector)
-        self.notices = ChannelNotices(manager, self.streams)
+        routes = self.fleet.routes
+        stall_detector = StallDetector(self.fleet.clock.monotonic, routes.heartbeats.grant_more_time, 10.0)
+        self.streams = ChannelStreams(routes, TableWriter(), stall_detector)
+        self.notices = ChannelNotices(routes.state, self.streams)
         self._events: dict[str, tuple[str, asyncio.Queue[pb.OpenChannelResponse]]] = {}
         self._opened = AsyncExitStack()
 
@@ -69,8 +68,8 @@ class Told:
         return [events.get_nowait() for _ in range(events.qsize())]
 
     def put_order_config(self, key: str, value: str, namespace: str = ORDER_TOPIC_CONFIG) -> None:
-        manager = self.fleet.manager
-        manager.publish_kv_config(manager.kv_config.with_value(namespace, key, value), CAUSE)
+        routes = self.fleet.routes
+        routes.operator_changes.publish_kv_config(routes.state.kv_config.with_value(namespace, key, value), CAUSE)
 
 
 def run(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:
@@ -189,9 +188,7 @@ def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
     async def test(told: Told) -> None:
         await told.register(A, 0)
         await told.register(B, 1)
-        manager, channel_id = told.fleet.manager, await told.channel(A)
-        manager.end_channel(channel_id)
-        run_sync(manager.on_channel_destroy([channel_id]))
+        told.fleet.end_channel(await told.channel(A))
         assert told.events(B) == [lowest(B, 1, A)]
 
     run(test, notify_min_broker_id_changed=True)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from namesrv.app.upkeep import DigestSamples
+from namesrv.app.worker import Worker
 from namesrv.core.digests import RouteDigests
 from namesrv.core.model import BrokerKey, QueueData
-from namesrv.core.slices import Sliced
 from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.fleet_digests import Digests
 
@@ -24,7 +24,7 @@ class Sampled:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.now_millis = FULL_MINUTE_MILLIS
-        self.samples = DigestSamples(self.fleet.manager, lambda: self.now_millis)
+        self.samples = DigestSamples(self.fleet.state, Worker("reader"), lambda: self.now_millis)
 
     def taken(self) -> dict[int, int]:
         asyncio.run(self.samples.take())
@@ -74,12 +74,12 @@ def test_the_sample_and_the_call_make_the_digest_of_a_group_once(monkeypatch: py
     made: list[BrokerKey] = []
     make = RouteDigests._digest
 
-    def counted(digests: RouteDigests, broker: BrokerKey, held: Mapping[str, QueueData]) -> Sliced[bytes]:
+    def counted(digests: RouteDigests, broker: BrokerKey, held: Mapping[str, QueueData]) -> bytes:
         made.append(broker)
         return make(digests, broker, held)
 
     monkeypatch.setattr(RouteDigests, "_digest", counted)
     digests = Digests()
     digests.fleet.register(A, topics=("T",))
-    asyncio.run(DigestSamples(digests.fleet.manager, lambda: FULL_MINUTE_MILLIS).take())
+    asyncio.run(DigestSamples(digests.fleet.state, Worker("reader"), lambda: FULL_MINUTE_MILLIS).take())
     assert len(digests.page().brokers) == len(made) == 1

@@ -15,7 +15,7 @@ from tests.support.core_fleet import Fleet
 
 def test_all_keys_are_logged_again_and_again_with_values_shortened(fleet: Fleet) -> None:
     entries = {"exact": "x" * 40, "long": "y" * 41, **{f"{number:03}": "" for number in range(PRINT_SLICE)}}
-    fleet.manager.publish_kv_config(KvConfigTable.of({"ns": entries}), Cause("test"))
+    fleet.routes.operator_changes.publish_kv_config(KvConfigTable.of({"ns": entries}), Cause("test"))
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -24,7 +24,7 @@ def test_all_keys_are_logged_again_and_again_with_values_shortened(fleet: Fleet)
             raise asyncio.CancelledError
 
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        asyncio.run(print_kv_config(fleet.manager, sleep))
+        asyncio.run(print_kv_config(fleet.state, sleep))
     assert [line["keys"] for line in logs if line["event"] == "kv_config"] == [PRINT_SLICE + 2] * 2
     items = [(line["key"], line["value"]) for line in logs if line["event"] == "kv_config_item"]
     assert len(items) == 2 * (PRINT_SLICE + 2)

@@ -46,13 +46,13 @@ from namesrv.core.model import (
     KvConfigTable,
 )
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.slices import Sliced
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, DurableTable
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.fakes.busy_database import busy, refusing
+from tests.support.state_changes import Held
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("TheCall", "ipv4:127.0.0.1:1", "because")
@@ -115,7 +115,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.fleet = Fleet()
-        self.manager = self.fleet.manager
+        self.state = self.fleet.state
         self.flags: dict[str, object] = {}
         self.applied: list[tuple[NamesrvSettings, Sequence[ConfigPut], Cause]] = []
         self.database: Database
@@ -124,7 +124,7 @@ class World:
     def start(self, database: Database | None, writer: TableWriter | None = None) -> Operators:
         in_force = stored_settings(NamesrvSettings.load(None, self.flags), database)
         self.operators = Operators(
-            self.manager,
+            self.fleet.routes,
             writer or TableWriter(),
             database,
             in_force,
@@ -136,7 +136,7 @@ class World:
 
     def apply(self, settings: NamesrvSettings, rows: Sequence[ConfigPut], cause: Cause) -> None:
         self.applied.append((settings, rows, cause))
-        self.manager.publish_behaviour(settings.behaviour, cause, tuple(rows))
+        self.fleet.routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
     def run(self, steps: Callable[[Operators], Awaitable[None]], writer: TableWriter | None = None) -> None:
         """Runs steps from a start to a shutdown. In the end memory and disk must be the same."""
@@ -147,7 +147,7 @@ class World:
                 operators = self.start(self.database, writer)
                 self.fleet.register()
                 await steps(operators)
-                self.manager.frozen = True
+                self.state.frozen = True
                 await operators.close(20)
             finally:
                 await self.database.close(20)
@@ -167,7 +167,7 @@ class World:
 
     @property
     def in_force(self) -> tuple[IntentTable, KvConfigTable, Mapping[str, str]]:
-        return self.manager.intents, self.manager.kv_config, self.operators.in_force.texts
+        return self.state.intents, self.state.kv_config, self.operators.in_force.texts
 
     @property
     def stored(self) -> tuple[IntentTable, KvConfigTable, Mapping[str, str]]:
@@ -189,7 +189,7 @@ class World:
     @property
     def causes(self) -> Iterator[str]:
         """The calls of all changes, in their order."""
-        return (change.cause.call for change in reversed(self.manager.change_log.newest_first()))
+        return (change.cause.call for change in reversed(self.state.change_log.newest_first()))
 
 
 @pytest.fixture
@@ -209,14 +209,14 @@ async def under_way(operators: Operators) -> None:
 @of_each_kind
 def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) -> None:
     async def steps(operators: Operators) -> None:
-        before, revision = world.in_force, world.manager.revision
+        before, revision = world.in_force, world.state.revision
         async with busy(world.database):
             change = asyncio.ensure_future(kind.change(operators))
             await under_way(operators)
             assert world.in_force == world.stored == before
         await change
         assert world.in_force == world.stored != before
-        assert (world.manager.revision, world.manager.change_log.last.cause) == (revision + 1, CAUSE)
+        assert (world.state.revision, world.state.change_log.last.cause) == (revision + 1, CAUSE)
 
     world.run(steps)
 
@@ -224,11 +224,11 @@ def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) 
 @of_each_kind
 def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind) -> None:
     async def steps(operators: Operators) -> None:
-        before, revision = world.in_force, world.manager.revision
+        before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             with pytest.raises(NotDurable, match="database is locked"):
                 await kind.change(operators)
-            assert (world.in_force, world.stored, world.manager.revision) == (before, before, revision)
+            assert (world.in_force, world.stored, world.state.revision) == (before, before, revision)
         await kind.change(operators)
         assert world.in_force == world.stored != before
 
@@ -239,10 +239,10 @@ def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind
 def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: Kind) -> None:
     async def steps(operators: Operators) -> None:
         await kind.change(operators)
-        before, revision = world.in_force, world.manager.revision
+        before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             await kind.change(operators)
-        assert (world.in_force, world.manager.revision) == (before, revision)
+        assert (world.in_force, world.state.revision) == (before, revision)
 
     world.run(steps)
 
@@ -250,10 +250,10 @@ def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: 
 @of_each_kind
 def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
     async def steps(operators: Operators) -> None:
-        before, revision = world.in_force, world.manager.revision
+        before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             await kind.preview(operators)
-        assert (world.in_force, world.manager.revision) == (before, revision)
+        assert (world.in_force, world.state.revision) == (before, revision)
 
     world.run(steps)
 
@@ -263,13 +263,13 @@ def test_without_a_database_changes_are_previewed_and_refused(world: World, kind
     async def steps() -> None:
         operators = world.start(None)
         world.fleet.register()
-        before, revision = world.in_force, world.manager.revision
+        before, revision = world.in_force, world.state.revision
         assert await kind.preview(operators)
         with pytest.raises(NoDataDir):
             await kind.change(operators)
         with pytest.raises(ConfigKeyDenied):
             await operators.change_settings({"dataDir": "/"}, CAUSE)
-        assert (world.in_force, world.manager.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
+        assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
         await operators.close(20)
 
     asyncio.run(steps())
@@ -303,7 +303,7 @@ def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: Wor
             await under_way(operators)
             waiting: list[Awaitable[object]] = [asyncio.create_task(operators.change_kv_config(put("late"), CAUSE))]
             await asyncio.sleep(0)
-            world.manager.frozen = True
+            world.state.frozen = True
             with capture_logs() as logs:
                 await operators.close(0.01)
             assert [line["event"] for line in logs] == ["operators_change_did_not_end"]
@@ -374,7 +374,7 @@ def test_what_the_last_life_stored_is_in_force_before_any_registration(world: Wo
         assert world.perm == 4
         world.fleet.register(B, topics=["TopicHeld"], name="broker-b")
         assert world.fleet.topics == {"TopicTest"}
-        assert world.manager.kv_config.get("ns", "key") == "v"
+        assert world.state.kv_config.get("ns", "key") == "v"
 
     world.run(steps)
 
@@ -402,21 +402,18 @@ def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: Worl
 def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World) -> None:
     writer = TableWriter(max_waiting=1)
 
-    def endless() -> Sliced[None]:
-        while True:
-            yield
-
     async def steps(operators: Operators) -> None:
-        stuck = asyncio.create_task(writer.apply(endless()))
-        await asyncio.sleep(0)
+        held = Held(world.state)
+        before = asyncio.create_task(writer.apply(held))
+        await held.begun()
         with pytest.raises(Overloaded):
             await operators.preview_intents(decide(WIPE))
         change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
         while not change.done() and writer._waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0)
-        assert (world.perm, world.stored[0]) == (6, IntentTable.of([WIPE]))
-        stuck.cancel()
-        await change
+        assert (world.perm, world.stored[0], change.done()) == (6, IntentTable.of([WIPE]), False)
+        held.let_go()
+        await asyncio.gather(before, change)
         assert world.perm == 4
 
     world.run(steps, writer)
@@ -472,8 +469,8 @@ def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: Wor
             await operators.lift_ended(pauses.sleep)
         assert perms == [4, 4, 6]
         assert pauses.seconds == [POLL_SECONDS] * 4
-        assert world.stored[0] == world.manager.intents == IntentTable.of([hold("without end")])
-        assert world.manager.change_log.last.cause == INTENT_ENDED
+        assert world.stored[0] == world.state.intents == IntentTable.of([hold("without end")])
+        assert world.state.change_log.last.cause == INTENT_ENDED
         assert [(line["event"], line["cause"]) for line in logs] == [("intent_lifted", "intent ended")]
 
     world.run(steps)
@@ -486,7 +483,7 @@ def test_what_ended_while_the_name_server_was_down_is_lifted_at_once(world: Worl
     async def steps(operators: Operators) -> None:
         with pytest.raises(asyncio.CancelledError):
             await operators.lift_ended(Pauses().sleep)
-        assert world.manager.intents == kept
+        assert world.state.intents == kept
 
     world.run(steps)
 
@@ -499,7 +496,7 @@ def test_an_end_that_the_disk_refuses_is_tried_again_ever_more_seldom(world: Wor
             pauses = Pauses(*[lambda: None] * 9, mend)
             with pytest.raises(asyncio.CancelledError):
                 await operators.lift_ended(pauses.sleep, random.Random(1))
-        assert world.manager.intents == IntentTable()
+        assert world.state.intents == IntentTable()
         *failed, after = pauses.seconds
         longest = [min(LONGEST_RETRY_SECONDS, POLL_SECONDS * 2**failures) for failures in range(1, 11)]
         assert all(most / 2 <= pause <= most for most, pause in zip(longest, failed, strict=True))
@@ -513,9 +510,9 @@ def test_a_shutdown_ends_the_lifting(world: World) -> None:
     world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
 
     async def steps(operators: Operators) -> None:
-        world.manager.frozen = True
+        world.state.frozen = True
         await operators.lift_ended(Pauses().sleep)
-        assert world.manager.intents == IntentTable.of([hold("a", 1)])
+        assert world.state.intents == IntentTable.of([hold("a", 1)])
 
     world.run(steps)
 
@@ -532,7 +529,7 @@ def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> None:
         await moved
         with pytest.raises(asyncio.CancelledError):
             await lifting
-        assert world.manager.intents == IntentTable.of([hold("a", 2**62)])
+        assert world.state.intents == IntentTable.of([hold("a", 2**62)])
 
     world.run(steps)
 
@@ -550,7 +547,7 @@ def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World
 
     async def steps(operators: Operators) -> None:
         assert await previewed_or_changed(operators, delete("key"), preview=preview) == put("key")(EMPTY)
-        assert world.manager.kv_config.get("ns", "key") == ("v" if preview else None)
+        assert world.state.kv_config.get("ns", "key") == ("v" if preview else None)
 
     world.run(steps)
 
@@ -565,7 +562,7 @@ def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: Wo
     async def steps(operators: Operators) -> None:
         last = full["00000"] + "x" * left
         await operators.change_kv_config(put("00000", last), CAUSE)
-        table = world.manager.kv_config
+        table = world.state.kv_config
         assert (table.key_count, table.byte_size) == (limits.MAX_KV_KEYS, limits.MAX_KV_BYTES)
         for change, problem in (
             (put("one more", ""), r"keys .* 10001 is over the limit of 10000"),

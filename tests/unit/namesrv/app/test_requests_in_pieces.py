@@ -1,10 +1,9 @@
-"""Large requests in pieces: the same message, or the same refusal, as in one; and others have their turn in between."""
+"""Large requests in pieces: the same message, or the same refusal, as in one; one at a time of a kind."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from typing import Any
+import threading
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.app.requests_in_pieces import EndOfPiece, RequestsInPieces, in_one_piece
+from namesrv.app.requests_in_pieces import PIECES_A_BREATH, EndOfPiece, RequestsInPieces, in_one_piece
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.slices import Sliced
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
@@ -35,6 +34,11 @@ UNKNOWN_FIELDS = st.lists(st.sampled_from([b"\xf8\x06\x01", b"\xfa\x06\x02ab", b
 """Of numbers that the message does not have: a varint, two bytes, and four bytes of no count."""
 THREE = pb.RegisterBrokerRequest(topic_configs=[route_data_pb2.TopicConfig(topic_name=name) for name in "abc"])
 TOPIC_BYTES = THREE.ByteSize() // 3
+MANY = THREE.SerializeToString() * PIECES_A_BREATH
+WRITER, READER = TableWriter(), Worker("reader")
+"""For all tests that need no line of their own."""
+DEADLINE = 20.0
+"""Seconds until the thread must have come so far."""
 
 
 def of_native(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
@@ -53,14 +57,11 @@ def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int,
 
 
 def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest:
-    async def parse() -> pb.RegisterBrokerRequest:
-        return await RequestsInPieces(TableWriter(), end_of_piece).parsed(pb.RegisterBrokerRequest, request)
-
-    return asyncio.run(parse())
+    return asyncio.run(RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request))
 
 
 @given(REGISTRATIONS, UNKNOWN_FIELDS, REGISTRATIONS, st.integers(0, 400), st.integers(1, 10))
-def test_pieces_of_any_size_are_the_message_that_was_sent_though_its_fields_come_again(
+def test_pieces_of_any_size_are_the_message_that_was_sent(
     one: pb.RegisterBrokerRequest, unknown: bytes, other: pb.RegisterBrokerRequest, least_bytes: int, most_fields: int
 ) -> None:
     request = one.SerializeToString() + unknown + other.SerializeToString()
@@ -85,7 +86,7 @@ def test_what_is_damaged_ends_in_pieces_as_in_one(
 
 
 @pytest.mark.parametrize("end_of_piece", [in_one_piece, one_topic])
-def test_without_the_native_engine_too_a_request_is_what_was_sent_and_a_damaged_one_is_refused(
+def test_without_the_native_engine_requests_are_parsed_or_refused_too(
     end_of_piece: EndOfPiece,
 ) -> None:
     request = THREE.SerializeToString()
@@ -96,108 +97,91 @@ def test_without_the_native_engine_too_a_request_is_what_was_sent_and_a_damaged_
         parsed(damaged, end_of_piece)
 
 
-def test_a_native_server_says_where_a_large_request_may_be_cut() -> None:
+def test_a_native_server_says_where_a_large_request_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     server = pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
     topics = [route_data_pb2.TopicConfig(topic_name=f"topic-{number}") for number in range(10_000)]
     request = pb.RegisterBrokerRequest(topic_configs=topics).SerializeToString()
-    pieces = 0
+    end_of_piece = server.NativeServer.end_of_piece
+    ends: list[int] = []
 
-    class Writer(TableWriter):
-        async def interleave(self, steps: Sliced[Any]) -> Any:
-            nonlocal pieces
-            while True:
-                pieces += 1
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return end.value
+    def noted(request: bytes, begin: int, least_bytes: int, most_fields: int) -> int:
+        ends.append(end_of_piece(request, begin, least_bytes, most_fields))
+        return ends[-1]
 
-    requests = RequestsInPieces.of(server.NativeServer, Writer())
+    monkeypatch.setattr(server.NativeServer, "end_of_piece", staticmethod(noted))
+    requests = RequestsInPieces.of(server.NativeServer, WRITER, READER)
     assert len(asyncio.run(requests.parsed(pb.RegisterBrokerRequest, request)).topic_configs) == len(topics)
-    assert pieces > 5
+    assert len(ends) > 5
+    assert ends[-1] == len(request)
 
 
-def test_no_slice_of_a_change_follows_a_piece_at_once_and_requests_of_a_kind_follow_each_other() -> None:
-    request = THREE.SerializeToString()
-    events: list[str] = []
+class Parsing:
+    """Ends a piece of ``THREE`` or ``MANY`` after each topic, and stops in the first piece until the test goes on."""
 
-    def noted(request: bytes, begin: int, *of_piece: int) -> int:
-        events.append("piece" if begin else "first piece")
-        return one_topic(request, begin, *of_piece)
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        """Where pieces began."""
+        self._stopped = threading.Event()
+        self._go_on = threading.Event()
 
-    def change() -> Sliced[None]:
-        while len([event for event in events if event != "turn"]) < 12:
-            events.append("slice")
-            yield
+    def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
+        self.begun.append(begin)
+        self._stopped.set()
+        assert self._go_on.wait(DEADLINE)
+        return one_topic(request, begin, least_bytes, most_fields)
 
-    async def lookups() -> None:
-        while True:
-            events.append("turn")
-            await asyncio.sleep(0)
+    async def stopped(self) -> None:
+        assert await asyncio.to_thread(self._stopped.wait, DEADLINE)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+def test_registrations_are_parsed_one_after_the_other() -> None:
+    async def run() -> list[int]:
+        parsing = Parsing()
+        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+        both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY)) for _ in range(2)]
+        await parsing.stopped()
+        parsing.go_on()
+        assert await asyncio.gather(*both) == [pb.RegisterBrokerRequest.FromString(MANY)] * 2
+        return parsing.begun
+
+    assert asyncio.run(run()) == [*range(0, len(MANY), TOPIC_BYTES)] * 2
+
+
+def test_a_large_lookup_waits_for_no_registration() -> None:
+    lookup = route_service_pb2.BatchGetTopicRoutesRequest(topics=["abc"])
 
     async def run() -> None:
-        writer = TableWriter()
-        requests = RequestsInPieces(writer, noted)
-        async with asyncio.timeout(30):
-            looking_up = asyncio.create_task(lookups())
-            parsing = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, request)) for _ in range(2)]
-            await asyncio.gather(writer.apply(change()), *parsing)
-            looking_up.cancel()
-        assert [await task for task in parsing] == [THREE, THREE]
+        parsing = Parsing()
+        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+        registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
+        await parsing.stopped()
+        requests._end_of_piece = in_one_piece
+        async with asyncio.timeout(DEADLINE):
+            found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString())
+        assert (found, registration.done()) == (lookup, False)
+        parsing.go_on()
+        await registration
 
     asyncio.run(run())
-    pieces = [event for event in events if "piece" in event]
-    assert pieces == ["first piece", "piece", "piece"] * 2
-    assert all("turn" in pair for pair in itertools.pairwise(events)), "a turn of others is between any two"
-    told = [event for event in events if event != "turn"]
-    assert "slice" in told[told.index("first piece") : told.index("piece")]
 
 
-def test_a_large_lookup_waits_for_no_registrations_in_line() -> None:
-    request = THREE.SerializeToString()
-    lookup = route_service_pb2.BatchGetTopicRoutesRequest(topics=["abc", "def"])
-
+def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> None:
     async def run() -> list[int]:
-        requests = RequestsInPieces(TableWriter(), one_topic)
-        done: list[int] = []
-
-        async def register(number: int) -> None:
-            await requests.parsed(pb.RegisterBrokerRequest, request)
-            done.append(number)
-
-        registrations = [asyncio.create_task(register(number)) for number in range(10)]
-        await asyncio.sleep(0)
-        found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString())
-        assert found == lookup
-        before = done.copy()
-        await asyncio.gather(*registrations)
-        return before
-
-    async def bounded() -> list[int]:
-        async with asyncio.timeout(30):
-            return await run()
-
-    assert len(asyncio.run(bounded())) < 5
-
-
-def test_a_caller_that_goes_while_its_request_is_parsed_leaves_the_turn_to_the_next() -> None:
-    request = THREE.SerializeToString()
-    begun: list[int] = []
-
-    def noted(request: bytes, begin: int, *of_piece: int) -> int:
-        begun.append(begin)
-        return one_topic(request, begin, *of_piece)
-
-    async def run() -> pb.RegisterBrokerRequest:
-        requests = RequestsInPieces(TableWriter(), noted)
-        going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, request))
-        await asyncio.sleep(0)
-        assert begun == [0]
+        parsing = Parsing()
+        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+        going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
+        await parsing.stopped()
         going.cancel()
-        async with asyncio.timeout(30):
-            found = await requests.parsed(pb.RegisterBrokerRequest, request)
+        await asyncio.sleep(0)  # it is told
+        parsing.go_on()
+        await asyncio.wait([going])
         assert going.cancelled()
-        return found
+        pieces_of_first = len(parsing.begun)
+        assert await requests.parsed(pb.RegisterBrokerRequest, MANY) == pb.RegisterBrokerRequest.FromString(MANY)
+        assert len(parsing.begun) == pieces_of_first + len(MANY) // TOPIC_BYTES
+        return parsing.begun[:pieces_of_first]
 
-    assert asyncio.run(run()) == THREE
-    assert begun == [0, 0, TOPIC_BYTES, 2 * TOPIC_BYTES], "the first was parsed no further"
+    assert asyncio.run(run()) == [TOPIC_BYTES * piece for piece in range(PIECES_A_BREATH - 1)]

@@ -75,7 +75,7 @@ def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_without_the
             assert [change.topic for change in told.changes] == ["T1"]
             assert told.changes[0].route.queue_datas[0].read_queue_nums == 7
             assert told.bookmark
-            assert told.header.revision == server.fleet.manager.revision
+            assert told.header.revision == server.fleet.state.revision
             assert server.watchers.lag.buckets()[-1][1] == 35
             assert not any(task.done() for task in waiting + of_both)
             await _stop(waiting + of_both)

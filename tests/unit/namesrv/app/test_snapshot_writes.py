@@ -106,7 +106,7 @@ def test_a_name_server_that_is_not_warm_does_not_overwrite_the_file_of_the_whole
     async def steps() -> None:
         after.register(A, topics=["New"])
         await cold.write_if_changed(20)
-        after.manager.frozen = True
+        after.state.frozen = True
         await cold.write_last(20)
         assert not disk.busy.is_set(), "not at its shutdown either"
 
@@ -137,7 +137,7 @@ def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk:
         fleet.register(A)
         await made.write_if_changed(20)
         fleet.register(B, 1)
-        fleet.manager.frozen = True
+        fleet.state.frozen = True
 
     run(made, steps)
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
@@ -167,8 +167,8 @@ def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_fi
 def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
-    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
 
     async def steps() -> None:
@@ -186,7 +186,7 @@ def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> N
 
 
 def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> None:
-    """What a disk does, for which it takes so long."""
+    """The work of a disk that takes so long."""
     fleet.clock.advance(seconds)
     operate()
 
@@ -223,7 +223,7 @@ def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Pa
         with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
             await made.write_if_changed(20)
         assert restarted(tmp_path)[0].addrs() == {0: A}
-        fleet.manager.frozen = True
+        fleet.state.frozen = True
 
     with capture_logs() as logs:
         run(made, steps)
@@ -267,7 +267,7 @@ def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
-        fleet.manager.frozen = True
+        fleet.state.frozen = True
         disk.lets.set()
 
     run(made, steps)
@@ -278,8 +278,8 @@ def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_
 def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
-    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
 
     async def steps() -> None:
         assert made.age_seconds() is None
@@ -303,8 +303,8 @@ def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
 def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
-    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
-    made = SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
+    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
+    made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
 
     async def steps() -> None:

@@ -1,205 +1,395 @@
-"""TableWriter: one change at a time, in order, giving way between slices, bounded."""
+"""TableWriter: one change at a time, large ones prepared on a thread, all or nothing of each, and a bounded line."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 
-from namesrv.app.writer import BEGUN_IN_A_TURN, MAX_YIELDS, TableWriter, run_cooperatively
-from namesrv.core.errors import Overloaded
+from namesrv.app.writer import (
+    BEGUN_IN_A_TURN,
+    CHANGING,
+    INLINE_TOPICS,
+    MAX_YIELDS,
+    PARSING,
+    READING,
+    TableWriter,
+    run_cooperatively,
+    settled,
+)
+from namesrv.core.errors import BrokerNotRegistered, Overloaded
+from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
+from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.slices import Sliced
+from namesrv.core.state import RouteState
+from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.state_changes import Held, HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
 
+DEADLINE = 20.0
+"""Seconds until what must happen has happened."""
 
-def test_changes_run_one_after_another_and_others_run_in_between() -> None:
+LARGE = 10 * INLINE_TOPICS
+QUEUES = (4, 4, 6, 0)
+NEWER = DataVersion(2_000, 2)
+
+ResultT = TypeVar("ResultT")
+
+
+def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
+    async def in_time() -> ResultT:
+        async with asyncio.timeout(DEADLINE):
+            return await test
+
+    return asyncio.run(in_time())
+
+
+class Noted:
+    """A change that notes what becomes of it, and where."""
+
+    def __init__(self, state: RouteState, name: str, events: list[str], topics: int = 0) -> None:
+        self.state = state
+        self.topics = topics
+        self.is_prepared_on: int | None = None
+        self.is_committed_on: int | None = None
+        self._name = name
+        self._events = events
+
+    def prepare(self) -> None:
+        self.is_prepared_on = threading.get_ident()
+        self._events.append(f"prepare {self._name}")
+
+    def commit(self) -> list[str]:
+        self.is_committed_on = threading.get_ident()
+        self._events.append(f"commit {self._name}")
+        return [self._name]
+
+
+class HeldTopics(dict[str, QueueNumbers]):
+    """The topics of a registration. The thread takes half of them, then it does some work."""
+
+    def __init__(self, count: int, work: Callable[[], None]) -> None:
+        super().__init__((f"topic-{number}", QUEUES) for number in range(count))
+        self._work = work
+
+    def items(self) -> Iterator[tuple[str, QueueNumbers]]:  # type: ignore[override]
+        for number, item in enumerate(super().items()):
+            if number == len(self) // 2:
+                self._work()
+            yield item
+
+
+def registration(fleet: Fleet, work: Callable[[], None] = lambda: None, topics: int = LARGE) -> BrokerRegistration:
+    """A change that registers a broker with many topics; after half of them the thread does some work."""
+    broker = BrokerKey(CLUSTER, "broker-a")
+    return fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, HeldTopics(topics, work)))
+
+
+def shown(state: RouteState) -> object:
+    """All that readers can see, and what the next registration builds on."""
+    tables = state.tables
+    return (
+        *state.snapshot().messages(),
+        {broker: tuple(topics) for broker, topics in tables.topics_by_broker.items()},
+        state.generation,
+    )
+
+
+# Where changes are made.
+
+
+def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled_on: list[int] = []
+    monkeypatch.setattr(RouteState, "settle", lambda _: settled_on.append(threading.get_ident()))
+
+    async def test() -> None:
+        writer, loop = TableWriter(), threading.get_ident()
+        small, large, larger = (
+            Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE)
+        )
+        for change in (small, large, larger):
+            await writer.apply(change)
+        thread = large.is_prepared_on
+        assert thread != loop
+        assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
+        assert [change.is_committed_on for change in (small, large, larger)] == [loop] * 3
+        assert settled_on == [loop, thread, thread]
+
+    run(test())
+
+
+def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
     events: list[str] = []
 
-    def change(name: str) -> Sliced[str]:
-        for step in range(2):
-            events.append(f"{name}{step}")
-            yield
-        return name
-
-    async def lookup() -> None:
-        for _ in range(4):
-            events.append("lookup")
-            await asyncio.sleep(0)
-
-    async def run() -> tuple[str, str, None]:
+    async def test() -> list[list[str]]:
         writer = TableWriter()
-        return await asyncio.gather(writer.apply(change("a")), writer.apply(change("b")), lookup())
+        sizes = (LARGE, 0, LARGE, 1)
+        changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
+        return await asyncio.gather(*map(writer.apply, changes))
 
-    assert list(asyncio.run(run())) == ["a", "b", None]
-    changes = [event for event in events if event != "lookup"]
-    assert changes == ["a0", "a1", "b0", "b1"]
-    assert "lookup" in events[events.index("a0") : events.index("a1")]
+    assert run(test()) == [["0"], ["1"], ["2"], ["3"]]
+    assert events == [f"{part} {number}" for number in range(4) for part in ("prepare", "commit")]
 
 
-def test_a_slice_of_a_change_and_one_of_work_beside_it_take_turns_with_others_in_between() -> None:
+def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: Fleet) -> None:
+    events: list[str] = []
+    asked_on: list[int] = []
+
+    def changes() -> Iterator[Noted]:
+        for name, topics in (("first", LARGE), ("second", 0)):
+            asked_on.append(threading.get_ident())
+            yield Noted(fleet.state, name, events, topics)
+
+    async def test() -> None:
+        writer = TableWriter()
+        each = asyncio.create_task(writer.apply_each(changes()))
+        await asyncio.sleep(0)
+        other = asyncio.create_task(writer.apply(Noted(fleet.state, "other", events)))
+        assert await each == ["first", "second"]
+        await other
+        assert threading.get_ident() not in asked_on
+
+    run(test())
+    assert [event for event in events if "commit" in event] == ["commit first", "commit second", "commit other"]
+
+
+def test_changes_go_before_requests_to_read_and_these_before_those_to_parse(fleet: Fleet) -> None:
     events: list[str] = []
 
-    def work(name: str) -> Sliced[None]:
-        for _ in range(3):
-            events.append(name)
-            yield
+    async def test() -> None:
+        writer, busy = TableWriter(), HeldWork()
+        ahead = asyncio.create_task(writer.read(busy))
+        await busy.begun()
+        work = [writer.read(partial(events.append, f"job {rank}"), rank) for rank in (PARSING, READING, CHANGING)]
+        jobs = [asyncio.create_task(job) for job in work]
+        change = asyncio.create_task(writer.apply(Noted(fleet.state, "it", events, LARGE)))
+        await asyncio.sleep(0)
+        busy.let_go()
+        await asyncio.gather(ahead, change, *jobs)
 
-    async def lookups() -> None:
-        # To the end: a slice that the machine interrupts gives so many turns away that a fixed number could be over.
-        while True:
-            events.append("lookup")
+    run(test())
+    assert events.index("prepare it") < events.index(f"job {READING}") < events.index(f"job {PARSING}")
+
+
+# All or nothing.
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet: Fleet, *, is_known: bool) -> None:
+    if is_known:
+        fleet.register(topics=["topic-1", "another"])
+    before = shown(fleet.state)
+
+    async def test() -> None:
+        writer, held = TableWriter(), HeldWork()
+        going = asyncio.create_task(writer.apply(registration(fleet, held)))
+        await held.begun()
+        going.cancel()
+        await asyncio.wait([going])
+        assert going.cancelled()
+        await writer.apply(Nothing(fleet.state))
+        assert shown(fleet.state) == before
+        assert (await writer.apply(registration(fleet))).changed
+        assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
+
+    run(test())
+
+
+def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: Fleet) -> None:
+    async def test() -> None:
+        writer, events = TableWriter(), list[str]()
+        change = Noted(fleet.state, "it", events, LARGE)
+        going = asyncio.create_task(writer.apply(change))
+        while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
             await asyncio.sleep(0)
+        going.cancel()  # the thread has told its end or is about to, and the caller has not heard of it
+        await asyncio.wait([going])
+        assert going.cancelled()
+        assert events == ["prepare it"]
 
-    async def run() -> None:
+    run(test())
+
+
+def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, held = RouteState.settle, HeldWork()
+
+    def settle_when_let_go(state: RouteState) -> None:
+        held()
+        settle(state)
+
+    was_settled: list[bool] = []
+
+    class Looks(Noted):
+        def prepare(self) -> None:
+            was_settled.append(self.state.tables.topic_queue_table.is_settled)
+
+    async def test() -> None:
         writer = TableWriter()
-        async with asyncio.timeout(30):
-            looking_up = asyncio.create_task(lookups())
-            await asyncio.gather(writer.apply(work("change")), writer.interleave(work("beside")))
-            looking_up.cancel()
+        monkeypatch.setattr(RouteState, "settle", settle_when_let_go)
+        going = asyncio.create_task(writer.apply(registration(fleet)))
+        await held.begun()
+        assert fleet.route("topic-0") is not None, "lookups find it before it is merged"
+        going.cancel()
+        following = asyncio.create_task(writer.apply(Looks(fleet.state, "next", [])))
+        await asyncio.sleep(0)
+        assert not going.done()
+        held.let_go()
+        await asyncio.wait([going, following])
+        assert going.cancelled()
 
-    asyncio.run(run())
-    slices = [event for event in events if event != "lookup"]
-    assert slices == ["change", "beside"] * 3
-    assert ("change", "beside") not in itertools.pairwise(events)
+    run(test())
+    assert was_settled == [True]
+    assert len(fleet.topics) == LARGE
 
 
-def test_changes_of_one_step_leave_others_their_turn_after_a_few() -> None:
-    made = 0
-
-    def change() -> Sliced[None]:
-        nonlocal made
-        made += 1
-        yield from ()
-
-    async def run() -> list[int]:
+def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(fleet: Fleet) -> None:
+    async def test() -> None:
         writer = TableWriter()
-        changes = [asyncio.create_task(writer.apply(change())) for _ in range(5 * BEGUN_IN_A_TURN)]
+        groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
+        with pytest.raises(BrokerNotRegistered):
+            await writer.apply(fleet.routes.registrations.register_topic("T", groups))
+        assert (await writer.apply(registration(fleet))).changed
+
+    run(test())
+    assert len(fleet.topics) == LARGE
+
+
+def test_a_copy_of_the_topic_table_waits_until_the_last_change_is_merged(fleet: Fleet) -> None:
+    async def test() -> int:
+        change = registration(fleet)
+        change.prepare()
+        change.commit()
+        waiting = asyncio.create_task(settled(fleet.state))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        fleet.state.settle()
+        await waiting
+        return len(fleet.state.tables.topic_queue_table.copy())
+
+    assert run(test()) == LARGE
+
+
+def test_the_death_of_the_thread_ends_the_watch_of_the_writer(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> int:
+        raise MemoryError
+
+    async def test() -> None:
+        writer = TableWriter()
+        watching = asyncio.create_task(writer.watch())
+        monkeypatch.setattr(gc, "collect", no_memory)
+        await asyncio.gather(writer.apply(registration(fleet)), return_exceptions=True)
+        with pytest.raises(MemoryError):
+            await watching
+
+    run(test())
+
+
+# The line of changes.
+
+
+def test_small_changes_leave_others_their_turn_after_a_few(fleet: Fleet) -> None:
+    events: list[str] = []
+
+    async def test() -> list[int]:
+        writer = TableWriter()
+        changes = [
+            asyncio.create_task(writer.apply(Noted(fleet.state, "", events))) for _ in range(5 * BEGUN_IN_A_TURN)
+        ]
         made_by_turn = [0]
-        while made < len(changes):
+        while made_by_turn[-1] < len(changes):
             await asyncio.sleep(0)
-            made_by_turn.append(made)
+            made_by_turn.append(len(events) // 2)
         await asyncio.gather(*changes)
         return made_by_turn
 
-    made_by_turn = asyncio.run(run())
-    made_in_turns = [after - before for before, after in itertools.pairwise(made_by_turn)]
+    made_in_turns = [after - before for before, after in itertools.pairwise(run(test()))]
     assert max(made_in_turns) == BEGUN_IN_A_TURN
     assert made_in_turns[-4:] == [BEGUN_IN_A_TURN] * 4, "those that wait take no more turns than they need"
 
 
-def test_a_change_whose_caller_goes_before_its_turn_takes_nobody_elses() -> None:
-    made = []
+def test_a_change_whose_caller_goes_before_its_turn_takes_nobody_elses(fleet: Fleet) -> None:
+    events: list[str] = []
 
-    def change(name: str) -> Sliced[None]:
-        made.append(name)
-        yield from ()
-
-    async def run() -> None:
+    async def test() -> None:
         writer = TableWriter()
-        first = [asyncio.create_task(writer.apply(change("first"))) for _ in range(BEGUN_IN_A_TURN)]
-        going = [asyncio.create_task(writer.apply(change("going"))) for _ in range(2 * BEGUN_IN_A_TURN)]
-        last = asyncio.create_task(writer.apply(change("last")))
+
+        def begun(name: str, count: int) -> list[asyncio.Task[list[str]]]:
+            return [asyncio.create_task(writer.apply(Noted(fleet.state, name, events))) for _ in range(count)]
+
+        first, going, last = begun("first", BEGUN_IN_A_TURN), begun("going", 2 * BEGUN_IN_A_TURN), begun("last", 1)
         await asyncio.sleep(0)
         for task in going:
             task.cancel()
-        await asyncio.gather(*first, last)
+        await asyncio.gather(*first, *last)
         await asyncio.gather(*going, return_exceptions=True)
-        await writer.apply(change("later"))
+        await writer.apply(Noted(fleet.state, "later", events))
 
-    asyncio.run(run())
+    run(test())
+    made = [event.removeprefix("commit ") for event in events if "commit" in event]
     assert made == ["first"] * BEGUN_IN_A_TURN + ["last", "later"]
 
 
-def test_a_change_that_is_given_up_in_line_takes_no_turn_from_others_and_one_that_comes_late_waits() -> None:
-    made: list[int] = []
+def test_changes_that_come_late_wait_though_some_in_line_were_given_up(fleet: Fleet) -> None:
+    events: list[str] = []
 
-    def change(number: int) -> Sliced[None]:
-        made.append(number)
-        yield from ()
-
-    async def run() -> list[int]:
+    async def test() -> list[int]:
         writer = TableWriter()
-        changes = [asyncio.create_task(writer.apply(change(number))) for number in range(3 * BEGUN_IN_A_TURN)]
+
+        def begun(number: int) -> asyncio.Task[list[str]]:
+            return asyncio.create_task(writer.apply(Noted(fleet.state, str(number), events)))
+
+        changes = [begun(number) for number in range(3 * BEGUN_IN_A_TURN)]
         await asyncio.sleep(0)
         for given_up in changes[BEGUN_IN_A_TURN + 1 : 2 * BEGUN_IN_A_TURN]:
             given_up.cancel()
-        made_by_turn = [len(made)]
+        made_by_turn = [len(events) // 2]
         while len(made_by_turn) < 8:
-            changes.append(asyncio.create_task(writer.apply(change(len(changes)))))
+            changes.append(begun(len(changes)))
             await asyncio.sleep(0)
-            made_by_turn.append(len(made))
+            made_by_turn.append(len(events) // 2)
         await asyncio.gather(*changes, return_exceptions=True)
         return made_by_turn
 
-    made_by_turn = asyncio.run(run())
+    made_by_turn = run(test())
     assert max(after - before for before, after in itertools.pairwise(made_by_turn)) <= 2 * BEGUN_IN_A_TURN
     given_up = range(BEGUN_IN_A_TURN + 1, 2 * BEGUN_IN_A_TURN)
-    assert made == [number for number in range(3 * BEGUN_IN_A_TURN + 7) if number not in given_up]
+    expected = [number for number in range(3 * BEGUN_IN_A_TURN + 7) if number not in given_up]
+    assert [int(event.removeprefix("commit ")) for event in events if "commit" in event] == expected
 
 
-def test_a_caller_that_goes_away_half_way_leaves_the_turn_to_the_next() -> None:
-    closed = []
-
-    def endless() -> Sliced[None]:
-        try:
-            while True:
-                yield
-        finally:
-            closed.append(True)
-
-    def quick() -> Sliced[str]:
-        yield
-        return "done"
-
-    async def run() -> str:
-        writer = TableWriter()
-        stuck = asyncio.create_task(writer.apply(endless()))
-        await asyncio.sleep(0)
-        stuck.cancel()
-        return await asyncio.wait_for(writer.apply(quick()), 5)
-
-    assert asyncio.run(run()) == "done"
-    assert closed == [True]
-
-
-def test_more_waiting_changes_than_the_limit_are_refused() -> None:
-    def endless() -> Sliced[None]:
-        while True:
-            yield
-
-    async def run() -> None:
-        writer = TableWriter(max_waiting=2)
-        tasks = [asyncio.create_task(writer.apply(endless())) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
-            await writer.apply(endless())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(run())
-
-
-def test_a_durable_change_waits_for_its_turn_though_the_queue_is_full() -> None:
+def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fleet) -> None:
     events: list[str] = []
 
-    def change(name: str) -> Sliced[str]:
-        yield
-        events.append(name)
-        return name
-
-    async def run() -> None:
-        writer = TableWriter(max_waiting=1)
-        first = asyncio.create_task(writer.apply(change("first")))
+    async def test() -> None:
+        writer, held = TableWriter(max_waiting=2), Held(fleet.state)
+        waiting = [
+            asyncio.create_task(writer.apply(held)),
+            asyncio.create_task(writer.apply(Nothing(fleet.state))),
+        ]
+        await held.begun()
+        with pytest.raises(Overloaded, match="2 changes wait for their turn already"):
+            await writer.apply(Noted(fleet.state, "refused", events))
+        durable = asyncio.create_task(writer.apply_unbounded(Noted(fleet.state, "durable", events)))
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
-            await writer.apply(change("refused"))
-        assert await writer.apply_unbounded(change("durable")) == "durable"
-        assert await first == "first"
+        held.let_go()
+        await asyncio.gather(*waiting, durable)
+        await writer.apply(Noted(fleet.state, "later", events))
 
-    asyncio.run(run())
-    assert events == ["first", "durable"]
+    run(test())
+    assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]
+
+
+# Steps on the event loop.
 
 
 async def turns_between_two_slices(slice_seconds: float, turn_seconds: float) -> int:
@@ -229,11 +419,11 @@ def test_others_get_as_much_time_as_a_slice_took() -> None:
     assert asyncio.run(turns_between_two_slices(1.0, 1.5)) == 1
 
 
-def test_an_idle_event_loop_holds_a_change_up_for_a_bounded_number_of_turns_only() -> None:
+def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> None:
     assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MAX_YIELDS
 
 
-def test_other_threads_are_offered_the_core_between_the_last_turn_of_others_and_the_next_slice(
+def test_other_threads_are_offered_the_core_before_the_next_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events: list[str] = []

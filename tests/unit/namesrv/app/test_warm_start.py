@@ -26,7 +26,7 @@ def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_pa
     loading = Fleet()
     loading.clock.advance(90.5)
     with capture_logs() as logs:
-        load_routes(loading.manager, SnapshotFile(tmp_path), loading.clock)
+        load_routes(loading.state, SnapshotFile(tmp_path), loading.clock)
     assert loading.topics == {"T1", "T2"}
     assert logs == [
         {"event": "snapshot_loaded", "log_level": "info", "brokers": 1, "topics": 2, "age_seconds": 90.5},
@@ -54,7 +54,7 @@ def test_a_whole_file_with_something_else_in_it_is_logged_and_the_start_is_cold(
 
 def test_it_is_said_once_that_the_name_server_is_warm() -> None:
     fleet = Fleet()
-    warm_up = WarmUp(fleet.manager, fleet.clock, 1.0)
+    warm_up = WarmUp(fleet.state, fleet.clock, 1.0)
     said = []
 
     async def on_warm() -> None:
@@ -77,7 +77,7 @@ def test_it_is_said_once_that_the_name_server_is_warm() -> None:
 def test_a_name_server_that_is_warm_from_the_start_says_so_at_once() -> None:
     fleet = Fleet()
     on_warm = mock.AsyncMock()
-    warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+    warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
     with capture_logs() as logs:
         asyncio.run(watch_warm_up(warm_up, on_warm, mock.AsyncMock(side_effect=OSError)))
     on_warm.assert_awaited_once_with()
@@ -89,8 +89,8 @@ def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() 
     before.register(A, timeout_seconds=30.0)
     before.register(B, name="broker-b")
     fleet = Fleet()
-    fleet.manager.load_snapshot(before.manager.snapshot().messages())
-    warm_up = WarmUp(fleet.manager, fleet.clock, 45.0)
+    fleet.state.load_snapshot(before.state.snapshot().messages())
+    warm_up = WarmUp(fleet.state, fleet.clock, 45.0)
 
     async def sleep(_: float) -> None:
         fleet.clock.advance(1.0)

@@ -13,6 +13,7 @@ from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import (
     InvalidField,
@@ -91,7 +92,7 @@ def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
 
 def test_a_name_server_that_shuts_down_takes_no_watch() -> None:
     async def work(server: Server) -> None:
-        server.fleet.manager.frozen = True
+        server.fleet.state.frozen = True
         async with server.watch("T1") as stream:
             assert isinstance(await failure_of(stream), ShuttingDown)
 
@@ -118,9 +119,9 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
 
 def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
     async def work(server: Server) -> None:
-        server.warm_up = WarmUp(server.fleet.manager, server.fleet.clock, 30.0)
-        server.watchers = WatchDispatcher(server.fleet.manager, server.warm_up, server.fleet.clock)
-        server.calls = WatchCalls(server.fleet.manager, server.warm_up, server.watchers)
+        server.warm_up = WarmUp(server.fleet.state, server.fleet.clock, 30.0)
+        server.watchers = WatchDispatcher(server.fleet.state, server.warm_up, server.fleet.clock)
+        server.calls = WatchCalls(server.fleet.state, server.warm_up, server.watchers, Worker("reader"))
         async with server.running(), server.watch("T1", "T3") as stream:
             assert [change.topic for change in (await next_of(stream)).changes] == ["T1"]
             server.fleet.clock.advance(30.0)
@@ -165,7 +166,7 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
-        await run_cooperatively(server.fleet.manager.leftovers.clear_up())
+        await run_cooperatively(server.fleet.state.leftovers.clear_up())
         assert len(server.watchers.watches._index._by_topic) == 0
 
 

@@ -20,7 +20,6 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
-from namesrv.core.slices import run_sync
 from namesrv.grpc_api import registration as registration_module
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
@@ -42,17 +41,17 @@ ENTERED = Entered(None, MACHINE)
 
 
 def stall_detector(fleet: Fleet) -> StallDetector:
-    return StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
+    return StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
 
 
 def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
     channels = FairShares.of(channels=max_channels).channels
-    return ChannelStreams(fleet.manager, TableWriter(), stall_detector(fleet), channels)
+    return ChannelStreams(fleet.routes, TableWriter(), stall_detector(fleet), channels)
 
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:
-    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-    return RegistrationServicer(fleet.manager, TableWriter(), channel_streams(fleet), parts, 120_000)
+    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
+    return RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), parts, 120_000)
 
 
 def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
@@ -60,9 +59,9 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
         route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
-    assert len(run_sync(registration_module.read_topics(topics[:-1], ()))) == 200_000
+    assert len(registration_module.read_topics(topics[:-1], ())) == 200_000
     with pytest.raises(LimitExceeded) as caught:
-        run_sync(registration_module.read_topics(topics, ()))
+        registration_module.read_topics(topics, ())
     assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 
@@ -83,11 +82,11 @@ def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register
         brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
         for broker in (*brokers[:2], *brokers[:2]):
             await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
-        before = fleet.manager.revision
+        before = fleet.state.revision
         with pytest.raises(LimitExceeded) as caught:
             await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
         assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
-        assert fleet.manager.revision == before
+        assert fleet.state.revision == before
 
     asyncio.run(run())
 

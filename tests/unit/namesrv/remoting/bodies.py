@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from namesrv.core.model import TopicTableFingerprint
-from namesrv.core.slices import run_sync
 from namesrv.remoting.bodies import RegistrationBody, read_registration
 
 
@@ -23,7 +22,7 @@ def unquoted(value: Any) -> str:
 
 
 def read(data: bytes, crc32: int = 0, held: TopicTableFingerprint | None = None) -> RegistrationBody:
-    return run_sync(read_registration(data, crc32, (), held))
+    return read_registration(data, crc32, (), held)
 
 
 def packed(value: Any) -> bytes:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from namesrv.app.writer import BEGUN_IN_A_TURN
-from namesrv.core.slices import Sliced
 from namesrv.remoting.connection import FRAMES_IN_A_TURN, WRITE_BYTES
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.support.state_changes import Held
 
 SLOW_READER_SECONDS = 10.0
 LOOKUP = frame(105, {"topic": "NOPE"})
@@ -39,6 +39,11 @@ def use(tmp_path: Path) -> Callable[[Use], None]:
         await front.end()
 
     return lambda test: asyncio.run(run(test))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
 
 
 def overdue(front: SocketlessFront, client: SocketlessClient, seconds: float) -> str | None:
@@ -164,7 +169,7 @@ def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(
             registered.append(len(front.told))
         assert registered[-1] == len(brokers)
         assert max(after - before for before, after in itertools.pairwise(registered)) == BEGUN_IN_A_TURN
-        lives = sorted(front.fleet.manager.tables.broker_live_table.values(), key=lambda live: live.generation)
+        lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
         assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
         for broker in brokers:
             await broker.close()
@@ -176,16 +181,14 @@ def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(u
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
         before, writer = front.state(), front._writer
 
-        def holds_the_line() -> Sliced[None]:
-            while writer._waiting < 2:
-                yield
-            client.connection.close()
-            while client.connection in front.open_ones:
-                yield
-
-        holding = asyncio.create_task(writer.apply_unbounded(holds_the_line()))
-        await asyncio.sleep(0)
+        held = Held(front.fleet.state)
+        holding = asyncio.create_task(writer.apply_unbounded(held))
+        await held.begun()
         client.connection.data_received(LIST + REGISTRATION)
+        await until(lambda: writer._waiting == 2)
+        client.connection.close()
+        await until(lambda: client.connection not in front.open_ones)
+        held.let_go()
         await holding
         await client.close()
         assert front.state() == before
@@ -215,19 +218,19 @@ def test_a_large_frame_waits_for_memory_that_others_take_and_is_not_overdue_mean
 
 def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        tables, writer = front.fleet.manager.tables, front._writer
-
-        def loses_topics() -> Sliced[None]:
-            while writer._waiting < 2:
-                yield
-            tables.table_fingerprints.clear()
+        tables, writer = front.fleet.state.tables, front._writer
 
         await client.send([REGISTRATION])
         (mark,) = tables.table_fingerprints.values()
-        losing = asyncio.create_task(writer.apply_unbounded(loses_topics()))
-        await asyncio.sleep(0)
-        (answer,) = await client.send([REGISTRATION])
+        held = Held(front.fleet.state)
+        losing = asyncio.create_task(writer.apply_unbounded(held))
+        await held.begun()
+        answered = asyncio.create_task(client.send([REGISTRATION]))
+        await until(lambda: writer._waiting == 2)
+        tables.table_fingerprints.clear()
+        held.let_go()
         await losing
+        (answer,) = await answered
         assert b'"code":0' in answer.header
         assert list(tables.table_fingerprints.values()) == [mark]
 

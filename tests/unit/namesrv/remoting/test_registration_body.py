@@ -7,7 +7,6 @@ import json
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,10 +16,9 @@ from hypothesis import strategies as st
 from namesrv import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, StaticMapping
-from namesrv.core.slices import Sliced
 from namesrv.remoting import bodies
-from namesrv.remoting.bodies import BYTES_SLICE, read_registration
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+from tests.support.breaths import breaths_of
 from tests.unit.namesrv.remoting.bodies import body, packed, read, topic, unquoted
 
 VALUES = st.recursive(
@@ -147,17 +145,22 @@ def test_nothing_inflates_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
             read(zlib.compress(head.ljust(size, b"\0")))
 
 
-def test_a_packed_body_of_empty_blocks_is_read_in_steps() -> None:
+def test_many_topics_in_another_form_than_rocketmqs_are_read_with_breaths() -> None:
+    names = [f"T{number}" for number in range(3 * bodies.READ_A_BREATH)]
+    data = json.dumps(body({name: topic(name) for name in names})).encode()
+    assert read(data).topic_configs == dict.fromkeys(names, (4, 4, 6, 0))
+    assert breaths_of(lambda: read(data)) >= 2
+
+
+def test_a_packed_body_of_empty_blocks_is_read_with_breaths() -> None:
     packer = zlib.compressobj()
-    begin = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH)
-    steps = read_registration(begin + b"\0\0\0\xff\xff" * 400_000, 0, (), None)
-    assert sum(1 for _ in until_refused(steps)) >= 2_000_000 // BYTES_SLICE
+    data = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff" * 400_000
 
+    def refused() -> None:
+        with pytest.raises(InvalidField):
+            read(data)
 
-def until_refused(steps: Sliced[Any]) -> Iterator[None]:
-    """The steps up to the refusal of what is read."""
-    with contextlib.suppress(InvalidField):
-        yield from steps
+    assert breaths_of(refused) >= 2_000_000 // bodies.BYTES_A_BREATH
 
 
 JUNK = {

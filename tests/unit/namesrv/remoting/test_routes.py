@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from namesrv.core.changes import Cause
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, Intent, IntentKind, KvConfigTable
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -30,7 +30,7 @@ def test_a_route_has_all_that_rocketmqs_clients_read() -> None:
     fleet = Fleet()
     fleet.register(A, 0, enable_acting_master=True, zone_name="z1", filter_servers=("127.0.0.1:1",))
     fleet.register(B, 1, ())
-    assert read(RouteJson(fleet.manager)) == {
+    assert read(RouteJson(fleet.state)) == {
         "brokerDatas": [
             {
                 "brokerAddrs": {"0": A, "1": B},
@@ -45,13 +45,13 @@ def test_a_route_has_all_that_rocketmqs_clients_read() -> None:
             {"brokerName": "broker-a", "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4}
         ],
     }
-    assert read(RouteJson(fleet.manager), "no such topic") is None
+    assert read(RouteJson(fleet.state), "no such topic") is None
 
 
 def test_numbers_as_keys_have_no_quotes_for_those_who_want_them_so() -> None:
     fleet = Fleet()
     fleet.register()
-    routes = RouteJson(fleet.manager)
+    routes = RouteJson(fleet.state)
     for _ in range(2):  # the second time it is kept
         assert b'"brokerAddrs":{0:"127.0.0.1:10911"}' in (routes.route("TopicTest", bare_keys=True) or b"")
         assert b'"brokerAddrs":{"0":"127.0.0.1:10911"}' in (routes.route("TopicTest") or b"")
@@ -60,8 +60,10 @@ def test_numbers_as_keys_have_no_quotes_for_those_who_want_them_so() -> None:
 def test_an_ordered_topic_has_its_configuration() -> None:
     fleet = Fleet(Behaviour(order_message_enable=True))
     fleet.register(topics=("TopicTest", "Other"))
-    fleet.manager.publish_kv_config(KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test"))
-    routes = RouteJson(fleet.manager)
+    fleet.routes.operator_changes.publish_kv_config(
+        KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test")
+    )
+    routes = RouteJson(fleet.state)
     assert read(routes, "Other").get("orderTopicConf") is None
     assert read(routes)["orderTopicConf"] == "broker-a:4"
 
@@ -70,7 +72,7 @@ def test_of_two_groups_of_one_name_only_the_one_that_registered_first_is_shown()
     fleet = Fleet()
     fleet.register(B, cluster="Zulu")
     fleet.register(A, cluster="Alpha")
-    routes = RouteJson(fleet.manager)
+    routes = RouteJson(fleet.state)
     (group,) = read(routes)["brokerDatas"]
     assert (group["cluster"], len(read(routes)["queueDatas"])) == ("Zulu", 1)
     info = json.loads(b"".join(part for part in routes.cluster_info() if part))
@@ -85,7 +87,7 @@ def test_what_is_kept_is_bounded() -> None:
     for broker, addr in enumerate((A, B)):
         topics = [(f"T{number}", (number, 4, 6, 0)) for number in range(50)]
         fleet.register(addr, name=f"broker-{broker}", topics=topics)
-    routes = RouteJson(fleet.manager, max_pieces=9)
+    routes = RouteJson(fleet.state, max_pieces=9)
     for number in range(50):
         rows = read(routes, f"T{number}")["queueDatas"]
         assert [row["readQueueNums"] for row in rows] == [number, number]
@@ -98,7 +100,7 @@ def test_a_group_that_changes_costs_no_other_group_what_is_kept() -> None:
     fleet = Fleet()
     fleet.register(A, name="broker-a")
     fleet.register(B, name="broker-b", topics=("Other",))
-    routes = RouteJson(fleet.manager)
+    routes = RouteJson(fleet.state)
     assert read(routes) is not None
     assert read(routes, "Other") is not None
     fleet.register("127.0.0.1:7", 1, (), name="broker-b")
@@ -144,28 +146,28 @@ class Steps:
         self.fleet.unregister(addr_of(name, broker_id, cluster), name=name, cluster=cluster)
 
     def wipe(self, name: str, is_wiped: bool) -> None:
-        manager, key = self.fleet.manager, BrokerKey("X", name)
-        intents = manager.intents.without([key])
+        state, key = self.fleet.state, BrokerKey("X", name)
+        intents = state.intents.without([key])
         if is_wiped:
             intents = intents.with_intent(Intent(IntentKind.WIPE_WRITE_PERM, key, "test", 1))
-        run_sync(manager.publish_intents(intents, Cause("test")))
+        apply_now(self.fleet.routes.operator_changes.publish_intents(intents, Cause("test")))
 
     def delete(self, topic: str) -> None:
-        run_sync(self.fleet.manager.delete_topic(topic, None, Cause("test")))
+        apply_now(self.fleet.routes.operator_changes.delete_topic(topic, None, Cause("test")))
 
 
 @given(st.lists(STEPS, max_size=25))
 def test_after_any_changes_what_is_kept_is_what_would_be_made_anew(steps: list[tuple[Any, ...]]) -> None:
     world = Steps()
-    routes = RouteJson(world.fleet.manager)
+    routes = RouteJson(world.fleet.state)
     for name, *arguments in steps:
         step: Callable[..., None] = getattr(world, name)
         step(*arguments)
-        anew = RouteJson(world.fleet.manager)
+        anew = RouteJson(world.fleet.state)
         for topic in TOPICS:
             for bare_keys in (False, True):
                 kept = routes.route(topic, bare_keys=bare_keys)
-                encoded = world.fleet.manager.pickup_topic_route_data(topic)
+                encoded = world.fleet.state.route(topic)
                 assert kept == (encoded and anew.of_encoded(topic, encoded, bare_keys=bare_keys))
                 assert kept == routes.route(topic, bare_keys=bare_keys) == anew.route(topic, bare_keys=bare_keys)
 
@@ -175,7 +177,7 @@ def test_groups_of_other_zones_are_left_out_and_that_answer_is_not_kept_for_othe
     fleet = Fleet()
     fleet.register(A, zone_name="z1")
     fleet.register(B, name="broker-b", zone_name="z2")
-    routes = RouteJson(fleet.manager)
+    routes = RouteJson(fleet.state)
     for _ in range(2):
         assert [group["brokerName"] for group in read(routes, zone_name=zone_name)["brokerDatas"]] == ["broker-a"]
         assert len(read(routes)["brokerDatas"]) == 2

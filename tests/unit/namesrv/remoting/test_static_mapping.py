@@ -1,4 +1,4 @@
-"""The queues of static topics' mappings: tens of thousands are read in steps, whatever their form."""
+"""The queues of static topics' mappings: tens of thousands are read with breaths, whatever their form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.remoting import bodies
-from namesrv.remoting.bodies import read_registration
+from tests.support.breaths import breaths_of
 from tests.unit.namesrv.remoting.bodies import body, read, topic
 
 
@@ -21,11 +21,11 @@ def mapped(queues: str) -> bytes:
 
 @pytest.mark.parametrize("form", ["%d:%d", '"%d":%d'])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_mapping_of_tens_of_thousands_of_queues_is_read_in_steps(form: str, order: int) -> None:
+def test_a_mapping_of_tens_of_thousands_of_queues_is_read_with_breaths(form: str, order: int) -> None:
     ids = [(queue, queue + 1) for queue in range(20_000)]
     data = mapped("{" + ",".join(form % one for one in ids[::order]) + "}")
     assert read(data).mappings["TS"].queue_ids == tuple(ids)
-    assert sum(1 for _ in read_registration(data, 0, ())) >= 20_000 // bodies.MAPPING_SLICE
+    assert breaths_of(lambda: read(data)) >= 20_000 // bodies.MAPPING_A_BREATH
 
 
 @pytest.mark.parametrize("odd", ["1.5", "-1", "9999999999", '"1"', "null", "[1]", "{2:3}"])

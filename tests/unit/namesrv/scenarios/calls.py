@@ -30,16 +30,16 @@ class Calls:
     CONTEXT = cast("Context", Caller())
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
-        clock, manager = fleet.clock, fleet.manager
-        self.stall_detector = StallDetector(clock.monotonic, manager.grant_more_time, doubtful_seconds=10.0)
+        clock, routes = fleet.clock, fleet.routes
+        self.stall_detector = StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, doubtful_seconds=10.0)
         self.writer = TableWriter(max_waiting_writers)
-        self.channels = ChannelStreams(manager, self.writer, self.stall_detector)
+        self.channels = ChannelStreams(routes, self.writer, self.stall_detector)
         self.routes = route_servicer(fleet, self.stall_detector, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
-            manager,
+            routes,
             self.writer,
             self.channels,
-            RegistrationParts(manager.channels, clock.monotonic),
+            RegistrationParts(fleet.state.channels, clock.monotonic),
             idle_timeout_millis=120_000,
         )
-        self.operators = IntentChanges(manager, self.writer, operators_of(fleet, self.writer, None))
+        self.operators = IntentChanges(routes, self.writer, operators_of(fleet, self.writer, None))

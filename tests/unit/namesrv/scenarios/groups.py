@@ -18,7 +18,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 OTHER_CLUSTER = "other-cluster"
@@ -99,16 +99,16 @@ def hold(fleet: Fleet, topic: str) -> OperatorOutcome:
 
 def decide(fleet: Fleet, kind: IntentKind, key: BrokerKey | HoldKey) -> OperatorOutcome:
     intent = Intent(kind, key, "operator", since_millis=fleet.clock.wall_millis())
-    return run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(intent), TEST))
+    return apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(intent), TEST))
 
 
 def lift_all(fleet: Fleet) -> OperatorOutcome:
-    return run_sync(fleet.manager.publish_intents(IntentTable(), TEST))
+    return apply_now(fleet.routes.operator_changes.publish_intents(IntentTable(), TEST))
 
 
 def delete_topic(fleet: Fleet, topic: str, cluster_name: str | None = None) -> OperatorOutcome:
-    return run_sync(fleet.manager.delete_topic(topic, cluster_name, TEST))
+    return apply_now(fleet.routes.operator_changes.delete_topic(topic, cluster_name, TEST))
 
 
 def all_topics(fleet: Fleet) -> list[str]:
-    return run_sync(fleet.manager.topic_lists.all_after("", 1_000))
+    return fleet.state.topic_lists.all()("", 1_000)

@@ -17,8 +17,8 @@ from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
 STALL = 300.0
-ROUNDS = 10
-"""Rounds of the event loop; judging the end of a channel takes fewer."""
+JUDGED_SECONDS = 20.0
+"""Time until the end of a channel must have been judged."""
 
 
 @pytest.fixture
@@ -28,18 +28,22 @@ def calls(fleet: Fleet) -> Calls:
 
 def judgement(calls: Calls, use: Callable[[str], object]) -> str:
     """Opens a channel, does something with it, ends it, and returns what the log says of that."""
+    said: list[str] = []
 
-    async def end() -> list[str]:
+    async def end() -> None:
         judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
         with capture_logs() as logs:
             async with calls.channels.open("test") as (channel_id, _):
                 use(channel_id)
-            for _ in range(ROUNDS):
-                await asyncio.sleep(0)
+            async with asyncio.timeout(JUDGED_SECONDS):
+                while not said:
+                    await asyncio.sleep(0)
+                    told = [log for log in logs if log["log_level"] != "debug"]
+                    said.extend(str(log.get("why") or log.get("reason")) for log in told)
         judge.cancel()
-        return [str(log.get("why") or log.get("reason")) for log in logs if log["log_level"] != "debug"]
 
-    return asyncio.run(end())[-1]
+    asyncio.run(end())
+    return said[-1]
 
 
 def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
@@ -85,7 +89,7 @@ def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channe
             hand_over(calls, old)
             fleet.register(A, channel_id=new)
             assert fleet.end_channel(old) == []
-            assert fleet.manager.channels.bound(new)
+            assert fleet.state.channels.bound(new)
 
     asyncio.run(take_over())
     fleet.clock.advance(GRACE + 0.001)
@@ -96,7 +100,7 @@ def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channe
 @pytest.mark.parametrize("channel_id", ["ended", "never-opened"])
 def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, channel_id: str) -> None:
     if channel_id == "ended":
-        channel_id = fleet.manager.open_channel()
+        channel_id = fleet.routes.heartbeats.open_channel()
         fleet.end_channel(channel_id)
     with pytest.raises(ChannelGone):
         asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT))
@@ -144,9 +148,9 @@ def test_a_channel_that_ends_after_a_stall_of_our_own_leaves_its_broker_time_to_
 
 
 def test_a_shutdown_removes_nobody(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
-    fleet.manager.frozen = True
+    fleet.state.frozen = True
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(STALL)
     assert fleet.scan() == []

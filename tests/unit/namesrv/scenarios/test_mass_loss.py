@@ -13,7 +13,7 @@ from namesrv.core.errors import BrokerNotRegistered
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
@@ -30,7 +30,7 @@ class LostFleet(Fleet):
 
     def __init__(self, size: int, behaviour: Behaviour = MASS_LOSS) -> None:
         super().__init__(behaviour)
-        self.channels = {number: self.manager.open_channel() for number in range(size)}
+        self.channels = {number: self.routes.heartbeats.open_channel() for number in range(size)}
         for number in range(size):
             self.come(number, self.channels[number])
 
@@ -53,7 +53,7 @@ class LostFleet(Fleet):
 
     def beat(self, *numbers: int) -> None:
         for number in numbers:
-            self.manager.broker_heartbeat(self.key(number), 0, addr_of(number))
+            self.routes.heartbeats.broker_heartbeat(self.key(number), 0, addr_of(number))
 
     def key(self, number: int) -> BrokerKey:
         return BrokerKey(CLUSTER, f"broker-{number}")
@@ -61,10 +61,10 @@ class LostFleet(Fleet):
     @property
     def unconfirmed(self) -> set[int]:
         """Brokers that are routed without having said so; groups and live entries must agree."""
-        tables = self.manager.tables
+        tables = self.state.tables
         shown = {int(key.broker_name[-1]) for key, group in tables.broker_addr_table.items() if group.unconfirmed}
         live = {int(row.broker.broker_name[-1]) for row in tables.broker_live_table.values() if row.unconfirmed}
-        assert shown == live == {int(key.broker_addr.split(":")[0][-1]) for key in self.manager.unconfirmed}
+        assert shown == live == {int(key.broker_addr.split(":")[0][-1]) for key in self.state.unconfirmed}
         return shown
 
     @property
@@ -94,10 +94,10 @@ def test_more_than_half_of_a_fleet_comes_back_the_first_losses_included() -> Non
 def test_what_comes_back_is_one_change_with_its_cause() -> None:
     fleet = LostFleet(6)
     fleet.lose(0, 1, 2)
-    revision = fleet.manager.revision
+    revision = fleet.state.revision
     fleet.lose(3)
-    assert fleet.manager.revision == revision + 1
-    assert fleet.manager.change_log.last.cause.call == "mass-loss guard"
+    assert fleet.state.revision == revision + 1
+    assert fleet.state.change_log.last.cause.call == "mass-loss guard"
 
 
 def test_a_fleet_that_is_lost_in_one_scan_stays() -> None:
@@ -112,25 +112,27 @@ def test_a_large_fleet_is_held_in_several_changes_without_who_is_heard_of_meanwh
     brokers = {f"10.0.{number // 256}.{number % 256}:1": f"broker-{number}" for number in range(2 * BROKERS_PER_CHANGE)}
     for addr, name in brokers.items():
         fleet.register(addr, name=name)
-    revision = fleet.manager.revision
+    revision = fleet.state.revision
     fleet.clock.advance(TIMEOUT + 0.001)
-    scan = fleet.manager.scan_not_active_broker()
-    while not fleet.manager.unconfirmed:
-        next(scan)
-    held = {key.broker_addr for key in fleet.manager.unconfirmed}
+    scan = fleet.routes.removals.scan_not_active_broker()
+    apply_now(next(scan))
+    held = {key.broker_addr for key in fleet.state.unconfirmed}
     assert len(held) == BROKERS_PER_CHANGE
     alive = next(addr for addr in brokers if addr not in held)
+    second = next(scan)
+    second.prepare()
     fleet.query(alive, name=brokers[alive])
-    assert run_sync(scan) == []
-    assert {key.broker_addr for key in fleet.manager.unconfirmed} == brokers.keys() - {alive}
-    assert fleet.manager.revision == revision + 2
+    assert second.commit() == []
+    assert apply_all_now(scan) == []
+    assert {key.broker_addr for key in fleet.state.unconfirmed} == brokers.keys() - {alive}
+    assert fleet.state.revision == revision + 2
 
 
 def test_channels_that_end_together_are_one_loss() -> None:
     fleet = LostFleet(3)
     for channel_id in fleet.channels.values():
-        fleet.manager.end_channel(channel_id)
-    assert run_sync(fleet.manager.on_channel_destroy(fleet.channels.values())) == []
+        fleet.routes.heartbeats.end_channel(channel_id)
+    assert apply_all_now(fleet.routes.removals.on_channel_destroy(fleet.channels.values())) == []
     assert fleet.unconfirmed == {0, 1, 2}
 
 
@@ -240,7 +242,7 @@ def test_a_registration_confirms_a_held_broker_with_its_own_word() -> None:
 
 def test_a_held_broker_may_unregister_with_the_generation_that_it_has() -> None:
     fleet = LostFleet(5)
-    generation = next(iter(fleet.manager.tables.broker_live_table.values())).generation
+    generation = next(iter(fleet.state.tables.broker_live_table.values())).generation
     fleet.lose(0, 1, 2)
     gone = fleet.unregister(addr_of(0), name="broker-0", generation=generation)
     assert gone is not None
@@ -248,26 +250,20 @@ def test_a_held_broker_may_unregister_with_the_generation_that_it_has() -> None:
     assert fleet.unconfirmed == {1, 2}
 
 
-def confirm(fleet: LostFleet, number: int | None, *, validate_only: bool = False) -> tuple[list[RemovedBroker], int]:
-    """Confirms the loss of one broker, or of all; returns who goes, and how many topics vanish."""
-
-    def wanted(live: BrokerLiveInfo) -> bool:
-        return number is None or live.broker == fleet.key(number)
-
-    removed, radius = run_sync(fleet.manager.confirm_broker_loss(wanted, TEST, validate_only=validate_only))
-    return removed, radius.vanishing
-
-
 @pytest.mark.parametrize(("number", "left"), [(1, {0, 2, 3, 4}), (None, {3, 4}), (4, {0, 1, 2, 3, 4})])
 def test_an_operator_confirms_the_loss_of_held_brokers_and_of_no_others(number: int | None, left: set[int]) -> None:
     fleet = LostFleet(5)
     fleet.lose(0, 1, 2)
-    revision = fleet.manager.revision
-    would_go, would_vanish = confirm(fleet, number, validate_only=True)
-    assert (fleet.routed, fleet.manager.revision) == ({0, 1, 2, 3, 4}, revision)
-    gone, vanished = confirm(fleet, number)
+    revision, topics = fleet.state.revision, fleet.topics
+
+    def wanted(live: BrokerLiveInfo) -> bool:
+        return number is None or live.broker == fleet.key(number)
+
+    would_go, radius = apply_now(fleet.routes.removals.preview_broker_loss(wanted))
+    assert (fleet.routed, fleet.state.revision) == ({0, 1, 2, 3, 4}, revision)
+    gone = apply_all_now(fleet.routes.removals.confirm_broker_loss(wanted, TEST))
     assert gone == would_go
-    assert vanished == would_vanish == 5 - len(left)
+    assert radius.vanishing == len(topics - fleet.topics) == 5 - len(left)
     assert {broker.reason for broker in gone} <= {RemovalReason.LOSS_CONFIRMED}
     assert fleet.routed == left
 
@@ -283,10 +279,10 @@ def test_a_broker_that_came_back_meanwhile_keeps_its_place_and_does_not_come_bac
 
 def test_a_whole_group_comes_back_with_the_topics_that_went_with_its_last_broker() -> None:
     fleet = Fleet()
-    members = [(fleet.manager.open_channel(), addr_of(number), number) for number in range(3)]
+    members = [(fleet.routes.heartbeats.open_channel(), addr_of(number), number) for number in range(3)]
     for channel_id, addr, broker_id in members:
         fleet.register(addr, broker_id, channel_id=channel_id)
-    other = fleet.manager.open_channel()
+    other = fleet.routes.heartbeats.open_channel()
     fleet.register(addr_of(8), name="other", channel_id=other)
     for channel_id, _, _ in members[:2]:
         fleet.end_channel(channel_id)
@@ -330,14 +326,14 @@ def test_at_100_percent_the_guard_is_off() -> None:
 
 def test_how_many_are_held_and_until_when_is_told() -> None:
     fleet = LostFleet(6)
-    assert fleet.manager.guarded() == (0, None)
+    assert fleet.state.guarded() == (0, None)
     fleet.lose(0, 1, 2)
     fleet.clock.advance(10)
     fleet.lose(3)
-    held, ends_at = fleet.manager.guarded()
+    held, ends_at = fleet.state.guarded()
     assert (held, ends_at) == (len(fleet.unconfirmed), fleet.clock.wall_millis() + round(HOLD * 1000))
     fleet.clock.advance(1)
-    assert fleet.manager.guarded() == (held, ends_at), "the time runs"
+    assert fleet.state.guarded() == (held, ends_at), "the time runs"
     for number in fleet.unconfirmed:
         fleet.come(number)
-    assert fleet.manager.guarded() == (0, None)
+    assert fleet.state.guarded() == (0, None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.changes import GroupPut
-from namesrv.core.edit import SLICE
 from namesrv.core.errors import StaleStateVersion
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
@@ -32,12 +31,12 @@ C = "127.0.0.1:30911"
 
 def everything(fleet: Fleet) -> object:
     """All that a reader can see."""
-    return b"".join(fleet.manager.snapshot().messages())
+    return b"".join(fleet.state.snapshot().messages())
 
 
 def group_changes(fleet: Fleet, after_revision: int) -> list[tuple[int | None, int]]:
     """The lowest broker id before and after each change of a group; None before the group came."""
-    changes, change = [], fleet.manager.change_log.after(after_revision)
+    changes, change = [], fleet.state.change_log.after(after_revision)
     while change is not None:
         changes += [row for row in change.rows if isinstance(row, GroupPut)]
         change = change.next
@@ -200,7 +199,7 @@ def test_a_registration_that_names_no_zone_and_no_acting_master_leaves_the_group
 
 
 def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.manager.open_channel(), fleet.manager.open_channel()
+    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.register(channel_id=old)
     fleet.register(channel_id=new)
     assert fleet.end_channel(old) == []
@@ -216,17 +215,15 @@ def test_a_late_unregistration_of_an_old_generation_spares_the_fresh_registratio
     assert fleet.unregister(generation=new.generation) is not None
 
 
-def test_a_channels_end_under_way_spares_a_broker_that_registers_before_it_is_published(fleet: Fleet) -> None:
+def test_a_channels_end_spares_a_broker_that_registers_before_its_turn(fleet: Fleet) -> None:
     """Upstream's #11043 where the order to unregister comes from a channel's end."""
-    channel_id, new = fleet.manager.open_channel(), fleet.manager.open_channel()
-    topics = [f"topic-{number}" for number in range(2 * SLICE)]
-    fleet.register(topics=topics, channel_id=channel_id)
-    fleet.manager.end_channel(channel_id)
-    removal = fleet.manager.on_channel_destroy([channel_id])
-    next(removal)
-    fleet.register(topics=topics, channel_id=new)
-    assert run_sync(removal) == []
-    assert fleet.addrs("topic-0") == {0: A}
+    channel_id, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
+    fleet.register(channel_id=channel_id)
+    fleet.routes.heartbeats.end_channel(channel_id)
+    removal = fleet.routes.removals.on_channel_destroy([channel_id])
+    fleet.register(channel_id=new)
+    assert apply_all_now(removal) == []
+    assert fleet.addrs() == {0: A}
 
 
 def test_an_unregistration_by_a_stale_owner_spares_the_new_one(fleet: Fleet) -> None:
@@ -242,7 +239,7 @@ def test_an_unregistration_by_a_stale_owner_spares_the_new_one(fleet: Fleet) -> 
 
 def test_all_brokers_of_one_channel_leave_with_it_at_once(fleet: Fleet) -> None:
     """Upstream finds the first by its channel and leaves the others to the scan."""
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     fleet.register(C, name="broker-c")
@@ -253,7 +250,7 @@ def test_all_brokers_of_one_channel_leave_with_it_at_once(fleet: Fleet) -> None:
 @pytest.mark.parametrize("silent", ["broker-a", "broker-b"])
 def test_a_silent_broker_leaves_alone_though_it_shares_a_channel(fleet: Fleet, silent: str) -> None:
     """RocketMQ 4 looks the expired channel up again and finds the other broker by it."""
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     brokers = {"broker-a": A, "broker-b": B}
     for name, addr in brokers.items():
         fleet.register(addr, name=name, channel_id=channel_id)
@@ -268,7 +265,7 @@ def test_a_silent_broker_leaves_alone_though_it_shares_a_channel(fleet: Fleet, s
 
 def test_the_end_of_a_channel_takes_one_of_two_clusters_that_share_an_address(fleet: Fleet) -> None:
     """RocketMQ 4 has one live entry for both."""
-    here, there = fleet.manager.open_channel(), fleet.manager.open_channel()
+    here, there = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=here)
     fleet.register(A, cluster=OTHER_CLUSTER, channel_id=there)
     assert [gone.live.key for gone in fleet.end_channel(here)] == [LiveKey(CLUSTER, A)]
@@ -278,7 +275,7 @@ def test_the_end_of_a_channel_takes_one_of_two_clusters_that_share_an_address(fl
 
 def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fleet) -> None:
     """Upstream lists the address under both names, and a channel's end cleans one of them (its #1989)."""
-    old, new = fleet.manager.open_channel(), fleet.manager.open_channel()
+    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=old, topics=("T", "old"))
     result = fleet.register(A, name="renamed", channel_id=new, topics=("T",))
     assert [(gone.live.broker.broker_name, gone.reason) for gone in result.replaced] == [
@@ -287,7 +284,7 @@ def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fl
     assert (names(fleet, "T"), all_topics(fleet)) == (["renamed"], ["T"])
     assert fleet.end_channel(old) == []
     assert len(fleet.end_channel(new)) == 1
-    assert not fleet.manager.tables.broker_addr_table
+    assert not fleet.state.tables.broker_addr_table
 
 
 # What slaves and watchers learn
@@ -296,7 +293,7 @@ def test_a_broker_that_is_renamed_leaves_its_old_group_and_goes_as_one(fleet: Fl
 def test_a_group_tells_its_lowest_id_before_and_after_each_change(fleet: Fleet) -> None:
     """Upstream sends one notice to brokers; here the change log has it for everybody."""
     fleet.register(B, 1)
-    revision = fleet.manager.revision
+    revision = fleet.state.revision
     fleet.register(A, 0)
     fleet.register(C, 2)
     fleet.unregister(A)
@@ -325,7 +322,7 @@ def test_every_live_broker_is_in_exactly_one_group_under_exactly_one_id(fleet: F
     fleet.register(A, 0, cluster=OTHER_CLUSTER)
     fleet.register(C, 1)
     fleet.register(C, 1, name="broker-c")
-    tables = fleet.manager.tables
+    tables = fleet.state.tables
     in_groups = sorted(
         (LiveKey(key.cluster_name, addr), key, broker_id)
         for key, group in tables.broker_addr_table.items()

@@ -53,17 +53,17 @@ def test_a_slave_registers_with_a_valid_checksum(
     if filter_servers is not None:
         request.filter_servers.filter_servers.extend(filter_servers)
     assert register(calls, request).generation == 1
-    (group,) = fleet.manager.tables.broker_addr_table.values()
+    (group,) = fleet.state.tables.broker_addr_table.values()
     assert dict(group.addrs) == {2333: "10.10.1.1:10911"}
     kept = [tuple(filter_servers)] if filter_servers else []
-    assert list(fleet.manager.tables.filter_server_table.values()) == kept
+    assert list(fleet.state.tables.filter_server_table.values()) == kept
 
 
 def test_an_address_without_a_port_is_refused(fleet: Fleet, calls: Calls) -> None:
     """Scenario 50. Upstream's own test registers one; no client could reach it."""
     with pytest.raises(InvalidField, match="broker_addr"):
         register(calls, registration(broker=identity("10.10.1.1", 2333)))
-    assert not fleet.manager.tables.broker_addr_table
+    assert not fleet.state.tables.broker_addr_table
 
 
 def test_a_wrong_checksum_changes_nothing_and_zero_is_not_checked(fleet: Fleet, calls: Calls) -> None:
@@ -72,7 +72,7 @@ def test_a_wrong_checksum_changes_nothing_and_zero_is_not_checked(fleet: Fleet, 
     request.body_crc32 = checksum(request) ^ 1
     with pytest.raises(Crc32NotMatch):
         register(calls, request)
-    assert fleet.manager.revision == 0
+    assert fleet.state.revision == 0
     request.body_crc32 = 0
     assert register(calls, request).changed
 
@@ -83,7 +83,7 @@ def test_an_unregistration_has_happened_when_it_is_answered(fleet: Fleet, calls:
     request = reg.UnregisterBrokerRequest(broker=identity())
     answer = asyncio.run(calls.registration.UnregisterBroker(request, Calls.CONTEXT))
     assert answer.removed
-    assert not fleet.manager.tables.broker_addr_table
+    assert not fleet.state.tables.broker_addr_table
 
 
 def test_all_topics_are_listed(calls: Calls) -> None:
@@ -162,7 +162,7 @@ def test_the_end_of_an_unknown_channel_changes_nothing(fleet: Fleet) -> None:
     assert fleet.end_channel("unknown") == []
     assert fleet.end_channel("") == []
     assert names(fleet) == [GROUP.broker_name]
-    assert fleet.manager.revision == 1
+    assert fleet.state.revision == 1
 
 
 def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:

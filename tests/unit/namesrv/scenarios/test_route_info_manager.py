@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.model import BrokerKey, LiveKey, TopicConfig
-from namesrv.core.slices import run_sync
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.core_fleet import CLUSTER, VERSION, A, Fleet, addrs_of
 from tests.unit.namesrv.scenarios.groups import (
@@ -43,7 +42,7 @@ def test_one_address_in_two_clusters_is_two_brokers_with_a_version_each(fleet: F
     """Scenario 38."""
     fleet.register(A)
     fleet.register(A, cluster=OTHER_CLUSTER, version=version(2))
-    live = fleet.manager.tables.broker_live_table
+    live = fleet.state.tables.broker_live_table
     here, there = LiveKey(CLUSTER, A), LiveKey(OTHER_CLUSTER, A)
     assert (live[here].data_version, live[there].data_version) == (VERSION, version(2))
     fleet.unregister(A, cluster=OTHER_CLUSTER)
@@ -53,7 +52,7 @@ def test_one_address_in_two_clusters_is_two_brokers_with_a_version_each(fleet: F
 def test_wipe_and_add_count_the_groups_topics_whether_or_not_they_change_them(fleet: Fleet) -> None:
     """Scenario 39."""
     fleet.register(A)
-    assert fleet.manager.topic_count(GROUP) == 1
+    assert fleet.state.topic_count(GROUP) == 1
     assert wipe(fleet).blast_radius.losing_last_writable_queue == 1
     assert perms(fleet) == [4]
     assert add(fleet).blast_radius.topics_changed == 1
@@ -61,7 +60,7 @@ def test_wipe_and_add_count_the_groups_topics_whether_or_not_they_change_them(fl
     wipe(fleet)
     assert wipe(fleet).blast_radius.topics_changed == 0
     assert perms(fleet) == [4]
-    assert fleet.manager.topic_count(GROUP) == 1
+    assert fleet.state.topic_count(GROUP) == 1
 
 
 def test_add_gives_write_permission_to_a_group_that_reports_none_and_nothing_else(fleet: Fleet) -> None:
@@ -81,7 +80,7 @@ def test_a_slave_that_registers_as_master_is_the_master(static: Fleet) -> None:
     promoted = addr_of("broker-0", 1)
     static.register(promoted, 0, TOPICS, name="broker-0")
     assert static.addrs("topic-0") == {0: promoted, 2: addr_of("broker-0", 2)}
-    assert LiveKey(CLUSTER, addr_of("broker-0", 0)) not in static.manager.tables.broker_live_table
+    assert LiveKey(CLUSTER, addr_of("broker-0", 0)) not in static.state.tables.broker_live_table
 
 
 def test_a_group_lacks_a_broker_that_unregistered(static: Fleet) -> None:
@@ -92,7 +91,7 @@ def test_a_group_lacks_a_broker_that_unregistered(static: Fleet) -> None:
 
 def test_clusters_groups_and_queues_are_those_that_were_registered(static: Fleet) -> None:
     """Scenario 43: cluster info and routes."""
-    tables = static.manager.tables
+    tables = static.state.tables
     assert tables.cluster_addr_table == {CLUSTER: set(NAMES)}
     for topic, numbers in TOPICS:
         assert names(static, topic) == list(NAMES)
@@ -106,13 +105,13 @@ def test_clusters_groups_and_queues_are_those_that_were_registered(static: Fleet
 
 def test_the_lists_have_the_topics_that_were_registered(static: Fleet) -> None:
     """Scenario 43: lists, and a topic that is deleted."""
-    lists, topics = static.manager.topic_lists, [topic for topic, _ in TOPICS]
+    lists, topics = static.state.topic_lists, [topic for topic, _ in TOPICS]
     assert all_topics(static) == topics
-    assert run_sync(lists.of_cluster_after(CLUSTER, "", 100)) == topics
-    assert run_sync(lists.system_after("", 100)) == sorted((CLUSTER, *NAMES))
-    assert run_sync(lists.with_flags_after(UNIT, 0, "", 100)) == topics[1::2]
-    assert run_sync(lists.with_flags_after(UNIT_SUB, 0, "", 100)) == sorted(topics[2::4] + topics[3::4])
-    assert run_sync(lists.with_flags_after(UNIT_SUB, UNIT, "", 100)) == topics[2::4]
+    assert lists.of_cluster(CLUSTER)("", 100) == topics
+    assert lists.system()("", 100) == sorted((CLUSTER, *NAMES))
+    assert lists.with_flags(UNIT, 0)("", 100) == topics[1::2]
+    assert lists.with_flags(UNIT_SUB, 0)("", 100) == sorted(topics[2::4] + topics[3::4])
+    assert lists.with_flags(UNIT_SUB, UNIT)("", 100) == topics[2::4]
     delete_topic(static, "topic-0")
     assert static.route("topic-0") is None
     assert all_topics(static) == topics[1:]

@@ -7,7 +7,6 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from namesrv.core.digests import FRONT
 from namesrv.core.model import BrokerKey, DataVersion, RegisterBrokerResult, StaticMapping
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
@@ -46,7 +45,11 @@ def mapping_of(queues: route_data_pb2.QueueData) -> StaticMapping | None:
 
 
 def digest(fleet: Fleet) -> bytes:
-    (row,) = run_sync(fleet.manager.digests.after(FRONT, 10))
+    digests = fleet.state.digests
+    digests.compute(digests.missing(FRONT, 10))
+    page = digests.page(FRONT, 10)
+    assert page is not None
+    (row,) = page
     return row.digest
 
 
@@ -119,7 +122,7 @@ def test_nobody_can_tell_by_its_queues_how_a_static_topic_was_registered(fleet: 
     assert known_route(fleet, "T").queue_datas == known_route(agents, "T").queue_datas
 
     def rows(one: Fleet) -> list[route_data_pb2.QueueData]:
-        answers = map(route_service_pb2.StreamRouteSnapshotResponse.FromString, one.manager.snapshot().messages())
+        answers = map(route_service_pb2.StreamRouteSnapshotResponse.FromString, one.state.snapshot().messages())
         return [queues for answer in answers for row in answer.chunk.topics for queues in row.queue_datas]
 
     assert rows(fleet) == rows(agents)
@@ -142,7 +145,7 @@ def test_a_mapping_goes_with_the_topic_and_with_the_group(fleet: Fleet) -> None:
     assert mapping(fleet) is None
     says(fleet, T=STATIC)
     fleet.unregister(A)
-    assert not fleet.manager.tables.queue_datas.mapped
+    assert not fleet.state.tables.queue_datas.mapped
     says(fleet, "T", "T2")
     assert mapping(fleet) is None
 
@@ -166,7 +169,7 @@ def test_a_drained_group_shows_its_mapping_with_the_permission_in_force(fleet: F
 def test_what_the_guard_brings_back_has_its_mappings() -> None:
     fleet = Fleet(Behaviour(mass_loss_min_brokers=2))
     for number, addr in enumerate((A, B)):
-        channel = fleet.manager.open_channel()
+        channel = fleet.routes.heartbeats.open_channel()
         fleet.register(
             addr, 0, ("T",), name=f"broker-{number}", channel_id=channel, topic_by_topic=True, mappings={"T": STATIC}
         )
@@ -178,9 +181,9 @@ def test_what_the_guard_brings_back_has_its_mappings() -> None:
 def test_mappings_are_in_a_snapshot_and_come_back_with_its_file(fleet: Fleet) -> None:
     says(fleet, "T", T=STATIC)
     restarted = Fleet()
-    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    restarted.state.load_snapshot(fleet.state.snapshot().messages())
     assert mapping(restarted) == STATIC
-    assert restarted.manager.tables.queue_datas.mapped == {BrokerKey(CLUSTER, "broker-a")}
+    assert restarted.state.tables.queue_datas.mapped == {BrokerKey(CLUSTER, "broker-a")}
 
 
 def test_a_digest_tells_mappings_apart_and_is_as_before_without_one(fleet: Fleet) -> None:

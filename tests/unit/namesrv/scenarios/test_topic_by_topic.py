@@ -11,7 +11,6 @@ from namesrv.core.errors import NeedFullRegistration
 from namesrv.core.model import DataVersion, LiveKey, RegisterBrokerResult, TopicConfig, TopicTableFingerprint
 from namesrv.core.policy import Behaviour
 from namesrv.core.registrations import TopicsNotRead
-from namesrv.core.slices import run_sync
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, delete_topic, hold, known_route, lift_all, perms, version, wipe
 
@@ -65,10 +64,10 @@ def test_an_increment_changes_its_topic_and_leaves_the_others(fleet: Fleet) -> N
 
 def test_the_same_table_again_renews_and_takes_no_revision(fleet: Fleet) -> None:
     says(fleet, "T1", "T2")
-    revision = fleet.manager.revision
+    revision = fleet.state.revision
     fleet.clock.advance(100.0)
     assert not says(fleet, "T2", "T1").changed
-    assert fleet.manager.revision == revision
+    assert fleet.state.revision == revision
     fleet.clock.advance(100.0)
     assert fleet.scan() == []
 
@@ -107,7 +106,7 @@ def test_a_table_of_the_same_mark_need_not_be_read(fleet: Fleet) -> None:
 def test_a_broker_whose_table_is_known_by_its_mark_has_said_more_than_an_increment(fleet: Fleet) -> None:
     says_marked(fleet, is_read=True)
     says_marked(fleet)
-    assert fleet.manager.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
+    assert fleet.routes.heartbeats.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
 
 
 def test_a_table_of_another_mark_must_be_read(fleet: Fleet) -> None:
@@ -140,7 +139,7 @@ def test_whatever_happens_to_a_groups_queues_its_table_must_be_read(
 
 def test_a_table_of_the_same_mark_must_be_read_where_topics_that_it_does_not_name_go(fleet: Fleet) -> None:
     says_marked(fleet, is_read=True)
-    fleet.manager.behaviour = replace(fleet.manager.behaviour, delete_topic_with_broker_registration=True)
+    fleet.state.behaviour = replace(fleet.state.behaviour, delete_topic_with_broker_registration=True)
     with pytest.raises(TopicsNotRead):
         says_marked(fleet)
 
@@ -199,7 +198,7 @@ def test_what_a_broker_says_itself_under_its_agents_version_is_taken(fleet: Flee
     fleet.register(topics=("T1",))
     says(fleet, "T2")
     assert fleet.topics == {"T1", "T2"}
-    (live,) = fleet.manager.tables.broker_live_table.values()
+    (live,) = fleet.state.tables.broker_live_table.values()
     assert live.topic_by_topic
 
 
@@ -240,17 +239,17 @@ def test_a_slave_stands_in_for_a_master_that_is_gone_without_write_permission() 
 
 def test_any_registration_confirms_a_broker_that_the_guard_holds() -> None:
     fleet = Fleet(Behaviour(mass_loss_min_brokers=1))
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     fleet.register(topics=("T1", "T2"), channel_id=channel, topic_by_topic=True)
     assert fleet.end_channel(channel) == []
-    assert fleet.manager.unconfirmed
+    assert fleet.state.unconfirmed
     says(fleet, "T1")
-    assert not fleet.manager.unconfirmed
+    assert not fleet.state.unconfirmed
     assert fleet.topics == {"T1", "T2"}
 
 
 def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     fleet.register(channel_id=channel, topic_by_topic=True)
     assert len(fleet.end_channel(channel)) == 1
     assert fleet.topics == set()
@@ -260,7 +259,7 @@ def test_such_a_broker_leaves_with_its_connection(fleet: Fleet) -> None:
 
 
 def ask(fleet: Fleet, version: DataVersion = VERSION, broker_id: int = 0) -> tuple[bool, DataVersion | None]:
-    return fleet.manager.query_by_address(GROUP, broker_id, A, version)
+    return fleet.routes.heartbeats.query_by_address(GROUP, broker_id, A, version)
 
 
 def test_any_question_is_a_sign_of_life_also_with_a_version_that_is_not_held(fleet: Fleet) -> None:
@@ -310,7 +309,7 @@ def test_a_broker_of_an_agent_lives_only_by_the_version_that_it_holds(fleet: Fle
     assert ask(fleet) == (False, VERSION)
     fleet.clock.advance(9.0)
     assert ask(fleet, version(2)) == (True, VERSION)
-    assert not fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    assert not fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(2.0)
     assert len(fleet.scan()) == 1
 
@@ -319,32 +318,32 @@ def test_a_heartbeat_names_cluster_and_address_alone(fleet: Fleet) -> None:
     fleet.register(timeout_seconds=10.0, topic_by_topic=True)
     for _ in range(3):
         fleet.clock.advance(9.0)
-        assert fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+        assert fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     assert fleet.scan() == []
-    assert not fleet.manager.heartbeat_by_address(LiveKey("other-cluster", A))
+    assert not fleet.routes.heartbeats.heartbeat_by_address(LiveKey("other-cluster", A))
 
 
 def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fleet) -> None:
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
     fleet.clock.advance(100.0)
-    fleet.manager.heartbeat_by_address(LiveKey(CLUSTER, A))
+    fleet.routes.heartbeats.heartbeat_by_address(LiveKey(CLUSTER, A))
     fleet.clock.advance(100.0)
-    assert run_sync(fleet.manager.idle_channels()) == []
+    assert fleet.state.liveness.idle_channels() == []
 
 
 def test_a_broker_of_the_snapshot_file_that_asks_each_second_stays_until_it_registers(fleet: Fleet) -> None:
     """It registers again within 33 s, and has 10 s."""
     fleet.register(topics=("T1", "T2"), timeout_seconds=10.0, topic_by_topic=True)
     restarted = Fleet()
-    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    restarted.state.load_snapshot(fleet.state.snapshot().messages())
     for _ in range(33):
         restarted.clock.advance(1.0)
         assert ask(restarted) == (True, VERSION)
     assert restarted.scan() == []
     says(restarted, "T3")
     assert ask(restarted) == (True, VERSION)
-    assert not restarted.manager.unconfirmed
+    assert not restarted.state.unconfirmed
 
 
 def test_a_broker_that_the_guard_holds_is_held_no_less_long_because_it_speaks() -> None:

@@ -20,8 +20,8 @@ def fleet() -> Fleet:
 
 def channels_of(fleet: Fleet, count: int) -> list[str]:
     """One channel for each of so many brokers, and the guard's log line."""
-    listen_for_mass_loss(fleet.manager)
-    channels = [fleet.manager.open_channel() for _ in range(count)]
+    listen_for_mass_loss(fleet.state)
+    channels = [fleet.routes.heartbeats.open_channel() for _ in range(count)]
     for number, channel in enumerate(channels):
         fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channel)
     return channels
@@ -47,7 +47,7 @@ def test_a_fleet_that_is_held_is_one_warning_with_how_many_the_first_of_them_and
             "broker-1 (10.0.0.1:10911, id 0) of DefaultCluster, "
             "broker-2 (10.0.0.2:10911, id 0) of DefaultCluster",
             "hold_seconds": 90.0,
-            "revision": fleet.manager.revision,
+            "revision": fleet.state.revision,
         }
     ]
 
@@ -67,7 +67,7 @@ def test_those_that_the_guard_brings_back_and_those_that_it_holds_afterwards_are
 
 def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet: Fleet) -> None:
     channels = channels_of(fleet, 3)
-    slave = fleet.manager.open_channel()
+    slave = fleet.routes.heartbeats.open_channel()
     fleet.register("10.0.1.0:10911", 1, name="broker-0", channel_id=slave)
     with capture_logs() as logs:
         for channel in (slave, channels[1], channels[0]):
@@ -76,7 +76,7 @@ def test_a_slave_that_joins_a_group_that_was_left_is_told_as_brought_back(fleet:
 
 
 def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_comes(fleet: Fleet) -> None:
-    listen_for_names_in_two_clusters(fleet.manager)
+    listen_for_names_in_two_clusters(fleet.state)
     with capture_logs() as logs:
         fleet.register(A, cluster="c1")
         fleet.register(B, cluster="c2")
@@ -92,9 +92,9 @@ def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_co
             "revision": 2,
         }
     ]
-    assert list(fleet.manager.tables.clusters_by_name["broker-a"]) == ["c1", "c2"]
+    assert list(fleet.state.tables.clusters_by_name["broker-a"]) == ["c1", "c2"]
     fleet.unregister(A, cluster="c1")
-    assert list(fleet.manager.tables.clusters_by_name["broker-a"]) == ["c2"]
+    assert list(fleet.state.tables.clusters_by_name["broker-a"]) == ["c2"]
 
 
 def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the_first() -> None:

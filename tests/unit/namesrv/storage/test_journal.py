@@ -51,7 +51,6 @@ from namesrv.core.model import (
     RemovalReason,
     WriteRule,
 )
-from namesrv.core.slices import run_sync
 from namesrv.limits import MAX_WAITING_JOURNAL_READS
 from namesrv.storage import database
 from namesrv.storage.database import DATABASE_FILE, Database
@@ -171,7 +170,7 @@ def emptied(db: Database) -> Database:
     return db
 
 
-# What an entry holds, and by what it is found.
+# The content of an entry, and the names that find it.
 
 
 def test_entries_survive_a_restart_newest_first(tmp_path: Path) -> None:
@@ -246,7 +245,7 @@ def test_the_table_answers_a_query_as_memory_does(
         kept.append(*rows, at=at)
     kept.write()
     for query in [ALL, *queries]:
-        assert kept.read(query) == run_sync(entries_in_memory(kept.log, EPOCH, query))
+        assert kept.read(query) == entries_in_memory(kept.log.newest_first(), EPOCH, query)
 
 
 def test_an_entry_of_very_many_topics_is_found_by_every_topic(db: Database) -> None:
@@ -282,7 +281,7 @@ def test_the_newest_entries_within_both_bounds_are_kept(
         kept = Kept(shared, f"{number:015}-00000000", max_bytes, max_entries=max_entries)
         for length in batch:
             kept.append(comment="ö" * length)
-            entry = run_sync(entries_in_memory(kept.log, EPOCH, JournalQuery(1)))[0]
+            entry = entries_in_memory(kept.log.newest_first(), EPOCH, JournalQuery(1))[0]
             texts = (entry.caller, entry.cause, entry.comment, entry.summary, "\n", "\n")
             sizes.append(sum(len(text.encode()) for text in texts))
         kept.write()

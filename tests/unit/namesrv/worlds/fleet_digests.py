@@ -10,10 +10,11 @@ from typing import cast
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import DigestCalls
 from tests.support.core_fleet import CLUSTER, Fleet
@@ -36,11 +37,15 @@ class Digests:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.digests = self.fleet.manager.digests
-        self.calls = DigestCalls(self.fleet.manager)
+        self.digests = self.fleet.state.digests
+        self.calls = DigestCalls(self.fleet.state, Worker("reader"))
 
     def all(self) -> list[DigestedBroker]:
-        return run_sync(self.digests.after(FRONT, ALL))
+        """The brokers with their digests, made where nothing changes meanwhile."""
+        self.digests.compute(self.digests.missing(FRONT, ALL))
+        page = self.digests.page(FRONT, ALL)
+        assert page is not None, "a digest is missing"
+        return page
 
     def of_groups(self) -> dict[BrokerKey, bytes]:
         return {live.broker: digest for live, digest in self.all()}
@@ -53,13 +58,13 @@ class Digests:
         return asyncio.run(self.calls.GetRouteDigest(request, CONTEXT))
 
     def decide(self, kind: IntentKind, key: IntentKey) -> None:
-        manager = self.fleet.manager
+        state = self.fleet.state
         intent = Intent(kind, key, "an operator", self.fleet.clock.wall_millis())
-        run_sync(manager.publish_intents(manager.intents.with_intent(intent), CAUSE))
+        apply_now(self.fleet.routes.operator_changes.publish_intents(state.intents.with_intent(intent), CAUSE))
 
     def lift(self, key: IntentKey) -> None:
-        manager = self.fleet.manager
-        run_sync(manager.publish_intents(manager.intents.without([key]), CAUSE))
+        state = self.fleet.state
+        apply_now(self.fleet.routes.operator_changes.publish_intents(state.intents.without([key]), CAUSE))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import CallRefused
 from namesrv.grpc_api.admin import IntentChanges, IntentQueries
@@ -35,7 +36,7 @@ class Operator:
     def __init__(self, folder: Path | None) -> None:
         self.fleet = Fleet()
         self._folder = folder
-        self.manager = self.fleet.manager
+        self.state = self.fleet.state
 
     def call(self, request: Message) -> Any:
         """Makes the call of a request, on a name server that is started for it and holds on to its tables."""
@@ -45,7 +46,7 @@ class Operator:
             database = Database(self._folder) if self._folder else None
             writer = TableWriter()
             operators = operators_of(self.fleet, writer, database)
-            parts = IntentChanges(self.manager, writer, operators), IntentQueries(self.manager)
+            parts = IntentChanges(self.fleet.routes, writer, operators), IntentQueries(self.state, Worker("reader"))
             (part,) = [part for part in parts if hasattr(part, name)]
             method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
             try:
@@ -58,10 +59,10 @@ class Operator:
 
     def refused(self, request: Message, error: type[ErrorT]) -> ErrorT:
         """The error of a call, which must not have changed anything."""
-        before = self.manager.revision, self.manager.intents
+        before = self.state.revision, self.state.intents
         with pytest.raises(error) as caught:
             self.call(request)
-        assert (self.manager.revision, self.manager.intents) == before
+        assert (self.state.revision, self.state.intents) == before
         return caught.value
 
     def perm(self, topic: str = "TopicTest") -> int:

@@ -63,8 +63,8 @@ def disk(tmp_path: Path) -> Iterator[SlowFile]:
 
 
 def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> SnapshotWrites:
-    warm_up = WarmUp(fleet.manager, fleet.clock, warm_up_seconds)
-    return SnapshotWrites(fleet.manager, warm_up, cast("SnapshotFile", file))
+    warm_up = WarmUp(fleet.state, fleet.clock, warm_up_seconds)
+    return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file))
 
 
 def run(made: SnapshotWrites, steps: Callable[[], Awaitable[None]]) -> None:
@@ -90,7 +90,7 @@ async def until(event: threading.Event) -> None:
 def restarted(folder: Path) -> tuple[Fleet, list[Any]]:
     fleet = Fleet()
     with capture_logs() as logs:
-        load_routes(fleet.manager, SnapshotFile(folder), fleet.clock)
+        load_routes(fleet.state, SnapshotFile(folder), fleet.clock)
     return fleet, logs
 
 

@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
-from namesrv.core.watch import Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.core.watch import ChangeReader, RouteWatch, Subscription, WatchIndex, WatchMessages
 from tests.support.core_fleet import Fleet
 
 
@@ -23,8 +23,8 @@ class WatchedFleet(Fleet):
 
     def start_watching(self, max_waiting: int = 10, *, is_copy: bool = False) -> None:
         """Has no watches yet."""
-        self.watches = WatchIndex(self.manager, is_warm=self.is_warm, max_waiting=max_waiting, is_copy=is_copy)
-        self.messages = WatchMessages(self.manager, self.watches, lambda: self.is_warm)
+        self.watches = WatchIndex(self.state, is_warm=self.is_warm, max_waiting=max_waiting, is_copy=is_copy)
+        self.messages = WatchMessages(self.state, self.watches, lambda: self.is_warm)
 
     def watch(
         self,
@@ -52,7 +52,7 @@ class WatchedFleet(Fleet):
         message = self.message(watch)
         assert message is not None
         assert message.bookmark
-        assert message.header == self.manager.header()
+        assert message.header == self.state.header()
         assert self.message(watch) is None
         return {change.topic: change for change in message.changes}
 
@@ -64,7 +64,7 @@ class WatchedFleet(Fleet):
         assert last is not None
         return last
 
-    def woken(self) -> list[Follower]:
+    def woken(self) -> list[ChangeReader]:
         run_sync(self.watches.settle())
         return self.watches.take_to_wake()
 

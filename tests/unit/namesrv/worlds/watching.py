@@ -14,9 +14,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
-from namesrv.core.errors import (
-    CallRefused,
-)
+from namesrv.app.worker import Worker
+from namesrv.core.errors import CallRefused
 from namesrv.core.slices import run_sync
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
@@ -42,11 +41,11 @@ class Server:
 
     def __init__(self, fleet: Fleet, max_watchers: int = 100, **most: int) -> None:
         self.fleet = fleet
-        self.warm_up = WarmUp(fleet.manager, fleet.clock, 0.0)
+        self.warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
         self.shares = FairShares.of(None, watches=max_watchers, **most)
-        self.watchers = WatchDispatcher(fleet.manager, self.warm_up, fleet.clock, Random(1), self.shares)
-        self.calls = WatchCalls(fleet.manager, self.warm_up, self.watchers)
-        self.lists = WatcherListCalls(fleet.manager, self.watchers)
+        self.watchers = WatchDispatcher(fleet.state, self.warm_up, fleet.clock, Random(1), self.shares)
+        self.calls = WatchCalls(fleet.state, self.warm_up, self.watchers, Worker("reader"))
+        self.lists = WatcherListCalls(fleet.state, self.watchers)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -92,7 +91,7 @@ def run(
         async with server.running():
             await work(server)
         assert len(server.watchers) == 0
-        run_sync(server.fleet.manager.leftovers.clear_up())
+        run_sync(server.fleet.state.leftovers.clear_up())
         assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
 
     asyncio.run(main())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.explain import WALK_SLICE, Explanation, Question, explain_route, with_journal_entry
+from namesrv.core.explain import CHANGES_A_BREATH, Explanation, with_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now, apply_now
+from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
-from tests.unit.namesrv.explaining import CAUSE, GROUP, START, STARTED_AT, T0, T10, T10_MILLIS, explain, hold, only
+from tests.unit.namesrv.explaining import CAUSE, GROUP, START, T0, T10, T10_MILLIS, explain, hold, only
 
 # Gone
 
@@ -37,7 +36,7 @@ def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
 
 
 def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     fleet.register(channel_id=channel)
     fleet.clock.advance(10)
     fleet.end_channel(channel)
@@ -48,7 +47,7 @@ def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
 def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
     fleet.register()
     cause = Cause("UnregisterBroker", "a controller")
-    run_sync(fleet.manager.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
+    apply_now(fleet.routes.removals.unregister_broker(GROUP, A, RemovalReason.BROKER_DOWN, cause=cause))
     explanation = only(fleet)
     assert explanation.text.endswith(f" was reported down by a controller at {T0}")
     assert explanation.removal_reason is RemovalReason.BROKER_DOWN
@@ -67,8 +66,8 @@ def test_a_group_whose_address_registered_under_another_name_was_replaced(fleet:
 def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) -> None:
     fleet.register()
     restarted = Fleet()
-    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
-    run_sync(restarted.manager.confirm_broker_loss(lambda _: True, CAUSE))
+    restarted.state.load_snapshot(fleet.state.snapshot().messages())
+    apply_all_now(restarted.routes.removals.confirm_broker_loss(lambda _: True, CAUSE))
     explanation = only(restarted)
     assert explanation.text.endswith(f" was confirmed to be lost by an operator at {T0} (because)")
     assert explanation.removal_reason is RemovalReason.LOSS_CONFIRMED
@@ -79,7 +78,7 @@ def test_every_reason_by_which_a_broker_leaves_can_be_told(fleet: Fleet) -> None
     texts = set()
     for reason in set(RemovalReason) - of_queues:
         fleet.register()
-        run_sync(fleet.manager.unregister_broker(GROUP, A, reason))
+        apply_now(fleet.routes.removals.unregister_broker(GROUP, A, reason))
         explanation = only(fleet)
         assert explanation.removal_reason is reason
         texts.add(explanation.text)
@@ -98,7 +97,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
 
 def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
     fleet.register()
-    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
     fleet.unregister()
     assert only(fleet).removal_reason is RemovalReason.UNREGISTERED
 
@@ -179,7 +178,7 @@ def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> 
 
 
 def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back_to(fleet: Fleet) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=2)
+    fleet.state.change_log = ChangeLog(max_changes=2)
     for version in range(4):
         fleet.register(topics=[f"T{version}"], version=DataVersion(1_000, version))
     text = only(fleet, broker_name="broker-x").text
@@ -213,27 +212,28 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
     table = EMPTY
     for number in range(count):
         table = table.with_value("ns", "key", str(number))
-        fleet.manager.publish_kv_config(table, CAUSE)
+        fleet.routes.operator_changes.publish_kv_config(table, CAUSE)
 
 
-def steps_taken(fleet: Fleet, **question: Any) -> int:
-    return sum(1 for _ in explain_route(fleet.manager, STARTED_AT, Question("TopicTest", **question)))
-
-
-def test_the_change_log_is_walked_in_slices_and_no_further_than_needed(fleet: Fleet) -> None:
-    changes_of_kv(fleet, 2 * WALK_SLICE)
+def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:
+    changes_of_kv(fleet, 2 * CHANGES_A_BREATH + 1)
     fleet.register()
-    assert steps_taken(fleet) >= 2
-    assert steps_taken(fleet, broker_name="broker-a") >= 2
-    assert steps_taken(fleet, broker_name="broker-a", cluster_name=CLUSTER) == 0
+    assert breaths_of(lambda: explain(fleet)) >= 2
+    assert breaths_of(lambda: explain(fleet, broker_name="broker-a")) >= 2
+    assert breaths_of(lambda: explain(fleet, broker_name="broker-a", cluster_name=CLUSTER)) == 0
 
 
-def test_all_is_as_of_the_first_step_whatever_changes_meanwhile(fleet: Fleet) -> None:
+def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:
     fleet.register()
-    changes_of_kv(fleet, WALK_SLICE)
+    changes_of_kv(fleet, CHANGES_A_BREATH + 1)
     before = explain(fleet)
-    steps = explain_route(fleet.manager, STARTED_AT, Question("TopicTest"))
-    next(steps)
-    fleet.unregister()
-    fleet.register(B, name="broker-b")
-    assert run_sync(steps) == before
+
+    def moment() -> None:
+        fleet.unregister()
+        fleet.register(B, name="broker-b")
+
+    breath = AtBreath(0, moment)
+    with breathing(breath):
+        assert explain(fleet) == before
+    assert breath.has_come
+    assert explain(fleet) != before

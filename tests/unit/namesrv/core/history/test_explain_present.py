@@ -8,7 +8,7 @@ from namesrv.core.changes import ChangeLog
 from namesrv.core.explain import Explanation
 from namesrv.core.model import IntentKind, RemovalReason
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.explaining import (
     CAUSE,
@@ -45,7 +45,7 @@ def test_since_when_is_when_the_queues_changed_last(fleet: Fleet) -> None:
 
 
 def test_since_when_is_not_known_of_what_the_change_log_has_dropped(fleet: Fleet) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=1)
+    fleet.state.change_log = ChangeLog(max_changes=1)
     fleet.register()
     fleet.register(B, name="broker-b", topics=["Other"])
     assert only(fleet) == Explanation(GROUP, True, "in the route with 4 queues to read and 4 queues to write")
@@ -117,7 +117,7 @@ def test_no_slave_stands_in_where_the_members_of_a_group_find_each_other() -> No
 
 
 def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Fleet) -> None:
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     for number in range(4):
         fleet.register(f"127.0.0.1:1{number}911", name=f"broker-{number}", channel_id=channel)
     fleet.clock.advance(10)
@@ -137,7 +137,7 @@ def test_a_broker_that_only_a_snapshot_file_knows_is_unconfirmed_since_the_start
     for number in range(5):
         fleet.register(f"127.0.0.1:1{number}911", number)
     restarted = Fleet()
-    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
+    restarted.state.load_snapshot(fleet.state.snapshot().messages())
     explanation = only(restarted)
     assert explanation.text == (
         "in the route with 4 queues to read and 4 queues to write; "
@@ -213,7 +213,7 @@ def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(10)
-    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
     text = (
         f"not in the route: deleted by an operator at {T10} (because); "
         "it comes back when the broker registers it with another DataVersion"
@@ -225,7 +225,7 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
-    run_sync(fleet.manager.delete_topic("TopicTest", None, CAUSE))
+    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
     hold(fleet)
     assert only(fleet).text.endswith(
         "; if the broker reports it, it stays out: the topic is held back in all clusters "

@@ -1,4 +1,4 @@
-"""Entries of changes in memory: what an entry says, the names it is found by, and searches that give way.
+"""Entries of changes in memory: what an entry says, the names it is found by, and searches that take breaths.
 
 That searches find what they should is compared with the table of the journal, in storage.
 """
@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 
 from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, LiveRemoved, QueuesRemoved, Row
 from namesrv.core.journal import JournalQuery, entries_in_memory, entry_of, touched_names
+from namesrv.core.journal_text import ROWS_A_BREATH
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, RemovalReason
+from tests.support.breaths import breaths_of
 
 EPOCH = "000000000000001-00000000"
-A_MILLISECOND = 2_000
-"""Changes and rows that a search looks at before it gives way."""
 
 
 def live(broker_name: str) -> BrokerLiveInfo:
@@ -26,14 +26,12 @@ def removed(broker_name: str, topics: Collection[str]) -> QueuesRemoved:
 
 
 def searched(log: ChangeLog, query: JournalQuery) -> tuple[int, list[int]]:
-    """How often a search gave way, and the revisions that it found."""
-    search = entries_in_memory(log, EPOCH, query)
-    for slices in itertools.count():
-        try:
-            next(search)
-        except StopIteration as end:
-            return slices, [entry.revision for entry in end.value]
-    raise AssertionError
+    """How many breaths a search took, and the revisions that it found."""
+    found: list[int] = []
+    breaths = breaths_of(
+        lambda: found.extend(entry.revision for entry in entries_in_memory(log.newest_first(), EPOCH, query))
+    )
+    return breaths, found
 
 
 def test_an_entry_counts_removed_brokers_and_has_the_first_reason() -> None:
@@ -69,23 +67,23 @@ def test_names_of_a_change_are_told_once_and_topics_up_to_a_number() -> None:
     assert touched_names(Change(1, 0, Cause("x"), (removed("b", Endless()),)), 5) == (["b"], None)
 
 
-def test_a_search_through_very_many_changes_gives_way() -> None:
+def test_a_search_through_very_many_changes_takes_breaths() -> None:
     log = ChangeLog()
-    for number in range(3 * A_MILLISECOND):
+    for number in range(3 * ROWS_A_BREATH):
         log.append(number, Cause("x"), (KvPut("n", "k", "v"),))
-    slices, found = searched(log, JournalQuery(10, topic="t"))
+    breaths, found = searched(log, JournalQuery(10, topic="t"))
     assert found == []
-    assert slices >= 5
-    assert searched(log, JournalQuery(2)) == (0, [3 * A_MILLISECOND, 3 * A_MILLISECOND - 1])
+    assert breaths >= 5
+    assert searched(log, JournalQuery(2)) == (0, [3 * ROWS_A_BREATH, 3 * ROWS_A_BREATH - 1])
 
 
-def test_a_search_within_one_very_wide_change_gives_way() -> None:
+def test_a_search_within_one_very_wide_change_takes_breaths() -> None:
     log = ChangeLog()
-    rows = [removed(f"b{number}", {f"t{number}"}) for number in range(5 * A_MILLISECOND)]
+    rows = [removed(f"b{number}", {f"t{number}"}) for number in range(5 * ROWS_A_BREATH)]
     log.append(1, Cause("x"), tuple(rows))
-    slices, found = searched(log, JournalQuery(1, topic="t1", broker_name=rows[-1].broker.broker_name))
+    breaths, found = searched(log, JournalQuery(1, topic="t1", broker_name=rows[-1].broker.broker_name))
     assert found == [1]
-    assert slices >= 4
-    slices, found = searched(log, JournalQuery(1, topic="t1", broker_name="b"))
+    assert breaths >= 4
+    breaths, found = searched(log, JournalQuery(1, topic="t1", broker_name="b"))
     assert found == []
-    assert slices >= 4
+    assert breaths >= 4

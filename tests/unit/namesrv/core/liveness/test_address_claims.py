@@ -5,7 +5,6 @@ from __future__ import annotations
 from namesrv.core.address_claims import MAX_CLAIMS_OF_GROUP, AddressClaim
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 DAY = 86_400.0
@@ -16,7 +15,7 @@ def claiming_fleet(seconds: float = DAY) -> Fleet:
 
 
 def holder(fleet: Fleet, addr: str) -> str | None:
-    claim = fleet.manager.address_claims.at(LiveKey(CLUSTER, addr))
+    claim = fleet.state.address_claims.at(LiveKey(CLUSTER, addr))
     return None if claim is None else claim.broker.broker_name
 
 
@@ -29,18 +28,18 @@ def test_a_broker_that_left_keeps_its_address_for_a_time() -> None:
     assert holder(fleet, A) == "broker-a"
     fleet.clock.advance(0.001)
     assert holder(fleet, A) is None
-    assert not run_sync(fleet.manager.address_claims.in_force())
+    assert not fleet.state.address_claims.in_force()
 
 
 def test_brokers_that_vanish_keep_theirs_however_they_go() -> None:
     fleet = claiming_fleet()
-    channel = fleet.manager.open_channel()
+    channel = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel)
     fleet.register(B, name="broker-b")
     fleet.end_channel(channel)
     fleet.clock.advance(121)
     fleet.scan()
-    claims = run_sync(fleet.manager.address_claims.in_force())
+    claims = fleet.state.address_claims.in_force()
     assert [claim.broker.broker_name for claim in claims] == ["broker-a", "broker-b"]
 
 
@@ -50,7 +49,7 @@ def test_a_claim_ends_when_the_broker_is_back_there_or_elsewhere() -> None:
         fleet.register(A)
         fleet.unregister(A)
         fleet.register(back)
-        assert not len(fleet.manager.address_claims)
+        assert not len(fleet.state.address_claims)
 
 
 def test_a_broker_that_moves_to_another_address_claims_none() -> None:
@@ -83,7 +82,7 @@ def test_a_group_claims_so_many_addresses_and_not_those_of_a_network() -> None:
     for number in range(MAX_CLAIMS_OF_GROUP + 10):
         fleet.register(f"10.0.0.{number}:1", number)
         fleet.unregister(f"10.0.0.{number}:1")
-    claims = fleet.manager.address_claims
+    claims = fleet.state.address_claims
     assert len(claims) == MAX_CLAIMS_OF_GROUP + 1
     assert holder(fleet, B) == "broker-b"
     assert holder(fleet, "10.0.0.9:1") is None
@@ -95,20 +94,7 @@ def test_claims_of_a_former_process_last_no_longer_than_new_ones() -> None:
     former = AddressClaim(key, BrokerKey(CLUSTER, "broker-a"), 0, 0, 2**62)
     fleet, off = claiming_fleet(), claiming_fleet(0.0)
     for each in (fleet, off):
-        each.manager.address_claims.load([former], each.manager.behaviour.address_claim_seconds)
-    assert not len(off.manager.address_claims)
+        each.state.address_claims.load([former], each.state.behaviour.address_claim_seconds)
+    assert not len(off.state.address_claims)
     fleet.clock.advance(DAY)
     assert holder(fleet, A) is None
-
-
-def test_many_claims_are_listed_in_slices() -> None:
-    claims = claiming_fleet().manager.address_claims
-    claims.load(
-        (
-            AddressClaim(LiveKey(CLUSTER, f"host-{number}:1"), BrokerKey(CLUSTER, f"broker-{number}"), 0, 0, 2**62)
-            for number in range(3_000)
-        ),
-        DAY,
-    )
-    assert sum(1 for _ in claims.in_force()) == 3
-    assert len(run_sync(claims.in_force())) == 3_000

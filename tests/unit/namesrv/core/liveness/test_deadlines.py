@@ -1,10 +1,10 @@
-"""Deadlines of brokers: searched in slices while brokers come and go."""
+"""Deadlines of brokers: searched while brokers come and go."""
 
 from __future__ import annotations
 
-from namesrv.core.liveness import SLICE, Liveness
+from namesrv.core.liveness import DEADLINES_A_BREATH, Liveness
 from namesrv.core.model import LiveKey
-from namesrv.core.slices import run_sync
+from tests.support.breaths import AtBreath, breathing
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -17,25 +17,31 @@ def test_a_broker_is_overdue_only_after_its_time_has_passed_and_until_it_is_forg
     liveness = Liveness(clock, 60.0)
     liveness.give(key(1), 10.0)
     clock.advance(10.0)
-    assert run_sync(liveness.overdue_brokers()) == []
+    assert liveness.overdue_brokers() == []
     clock.advance(0.5)
-    assert run_sync(liveness.overdue_brokers()) == run_sync(liveness.overdue_brokers()) == [key(1)]
+    assert liveness.overdue_brokers() == liveness.overdue_brokers() == [key(1)]
     liveness.forget(key(1))
-    assert run_sync(liveness.overdue_brokers()) == []
+    assert liveness.overdue_brokers() == []
 
 
 def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
     clock = VirtualClock()
     liveness = Liveness(clock, 60.0)
-    for number in range(2 * SLICE):
+    brokers = 2 * DEADLINES_A_BREATH
+    for number in range(brokers):
         liveness.give(key(number), 10.0)
     clock.advance(11.0)
-    search = liveness.overdue_brokers()
-    next(search)
-    liveness.forget(key(2 * SLICE - 1))
-    liveness.give(key(2 * SLICE - 2), 10.0)
-    liveness.give(key(2 * SLICE), 10.0)
-    assert run_sync(search) == [key(number) for number in range(2 * SLICE - 2)]
+
+    def moment() -> None:
+        liveness.forget(key(brokers - 1))
+        liveness.give(key(brokers - 2), 10.0)
+        liveness.give(key(brokers), 10.0)
+
+    breath = AtBreath(0, moment)
+    with breathing(breath):
+        found = liveness.overdue_brokers()
+    assert breath.has_come
+    assert found == [key(number) for number in range(brokers - 2)]
 
 
 def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() -> None:
@@ -44,11 +50,11 @@ def test_it_is_known_how_late_the_last_search_found_the_most_overdue_broker() ->
     liveness.give(key(1), 10.0)
     liveness.give(key(2), 5.0)
     clock.advance(5.0)
-    run_sync(liveness.overdue_brokers())
+    liveness.overdue_brokers()
     assert liveness.longest_overdue == 0.0
     clock.advance(7.0)
-    run_sync(liveness.overdue_brokers())
+    liveness.overdue_brokers()
     assert liveness.longest_overdue == 7.0
     liveness.forget(key(2))
-    run_sync(liveness.overdue_brokers())
+    liveness.overdue_brokers()
     assert liveness.longest_overdue == 2.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now
 from tests.properties import examples
 from tests.support.core_fleet import Fleet
 
@@ -154,7 +154,7 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
             self.register(number, self.owners[group_of(number) % len(self.owners)])
 
     def register(self, number: int, owner: str) -> None:
-        self.channels[number] = self.fleet.manager.open_channel()
+        self.channels[number] = self.fleet.routes.heartbeats.open_channel()
         self.fleet.register(
             f"10.0.0.{number}:1", number, (f"topic-{number}",), name=f"broker-{group_of(number)}",
             channel_id=self.channels[number], timeout_seconds=FOR_EVER, owner=principal_of(owner),
@@ -176,8 +176,8 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
         live = [number for number in live if self.model.brokers[number].is_live]
         for some in [live] if together else [[number] for number in live]:
             for number in some:
-                self.fleet.manager.end_channel(self.channels[number])
-            run_sync(self.fleet.manager.on_channel_destroy([self.channels[number] for number in some]))
+                self.fleet.routes.heartbeats.end_channel(self.channels[number])
+            apply_all_now(self.fleet.routes.removals.on_channel_destroy([self.channels[number] for number in some]))
             if some:
                 self.model.lose(some)
             self.routes_agree()
@@ -190,7 +190,7 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
 
     @invariant()
     def routes_agree(self) -> None:
-        live = {key.broker_addr: row.unconfirmed for key, row in self.fleet.manager.tables.broker_live_table.items()}
+        live = {key.broker_addr: row.unconfirmed for key, row in self.fleet.state.tables.broker_live_table.items()}
         assert live == {
             f"10.0.0.{number}:1": not broker.is_live for number, broker in self.model.brokers.items() if broker.is_in
         }

@@ -11,7 +11,7 @@ def fleet_of(count: int) -> tuple[Fleet, list[str]]:
     fleet = Fleet()
     channels = []
     for number in range(count):
-        channels.append(fleet.manager.open_channel())
+        channels.append(fleet.routes.heartbeats.open_channel())
         fleet.register(
             f"10.0.0.{number}:10911", name=f"broker-{number}", topics=[f"T{number}"], channel_id=channels[-1]
         )
@@ -24,15 +24,15 @@ def test_a_fleet_that_vanishes_little_by_little_within_the_window_is_held_to_the
         fleet.end_channel(channel)
         fleet.clock.advance(2.5)
     assert len(fleet.topics) == 10
-    assert set(fleet.manager.unconfirmed.values()) == {Unconfirmed.GUARD}
-    assert len(fleet.manager.unconfirmed) == 10
+    assert set(fleet.state.unconfirmed.values()) == {Unconfirmed.GUARD}
+    assert len(fleet.state.unconfirmed) == 10
 
 
 def test_once_the_window_has_passed_a_single_loss_is_believed_again_while_others_are_held() -> None:
     fleet, channels = fleet_of(10)
     for channel in channels[:6]:
         fleet.end_channel(channel)
-    assert len(fleet.manager.unconfirmed) == 6
+    assert len(fleet.state.unconfirmed) == 6
     fleet.clock.advance(31)
     fleet.end_channel(channels[6])
     assert "T6" not in fleet.topics

@@ -10,22 +10,24 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import copy_size, snapshot_load
+from namesrv.core import copy_size, pace, snapshot_load
 from namesrv.core.copy_size import CopyTooLarge
-from namesrv.core.replica import ReplicaIntake, ReplicaManager
-from namesrv.core.slices import run_sync
+from namesrv.core.replica import ReplicaIntake, ReplicaTables
+from namesrv.core.state import RouteState
+from namesrv.core.state_change import apply_all_now
+from tests.support.breaths import breaths_of
 from tests.support.virtual_clock import VirtualClock
 
 CLUSTER, GROUP, ADDRESS = "c", "broker-a", "127.0.0.1:10911"
 
 
 def intake() -> ReplicaIntake:
-    return ReplicaIntake(lambda identity: ReplicaManager(identity, VirtualClock()), "copy")
+    return ReplicaIntake(lambda identity: ReplicaTables(identity, VirtualClock()), "copy")
 
 
 def take(copy: ReplicaIntake, revision: int = 1, **content: Any) -> None:
     header = route_data_pb2.NamesrvHeader(namesrv_name="leader", epoch="1", revision=revision)
-    run_sync(copy.take(pb.StreamRouteSnapshotResponse(header=header, **content)))
+    apply_all_now(copy.take(pb.StreamRouteSnapshotResponse(header=header, **content)))
 
 
 def queues(queue_ids: int = 0) -> route_data_pb2.QueueData:
@@ -64,14 +66,18 @@ def whole() -> ReplicaIntake:
     take(copy, chunk=topics("T1"))
     end = pb.SnapshotEnd(cluster_count=1, broker_data_count=1, live_broker_count=1, topic_count=1, queue_data_count=1)
     take(copy, snapshot_end=end)
-    assert copy.manager is not None
+    assert copy.tables is not None
     return copy
+
+
+def state_of(copy: ReplicaIntake) -> RouteState:
+    assert copy.tables is not None
+    return copy.tables.state
 
 
 def change(copy: ReplicaIntake, *rows: pb.RouteChange, more: pb.ReplicaRows | None = None) -> None:
     """The leader's next change, and the bookmark after it."""
-    assert copy.manager is not None
-    revision = copy.manager.revision + 1
+    revision = state_of(copy).revision + 1
     take(copy, revision, changes=pb.RouteChanges(changes=rows, replica_rows=more))
     take(copy, revision, changes=pb.RouteChanges())
 
@@ -118,7 +124,7 @@ def test_a_snapshot_over_a_limit_is_refused_while_it_comes(limit: str, content: 
         pytest.raises(CopyTooLarge, match=f"^{problem}$"),
     ):
         take(copy, **content)
-    assert copy.manager is None
+    assert copy.tables is None
 
 
 def add_topics(copy: ReplicaIntake) -> None:
@@ -180,21 +186,19 @@ def test_a_copy_that_replaces_its_rows_again_and_again_does_not_count_them_twice
     with mock.patch.object(copy_size, "MAX_QUEUE_ROWS", 3), mock.patch.object(copy_size, "MAX_BROKER_ROWS", 3):
         for _ in range(5):
             change(copy, put("T1"), pb.RouteChange(broker_put=group()), pb.RouteChange(live_put=live()))
-    assert copy.manager is not None
-    assert copy.manager.revision == 6
+    assert state_of(copy).revision == 6
 
 
 def test_texts_of_a_cause_are_cut() -> None:
     copy = whole()
     change(copy, put("T2"), more=pb.ReplicaRows(cause=pb.ChangeCause(call="x", caller="y", comment="z" * 10_000)))
-    assert copy.manager is not None
-    assert copy.manager.change_log.last.cause == ("x", "y", "z" * copy_size.MAX_CAUSE_LENGTH)
+    assert state_of(copy).change_log.last.cause == ("x", "y", "z" * copy_size.MAX_CAUSE_LENGTH)
 
 
-def test_a_snapshot_that_is_given_up_is_freed_in_slices() -> None:
+def test_a_snapshot_that_is_given_up_is_freed_with_breaths() -> None:
     copy = begun()
     take(copy, chunk=topics(*"ABCDEF"))
-    with mock.patch.object(snapshot_load, "DROP_SLICE", 2):
-        assert sum(1 for _ in copy.let_go()) >= 6, "three for the names of topics, and three for their queues"
+    with mock.patch.object(pace, "DROPPED_AT_ONCE", 2):
+        assert breaths_of(copy.let_go) == 6, "three for the names of topics, and three for their queues"
     assert copy._reader is not None
     assert copy._reader.size.topics == 0

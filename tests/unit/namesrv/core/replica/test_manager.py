@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -12,22 +14,24 @@ from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.app.worker import GivenUp
+from namesrv.core import replica
 from namesrv.core.change_stream import follow_messages, replica_message, route_changes
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import FRONT
 from namesrv.core.errors import RevisionCompacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
-from namesrv.core.registrations import RouteInfoManager
-from namesrv.core.replica import LeaderChange, OutOfStep, ReplicaIntake, ReplicaManager
+from namesrv.core.replica import LeaderChange, OutOfStep, ReplicaIntake, ReplicaTables
 from namesrv.core.replica_feed import READER_SETTINGS, ReplicaFeed
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import WHOLE
 from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.core.state import Unconfirmed
+from namesrv.core.state import RouteState, Unconfirmed
+from namesrv.core.state_change import StateChange, apply_all_now, apply_now
 from namesrv.core.watch import Follower
 from namesrv.runtime_settings import CONFIG_KEYS
 from tests.properties import examples
+from tests.support.breaths import AtBreath, breathing, give_up, short_breaths
 from tests.support.core_fleet import A, Fleet
 from tests.support.routes.route_rows import RouteRows
 from tests.support.virtual_clock import VirtualClock
@@ -40,16 +44,18 @@ _TOPICS = ["T1", "T2", "T3", "T4"]
 class Link:
     """A copy, and the stream that it is made of."""
 
-    def __init__(self, leader: RouteInfoManager, monotonic: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, leader: RouteState, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         self.leader = leader
         self.monotonic = monotonic
         self.copies = 0
+        self.gives_up: AtBreath | None = None
+        """The breath at which the next change is given up, or it is given up right before its commit."""
         self.start()
 
     def start(self) -> None:
         """The copy is made anew."""
         self.copies += 1
-        self.intake = ReplicaIntake(lambda identity: ReplicaManager(identity, VirtualClock()), "copy")
+        self.intake = ReplicaIntake(lambda identity: ReplicaTables(identity, VirtualClock()), "copy")
         self.feed = ReplicaFeed(self.leader, lambda: True, self.monotonic)
         snapshot = self.leader.snapshot()
         self.reader = Follower(lambda: None, snapshot.revision)
@@ -66,8 +72,7 @@ class Link:
         """The stream ends and begins again, where the copy is."""
         self.feed = ReplicaFeed(self.leader, lambda: True, self.monotonic)
         self.intake.stream_ended()
-        assert self.manager is not None
-        self.reader = Follower(lambda: None, self.manager.revision)
+        self.reader = Follower(lambda: None, self.state.revision)
 
     def read(self, most: int | None = None) -> None:
         """Reads what there is, or some messages of it."""
@@ -83,24 +88,51 @@ class Link:
 
     def take(self, message: bytes) -> None:
         if message:
-            run_sync(self.intake.take(pb.StreamRouteSnapshotResponse.FromString(message)))
+            self.make(self.intake.take(pb.StreamRouteSnapshotResponse.FromString(message)))
+
+    def make(self, changes: Iterator[StateChange[list[None]]]) -> None:
+        """Makes changes as the table writer does, each prepared and settled as on a thread."""
+        while True:
+            with breathing(lambda: None):
+                change = next(changes, None)
+            if change is None:
+                return
+            if self.gives_up is None:
+                with breathing(lambda: None):
+                    change.prepare()
+            else:
+                before = state_of(change.state)
+                with contextlib.suppress(GivenUp), breathing(self.gives_up):
+                    change.prepare()
+                assert state_of(change.state) == before
+                raise GivenUp
+            change.commit()
+            with breathing(lambda: None):
+                change.state.settle()
 
     @property
-    def manager(self) -> ReplicaManager:
-        assert self.intake.manager is not None
-        return self.intake.manager
+    def tables(self) -> ReplicaTables:
+        assert self.intake.tables is not None
+        return self.intake.tables
+
+    @property
+    def state(self) -> RouteState:
+        return self.tables.state
 
 
-def state_of(manager: RouteInfoManager) -> dict[str, object]:
+def state_of(state: RouteState) -> dict[str, object]:
     """All that readers can see, in comparable form."""
-    rows = RouteRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, manager.snapshot().messages()))
-    tables, digests = manager.tables, manager.digests
+    rows = RouteRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, state.snapshot().messages()))
+    tables, digests = state.tables, state.digests
+    digests.compute(digests.missing(FRONT, 100))
+    digested = digests.page(FRONT, 100)
+    assert digested is not None
     return {
-        "revision": manager.revision,
+        "revision": state.revision,
         "rows": rows,
         "clusters": tables.cluster_addr_table,
-        "routes": {(t, z): manager.pickup_topic_route_data(t, z) for t in _TOPICS for z in (None, "z1")},
-        "names": run_sync(manager.topic_lists.all_after("", 10)),
+        "routes": {(t, z): state.route(t, z) for t in _TOPICS for z in (None, "z1")},
+        "names": state.topic_lists.all()("", 10),
         "topic count": len(tables.topic_queue_table),
         "topics by broker": {key: set(topics) for key, topics in tables.topics_by_broker.items() if topics},
         "rules": {key: group.write for key, group in tables.broker_addr_table.items()},
@@ -109,18 +141,18 @@ def state_of(manager: RouteInfoManager) -> dict[str, object]:
             for topic, holders in tables.held_queue_table.items()
             for broker, data in holders.items()
         },
-        "unconfirmed": manager.unconfirmed,
-        "intents": manager.intents.intents,
-        "kv": manager.kv_config,
-        "digests": [(row.position, row.digest) for row in run_sync(digests.after(FRONT, 100))],
+        "unconfirmed": state.unconfirmed,
+        "intents": state.intents.intents,
+        "kv": state.kv_config,
+        "digests": [(row.position, row.digest) for row in digested],
     }
 
 
-def log_of(manager: RouteInfoManager, after: int) -> list[object]:
+def log_of(state: RouteState, after: int) -> list[object]:
     """The changes after a revision as readers get them; the order of rows within one depends on how it was made."""
-    feed = ReplicaFeed(manager, lambda: True, lambda: 0.0)
+    feed = ReplicaFeed(state, lambda: True, lambda: 0.0)
     found: list[object] = []
-    for change in reversed(manager.change_log.newest_first()):
+    for change in reversed(state.change_log.newest_first()):
         if change.revision > after:
             rows = [
                 row.SerializeToString(deterministic=True)
@@ -136,19 +168,25 @@ def log_of(manager: RouteInfoManager, after: int) -> list[object]:
 class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     """Everything that can happen to a name server, with a copy that reads now and then."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.often_breathing = contextlib.ExitStack()
+
     @initialize(behaviour=BEHAVIOURS, max_changes=st.sampled_from([3, 1_000]))
     def start(self, behaviour: Behaviour, max_changes: int) -> None:
         super().start(behaviour)
+        self.often_breathing.enter_context(short_breaths())
+        self.often_breathing.enter_context(mock.patch.object(replica, "ROWS_A_BREATH", 1))
         if max_changes < 1_000:
-            self.fleet.manager.change_log._max_changes = max_changes
-        self.link = Link(self.fleet.manager)
+            self.fleet.state.change_log._max_changes = max_changes
+        self.link = Link(self.fleet.state)
         self.checked_after = 0
 
     @rule()
     def reads(self) -> None:
         copies = self.link.copies
         self.link.read()
-        leader, copy = self.fleet.manager, self.link.manager
+        leader, copy = self.fleet.state, self.link.state
         assert state_of(copy) == state_of(leader)
         assert copy.header().epoch == leader.header().epoch
         if copies == self.link.copies:
@@ -160,32 +198,43 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
         self.link.read(most)
         self.link.resume()
 
+    @rule(breath=st.integers(0, 5))
+    def is_given_up_while_it_makes_a_change(self, breath: int) -> None:
+        self.link.gives_up = AtBreath(breath, give_up)
+        try:
+            with contextlib.suppress(GivenUp):
+                self.link.read()
+        finally:
+            self.link.gives_up = None
+        self.link.resume()
+
     @rule()
     def starts_anew(self) -> None:
         self.link.start()
 
     @rule()
     def lets_go_of_an_address(self) -> None:
-        manager = self.fleet.manager
-        for claim in run_sync(manager.address_claims.in_force())[:1]:
-            assert manager.release_address_claim(claim.key, _CAUSE) == claim
+        state = self.fleet.state
+        for claim in state.address_claims.in_force()[:1]:
+            assert self.fleet.routes.operator_changes.release_address_claim(claim.key, _CAUSE) == claim
 
     @rule(topic=st.sampled_from(_TOPICS), value=st.none() | st.sampled_from(["broker-a:1", "broker-b:2"]))
     def orders(self, topic: str, value: str | None) -> None:
-        manager = self.fleet.manager
-        table = manager.kv_config
+        state = self.fleet.state
+        table = state.kv_config
         changed = (
             table.without(ORDER_TOPIC_CONFIG, topic)
             if value is None
             else table.with_value(ORDER_TOPIC_CONFIG, topic, value)
         )
-        manager.publish_kv_config(changed, _CAUSE)
+        self.fleet.routes.operator_changes.publish_kv_config(changed, _CAUSE)
 
     @rule(on=st.booleans())
     def switches_order(self, on: bool) -> None:
-        manager = self.fleet.manager
-        behaviour = replace(manager.behaviour, order_message_enable=on)
-        manager.publish_behaviour(behaviour, _CAUSE, (ConfigPut("orderMessageEnable", str(on).lower()),))
+        state = self.fleet.state
+        behaviour = replace(state.behaviour, order_message_enable=on)
+        rows = (ConfigPut("orderMessageEnable", str(on).lower()),)
+        self.fleet.routes.operator_changes.publish_behaviour(behaviour, _CAUSE, rows)
 
     @invariant()
     def nothing_changes_without_a_revision(self) -> None:
@@ -193,9 +242,10 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
 
     def teardown(self) -> None:
         self.patched.stop()
-        if hasattr(self, "link"):
-            self.link.resume()
-            self.reads()
+        with self.often_breathing:
+            if hasattr(self, "link"):
+                self.link.resume()
+                self.reads()
 
 
 TestCopiesFollowTheirLeader = CopiesFollowTheirLeader.TestCase
@@ -204,78 +254,78 @@ TestCopiesFollowTheirLeader.settings = settings(max_examples=examples(100), stat
 
 def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) -> None:
     fleet.register()
-    copy = Link(fleet.manager).manager
+    copy = Link(fleet.state).tables
     with pytest.raises(OutOfStep, match="revision 3 does not follow 1"):
-        run_sync(copy.apply(LeaderChange(3)))
-    assert state_of(copy) == state_of(fleet.manager)
+        apply_now(copy.change(LeaderChange(3)))
+    assert state_of(copy.state) == state_of(fleet.state)
 
 
 def test_half_a_change_is_forgotten_when_the_stream_ends_and_comes_again(fleet: Fleet) -> None:
     fleet.register(topics=["T1"])
-    link = Link(fleet.manager)
+    link = Link(fleet.state)
     fleet.register(topics=["T1", "T2"], version=DataVersion(2, 2))
     link.read(1)
-    assert link.manager.revision == 1
+    assert link.state.revision == 1
     link.resume()
     link.read()
-    assert state_of(link.manager) == state_of(fleet.manager)
+    assert state_of(link.state) == state_of(fleet.state)
 
 
 def test_filter_servers_that_come_alone_and_go_alone_show_in_the_routes_of_a_copy(fleet: Fleet) -> None:
     fleet.register(topics=["T1"])
-    link = Link(fleet.manager)
+    link = Link(fleet.state)
     for filter_servers in (("f:1",), ("f:1", "f:2"), ()):
         fleet.register(topics=["T1"], filter_servers=filter_servers)
         link.read()
-        encoded = link.manager.pickup_topic_route_data("T1")
+        encoded = link.state.route("T1")
         assert encoded is not None
         route = route_data_pb2.TopicRouteData.FromString(encoded)
         assert [tuple(row.filter_servers) for row in route.filter_servers] == [filter_servers] * bool(filter_servers)
-        assert state_of(link.manager) == state_of(fleet.manager)
+        assert state_of(link.state) == state_of(fleet.state)
 
 
 def test_what_the_snapshot_file_left_unconfirmed_is_told_apart_from_what_the_guard_holds(fleet: Fleet) -> None:
     fleet.register(A, name="broker-a")
     restarted = Fleet()
-    restarted.manager.load_snapshot(fleet.manager.snapshot().messages())
-    copy = Link(restarted.manager).manager
+    restarted.state.load_snapshot(fleet.state.snapshot().messages())
+    copy = Link(restarted.state).state
     assert list(copy.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
-    assert state_of(copy) == state_of(restarted.manager)
+    assert state_of(copy) == state_of(restarted.state)
 
 
 def test_a_snapshot_with_rows_that_do_not_fit_together_is_refused(fleet: Fleet) -> None:
     fleet.register()
-    intake = ReplicaIntake(lambda identity: ReplicaManager(identity, VirtualClock()), None)
-    first, *_, end = map(pb.StreamRouteSnapshotResponse.FromString, fleet.manager.snapshot().messages())
-    run_sync(intake.take(first))
+    intake = ReplicaIntake(lambda identity: ReplicaTables(identity, VirtualClock()), None)
+    first, *_, end = map(pb.StreamRouteSnapshotResponse.FromString, fleet.state.snapshot().messages())
+    apply_all_now(intake.take(first))
     with pytest.raises(UnusableSnapshot, match="the end marker counts 1 clusters, and there are 0"):
-        run_sync(intake.take(end))
-    assert intake.manager is None
+        apply_all_now(intake.take(end))
+    assert intake.tables is None
 
 
 def test_a_copy_is_told_now_and_then_when_brokers_were_heard_of(fleet: Fleet) -> None:
     fleet.register(A)
-    link = Link(fleet.manager, fleet.clock.monotonic)
+    link = Link(fleet.state, fleet.clock.monotonic)
     fleet.clock.advance(3.0)
     fleet.query(A)
     link.read()
-    assert link.manager.last_heard() != fleet.manager.last_heard()
+    assert link.state.last_heard() != fleet.state.last_heard()
     fleet.clock.advance(3.0)
     link.read()
-    assert link.manager.last_heard() == fleet.manager.last_heard()
+    assert link.state.last_heard() == fleet.state.last_heard()
     fleet.unregister(A)
     link.read()
-    assert link.manager.last_heard() == {}
+    assert link.state.last_heard() == {}
 
 
 def test_a_copy_can_be_copied(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
-    first = Link(fleet.manager)
-    second = Link(first.manager)
+    first = Link(fleet.state)
+    second = Link(first.state)
     fleet.unregister()
     first.read()
     second.read()
-    assert state_of(second.manager) == state_of(fleet.manager)
+    assert state_of(second.state) == state_of(fleet.state)
 
 
 def test_settings_of_readers_are_known_by_their_names_on_the_wire() -> None:

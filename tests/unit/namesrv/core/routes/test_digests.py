@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.digests import FRONT, MAX_TRIES, SLICE
+from namesrv.app.digest_pages import digest_page
+from namesrv.app.worker import ResultT, Worker
+from namesrv.core.changes import ChangeLog
+from namesrv.core.digests import FRONT, LINES_A_BREATH, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Overloaded
 from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
-from namesrv.core.slices import run_sync
+from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B
 from tests.unit.namesrv.worlds.fleet_digests import ALL, GROUP, Digests, expected, made, version
 
@@ -107,9 +113,9 @@ def test_what_is_reported_of_a_held_topic_shows_though_it_is_no_change_of_the_ro
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("Held", None))
     made.fleet.register(topics=[("Held", (4, 4, 6, 0)), ("One", (4, 4, 6, 0))])
     assert made.of_group() == expected({"Held": (4, 4, 6, 0), "One": (4, 4, 6, 0)})
-    revision = made.fleet.manager.revision
+    revision = made.fleet.state.revision
     made.fleet.register_topic("Held", {GROUP: (8, 8, 6, 0)})
-    assert made.fleet.manager.revision == revision
+    assert made.fleet.state.revision == revision
     assert made.of_group() == expected({"Held": (8, 8, 6, 0), "One": (4, 4, 6, 0)})
 
 
@@ -142,20 +148,24 @@ def test_digests_of_two_fleets_are_equal_exactly_if_the_reported_rows_are(
 # What is kept, and for how long
 
 
-def steps_taken(made: Digests) -> int:
-    return sum(1 for _ in made.digests.after(FRONT, ALL))
+def made_anew(made: Digests) -> set[BrokerKey]:
+    """The groups whose digest has to be computed, and then is."""
+    missing = made.digests.missing(FRONT, ALL)
+    made.all()
+    return {broker for broker, _ in missing}
 
 
 def test_a_digest_is_made_once_and_again_only_after_a_change_of_its_group(made: Digests) -> None:
-    for number in range(10):
-        made.fleet.register(f"10.0.0.{number}:1", name=f"broker-{number}", topics=[f"T{n}" for n in range(400)])
-    assert steps_taken(made) == 10
-    assert steps_taken(made) == 0
-    made.fleet.register_topic("New", {BrokerKey(CLUSTER, "broker-3"): (4, 4, 6, 0)})
-    assert steps_taken(made) == 1
+    groups = [BrokerKey(CLUSTER, f"broker-{number}") for number in range(10)]
+    for number, group in enumerate(groups):
+        made.fleet.register(f"10.0.0.{number}:1", name=group.broker_name, topics=("T1", "T2"))
+    assert made_anew(made) == set(groups)
+    assert made_anew(made) == set()
+    made.fleet.register_topic("New", {groups[3]: (4, 4, 6, 0)})
+    assert made_anew(made) == {groups[3]}
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("New", None))
-    assert steps_taken(made) == 1
-    assert steps_taken(made) == 0
+    assert made_anew(made) == {groups[3]}
+    assert made_anew(made) == set()
 
 
 def test_no_more_digests_are_kept_than_there_are_groups(made: Digests) -> None:
@@ -166,68 +176,105 @@ def test_no_more_digests_are_kept_than_there_are_groups(made: Digests) -> None:
     assert len(made.digests._entries) == 1
 
 
-def test_digests_give_way_within_a_large_group_and_between_groups(made: Digests) -> None:
-    made.fleet.register(topics=[f"T{number}" for number in range(10 * SLICE)])
+def test_digests_take_breaths_within_a_large_group_and_between_groups(made: Digests) -> None:
+    made.fleet.register(topics=[f"T{number}" for number in range(10 * LINES_A_BREATH)])
     made.fleet.register(B, name="broker-b")
-    assert steps_taken(made) >= 11
-    for number in range(2 * SLICE):  # even where all digests are kept already
-        made.fleet.register(f"10.0.{number // 250}.{number % 250}:1", name=f"c-{number}", topics=[])
-    run_sync(made.digests.after(FRONT, 3 * SLICE))
-    assert sum(1 for _ in made.digests.after(FRONT, 3 * SLICE)) >= 10
+    missing = made.digests.missing(FRONT, ALL)
+    assert breaths_of(lambda: made.digests.compute(missing)) >= 11
 
 
-def test_a_group_that_changes_while_its_digest_is_made_has_the_digest_of_after_the_change(made: Digests) -> None:
-    names = [f"T{number:05}" for number in range(2 * SLICE)]
+def test_only_digests_of_a_page_are_made_for_it(made: Digests) -> None:
+    for number in range(3):
+        for broker_id in range(3):
+            made.fleet.register(f"10.0.{number}.{broker_id}:1", broker_id, name=f"broker-{number}")
+    for last, limit, names in ((0, 2, ["broker-0"]), (0, 3, ["broker-0", "broker-1"]), (2, 3, ["broker-1"])):
+        digests, position = RouteDigests(made.fleet.state.tables, ChangeLog()), Position(CLUSTER, "broker-0", last)
+        missing = digests.missing(position, limit)
+        assert [broker.broker_name for broker, _ in missing] == names
+        digests.compute(missing)
+        page = digests.page(position, limit)
+        assert page is not None
+        assert len(page) == limit
+
+
+# Changes while digests are computed
+
+
+class ReaderAmidChanges(Worker):
+    """Does work at once, with a moment for changes at each of its breaths and after it."""
+
+    def __init__(self, breath: Callable[[], None]) -> None:
+        super().__init__("reader")
+        self._breath = breath
+
+    async def run(self, work: Callable[[], ResultT], rank: int = 0, *, to_its_end: bool = False) -> ResultT:
+        del rank, to_its_end
+        with breathing(self._breath):
+            result = work()
+        self._breath()
+        return result
+
+
+def page_amid(made: Digests, breath: Callable[[], None]) -> list[DigestedBroker]:
+    return asyncio.run(digest_page(made.digests, ReaderAmidChanges(breath), FRONT, ALL))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_group_that_changes_meanwhile_has_the_digest_of_after_the_change(made: Digests, number: int) -> None:
+    names = [f"T{number:05}" for number in range(2 * LINES_A_BREATH)]
     made.fleet.register(topics=names)
-    steps = made.digests.after(FRONT, ALL)
-    next(steps)
-    made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})  # has been read already
-    made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})  # has not
+
+    def change() -> None:
+        made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
+        made.fleet.register_topic(names[-1], {GROUP: (2, 2, 6, 0)})
+
     rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0), names[-1]: (2, 2, 6, 0)}
-    assert [digest for _, digest in run_sync(steps)] == [expected(rows)]
+    breath = AtBreath(number, change)
+    page = page_amid(made, breath)
+    assert breath.has_come
+    assert [digest for _, digest in page] == [expected(rows)]
 
 
 def test_a_report_of_a_held_topic_while_the_digest_is_made_is_in_it(made: Digests) -> None:
     made.decide(IntentKind.TOPIC_HOLD, HoldKey("A", None))
     rows = {"A": (4, 4, 6, 0), "B": (4, 4, 6, 0)}
     made.fleet.register(topics=rows.items())
-    steps = made.digests.after(FRONT, ALL)
-    next(steps)
-    made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})
-    assert [digest for _, digest in run_sync(steps)] == [expected({**rows, "A": (8, 8, 6, 0)})]
+    page = page_amid(made, AtBreath(0, lambda: made.fleet.register_topic("A", {GROUP: (8, 8, 6, 0)})))
+    assert [digest for _, digest in page] == [expected({**rows, "A": (8, 8, 6, 0)})]
 
 
-def test_a_group_that_goes_while_its_digest_is_made_is_left_out(made: Digests) -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_a_group_that_goes_while_digests_are_made_is_left_out(made: Digests, number: int) -> None:
     made.fleet.register()
     made.fleet.register(B, name="broker-b")
-    steps = made.digests.after(FRONT, ALL)
-    next(steps)
-    made.fleet.unregister()
-    assert [live.broker for live, _ in run_sync(steps)] == [OTHER]
+    breath = AtBreath(number, made.fleet.unregister)
+    page = page_amid(made, breath)
+    assert breath.has_come
+    assert [live.broker for live, _ in page] == [OTHER]
 
 
-def test_two_readers_at_once_get_the_same_digest_though_the_group_changes_under_both(made: Digests) -> None:
-    names = [f"T{number:05}" for number in range(2 * SLICE)]
+def test_two_readers_get_one_digest_though_the_group_changes_under_both(made: Digests) -> None:
+    names = [f"T{number:05}" for number in range(2 * LINES_A_BREATH)]
     made.fleet.register(topics=names)
-    first, second = made.digests.after(FRONT, ALL), made.digests.after(FRONT, ALL)
-    next(first)
-    next(second)
-    made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
     rows = {**dict.fromkeys(names, (4, 4, 6, 0)), names[0]: (1, 1, 6, 0)}
-    assert run_sync(first) == run_sync(second)
-    assert made.of_group() == expected(rows)
+    others: list[list[DigestedBroker]] = []
+
+    def change_and_ask() -> None:
+        made.fleet.register_topic(names[0], {GROUP: (1, 1, 6, 0)})
+        others.append(made.all())
+
+    page = page_amid(made, AtBreath(0, change_and_ask))
+    assert others == [page]
+    assert [digest for _, digest in page] == [expected(rows)]
 
 
 def test_a_group_that_never_stays_still_is_given_up_after_some_tries(made: Digests) -> None:
     made.fleet.register()
-    tries = 0
+    numbers = itertools.count(5)
 
-    def change_at_each_step() -> None:
-        nonlocal tries
-        for tries, _ in enumerate(made.digests.after(FRONT, ALL), 1):
-            made.fleet.register_topic("TopicTest", {GROUP: (tries, 4, 6, 0)})
+    def change() -> None:
+        made.fleet.register_topic("TopicTest", {GROUP: (next(numbers), 4, 6, 0)})
 
-    with pytest.raises(Overloaded, match="broker-a"):
-        change_at_each_step()
-    assert tries == MAX_TRIES
-    assert made.of_group() == expected({"TopicTest": (MAX_TRIES, 4, 6, 0)})
+    with pytest.raises(Overloaded, match="changes all the time"):
+        page_amid(made, change)
+    assert made.of_group() == expected({"TopicTest": (next(numbers) - 1, 4, 6, 0)})

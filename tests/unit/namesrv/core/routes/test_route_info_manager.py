@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.edit import SLICE
+from namesrv.app.worker import GivenUp
 from namesrv.core.errors import ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
-from namesrv.core.slices import run_sync
-from namesrv.core.tables import MERGE_SLICE
+from namesrv.core.pace import PACE
+from namesrv.core.registrations import BrokerRegistration
+from tests.support.breaths import AtBreath, breathing, give_up
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
 
 NEXT_VERSION = DataVersion(2_000, 2)
@@ -20,8 +21,8 @@ NEXT_VERSION = DataVersion(2_000, 2)
 def test_brokers_of_two_clusters_are_listed_under_both(fleet: Fleet) -> None:  # [1]
     fleet.register(A)
     fleet.register(B, cluster="other-cluster", name="broker-b")
-    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"broker-a"}, "other-cluster": {"broker-b"}}
-    assert {group.addrs[0] for group in fleet.manager.tables.broker_addr_table.values()} == {A, B}
+    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"broker-a"}, "other-cluster": {"broker-b"}}
+    assert {group.addrs[0] for group in fleet.state.tables.broker_addr_table.values()} == {A, B}
 
 
 def test_a_registered_master_is_told_no_master_and_no_ha_address(fleet: Fleet) -> None:  # [5]
@@ -47,7 +48,7 @@ def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:  # [7]
     assert removed.group_gone
     assert removed.topics_removed == 3
     assert [fleet.route(topic) for topic in ("t1", "t2", "t3")] == [None, None, None]
-    assert fleet.manager.tables.cluster_addr_table == {}
+    assert fleet.state.tables.cluster_addr_table == {}
 
 
 def test_master_and_slave_share_a_group(fleet: Fleet) -> None:  # [9]
@@ -147,77 +148,74 @@ def test_a_route_has_the_queues_and_addresses_of_each_broker(fleet: Fleet) -> No
 
 
 def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: Fleet) -> None:
-    ended = fleet.manager.open_channel()
+    ended = fleet.routes.heartbeats.open_channel()
     fleet.end_channel(ended)
     for channel_id in (ended, "never-opened", ""):
         with pytest.raises(ChannelGone):
             fleet.register(channel_id=channel_id)
     assert fleet.topics == set()
-    assert fleet.manager.revision == 0
+    assert fleet.state.revision == 0
+
+
+def registered(fleet: Fleet, topics: int, channel_id: str | None = None) -> BrokerRegistration:
+    """The change that registers a broker with topics whose queues differ."""
+    configs = {f"t{number}": (number, 1, 6, 0) for number in range(topics)}
+    registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, configs, channel_id=channel_id)
+    return fleet.routes.registrations.register_broker(registration)
 
 
 def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel()
-    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
-    registration = Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics, channel_id=channel_id)
-    change = fleet.manager.register_broker(registration)
-    next(change)
-    fleet.manager.end_channel(channel_id)
+    channel_id = fleet.routes.heartbeats.open_channel()
+    change = registered(fleet, 2, channel_id)
+    change.prepare()
+    fleet.routes.heartbeats.end_channel(channel_id)
     with pytest.raises(ChannelGone):
-        run_sync(change)
+        change.commit()
     assert fleet.topics == set()
-    assert fleet.manager.tables.broker_live_table == {}
+    assert fleet.state.tables.broker_live_table == {}
 
 
-def test_nothing_of_a_registration_shows_before_all_of_it_is_prepared(fleet: Fleet) -> None:
-    topics = {f"t{number}": (1, 1, 6, 0) for number in range(3 * SLICE)}
-    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
-    for _ in range(3):
-        next(change)
-        assert fleet.topics == set()
-        assert fleet.manager.revision == 0
-    run_sync(change)
-    assert len(fleet.topics) == 3 * SLICE
-    assert fleet.manager.revision == 1
+def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet) -> None:
+    change, topics = registered(fleet, 3 * PACE), {f"t{number}" for number in range(3 * PACE)}
+
+    def shown() -> tuple[int, int]:
+        return sum(fleet.route(topic) is not None for topic in topics), fleet.state.revision
+
+    seen: list[tuple[int, int]] = []
+    with breathing(lambda: seen.append(shown())):
+        change.prepare()
+    assert len(seen) >= 3
+    assert {*seen, shown()} == {(0, 0)}
+    change.commit()
+    assert shown() == (3 * PACE, 1)
+    seen.clear()
+    with breathing(lambda: seen.append(shown())):
+        change.state.settle()
+    assert len(seen) >= 3, "lookups are held up for longer"
+    assert set(seen) == {(3 * PACE, 1)}
+    assert fleet.topics == topics
 
 
-def test_a_large_registration_gives_way_when_it_has_been_published_and_before_it_is_merged(fleet: Fleet) -> None:
-    topics = {f"t{number}": (1, 1, 6, 0) for number in range(3 * MERGE_SLICE)}
-    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
-    while fleet.manager.revision == 0:
-        next(change)
-    assert len(fleet.topics) == 3 * MERGE_SLICE
-    assert sum(1 for _ in change) == 3, "the step that publishes merges, too, and holds lookups up for longer"
-
-
-def test_a_registration_that_is_given_up_half_way_changes_nothing(fleet: Fleet) -> None:
-    topics = {f"t{number}": (1, 1, 6, 0) for number in range(SLICE + 1)}
-    change = fleet.manager.register_broker(Registration(BrokerKey(CLUSTER, "broker-a"), 0, A, VERSION, topics))
-    next(change)
-    change.close()
-    assert fleet.topics == set()
-    assert fleet.manager.tables.broker_addr_table == {}
-
-
-@pytest.mark.parametrize("by_channel", [True, False])
-def test_first_registrations_that_are_given_up_half_way_leave_nothing_in_memory(
-    fleet: Fleet, *, by_channel: bool
-) -> None:
-    queue_datas = fleet.manager.tables.queue_datas
-    channel_id = fleet.manager.open_channel() if by_channel else None
-    topics = {f"t{number}": (number, 1, 6, 0) for number in range(SLICE + 1)}
-    broker = BrokerKey(CLUSTER, "broker-a")
-    change = fleet.manager.register_broker(Registration(broker, 0, A, VERSION, topics, channel_id=channel_id))
-    next(change)
-    assert queue_datas.by_fragment
-    if channel_id is None:
-        change.close()
+@pytest.mark.parametrize("end", ["at a breath", "before the commit", "at the commit"])
+def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end: str) -> None:
+    queue_datas = fleet.state.tables.queue_datas
+    channel_id = fleet.routes.heartbeats.open_channel()
+    change = registered(fleet, PACE + 1, channel_id)
+    if end == "at a breath":
+        with pytest.raises(GivenUp), breathing(AtBreath(0, give_up)):
+            change.prepare()
     else:
-        fleet.manager.end_channel(channel_id)
+        change.prepare()
+    if end == "at the commit":
+        fleet.routes.heartbeats.end_channel(channel_id)
         with pytest.raises(ChannelGone):
-            run_sync(change)
-    assert not queue_datas.by_fragment
-    assert not queue_datas.of_group(broker)
+            change.commit()
+    assert fleet.topics == set()
+    assert fleet.state.tables.broker_addr_table == {}
+    assert queue_datas.of_group(BrokerKey(CLUSTER, "broker-a")), "or there is nothing to forget"
+    fleet.state.begin_edit()
+    assert not queue_datas.of_group(BrokerKey(CLUSTER, "broker-a"))
+    assert not queue_datas._by_fragment
 
 
 def test_a_topic_that_the_next_registration_lacks_stays(fleet: Fleet) -> None:  # [33]
@@ -231,17 +229,17 @@ def test_a_registration_with_the_same_version_changes_nothing_but_the_generation
     again = fleet.register(topics=("TopicTest", "sneaked-in"))
     assert (first.changed, again.changed) == (True, False)
     assert again.generation == first.generation + 1
-    assert fleet.manager.revision == 1
+    assert fleet.state.revision == 1
     assert fleet.topics == {"TopicTest"}
 
 
 def test_the_same_address_in_two_clusters_is_two_brokers(fleet: Fleet) -> None:  # [38]
     fleet.register(A, version=VERSION)
     fleet.register(A, cluster="other-cluster", version=NEXT_VERSION)
-    versions = {key.cluster_name: live.data_version for key, live in fleet.manager.tables.broker_live_table.items()}
+    versions = {key.cluster_name: live.data_version for key, live in fleet.state.tables.broker_live_table.items()}
     assert versions == {CLUSTER: VERSION, "other-cluster": NEXT_VERSION}
     fleet.unregister(A, cluster="other-cluster")
-    assert set(fleet.manager.tables.broker_live_table) == {LiveKey(CLUSTER, A)}
+    assert set(fleet.state.tables.broker_live_table) == {LiveKey(CLUSTER, A)}
 
 
 def test_one_broker_name_in_two_clusters_is_two_groups(fleet: Fleet) -> None:
@@ -284,8 +282,8 @@ def test_another_address_takes_over_an_id_and_the_old_one_is_gone_from_all_table
     result = fleet.register(B, version=NEXT_VERSION)
     assert [(gone.live.broker_addr, gone.reason) for gone in result.replaced] == [(A, RemovalReason.REPLACED)]
     assert fleet.addrs() == {0: B}
-    assert set(fleet.manager.tables.broker_live_table) == {LiveKey(CLUSTER, B)}
-    assert fleet.manager.tables.filter_server_table == {}
+    assert set(fleet.state.tables.broker_live_table) == {LiveKey(CLUSTER, B)}
+    assert fleet.state.tables.filter_server_table == {}
     assert fleet.query(A) == (True, None)
 
 
@@ -293,9 +291,9 @@ def test_an_address_that_comes_back_under_another_name_leaves_its_old_group(flee
     fleet.register(A, topics=("T", "old"))
     result = fleet.register(A, topics=("T",), name="renamed")
     assert [gone.reason for gone in result.replaced] == [RemovalReason.REPLACED]
-    assert set(fleet.manager.tables.broker_addr_table) == {BrokerKey(CLUSTER, "renamed")}
+    assert set(fleet.state.tables.broker_addr_table) == {BrokerKey(CLUSTER, "renamed")}
     assert fleet.topics == {"T"}
-    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"renamed"}}
+    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"renamed"}}
 
 
 def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:
@@ -314,7 +312,7 @@ def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:
     route = fleet.route()
     assert route is not None
     assert not route.filter_servers
-    assert fleet.manager.revision == 3
+    assert fleet.state.revision == 3
 
 
 def test_an_increment_adds_to_what_it_builds_on(fleet: Fleet) -> None:
@@ -334,10 +332,10 @@ def test_an_increment_on_anything_else_is_refused(fleet: Fleet) -> None:  # upst
 
 
 def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
-    fleet.manager.frozen = True
-    for change in (fleet.register, fleet.unregister, fleet.manager.open_channel):
+    fleet.state.frozen = True
+    for change in (fleet.register, fleet.unregister, fleet.routes.heartbeats.open_channel):
         with pytest.raises(ShuttingDown):
             change()
     assert fleet.end_channel(channel_id) == []
@@ -348,14 +346,14 @@ def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
 
 def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
     fleet.register(topics=("b", "a", "d", "c"))
-    assert run_sync(fleet.manager.topic_lists.all_after("", 3)) == ["a", "b", "c"]
-    assert run_sync(fleet.manager.topic_lists.all_after("c", 3)) == ["d"]
+    assert fleet.state.topic_lists.all()("", 3) == ["a", "b", "c"]
+    assert fleet.state.topic_lists.all()("c", 3) == ["d"]
     fleet.register(B, topics=("bb",), name="broker-b")
-    assert run_sync(fleet.manager.topic_lists.all_after("b", 10)) == ["bb", "c", "d"]
+    assert fleet.state.topic_lists.all()("b", 10) == ["bb", "c", "d"]
     fleet.unregister(A)
-    assert run_sync(fleet.manager.topic_lists.all_after("", 10)) == ["bb"]
+    assert fleet.state.topic_lists.all()("", 10) == ["bb"]
 
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
     fleet.register(topics=[f"t{number}" for number in range(100)])
-    assert len({id(queues[0]) for queues in fleet.manager.tables.topic_queue_table.copy().values()}) == 1
+    assert len({id(queues[0]) for queues in fleet.state.tables.topic_queue_table.copy().values()}) == 1

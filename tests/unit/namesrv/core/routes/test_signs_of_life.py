@@ -6,18 +6,16 @@ import itertools
 
 import pytest
 
-from namesrv.core.edit import SLICE
 from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.heartbeats import DOUBT_SLICE
 from namesrv.core.model import BrokerKey, DataVersion, RemovalReason
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
 
 def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:  # [29, 31]
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     removed = fleet.end_channel(channel_id)
@@ -29,7 +27,7 @@ def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:
 
 
 def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  # [30]
-    masters, slaves = fleet.manager.open_channel(), fleet.manager.open_channel()
+    masters, slaves = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=masters)
     fleet.register(B, 1, channel_id=slaves)
     fleet.end_channel(masters)
@@ -39,7 +37,7 @@ def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  
 
 
 def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.manager.open_channel(), fleet.manager.open_channel()
+    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=old)
     fleet.register(A, channel_id=new)
     assert fleet.end_channel(old) == []
@@ -47,7 +45,7 @@ def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet
 
 
 def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(A)
     assert fleet.end_channel(channel_id) == []
@@ -78,10 +76,10 @@ def test_any_sign_of_life_renews_the_timeout(fleet: Fleet, sign: str) -> None:
     elif sign == "query":
         fleet.query()
     else:
-        fleet.manager.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+        fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
     fleet.clock.advance(100.0)
     assert fleet.scan() == []
-    assert fleet.manager.revision == 1
+    assert fleet.state.revision == 1
 
 
 def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # RocketMQ 4
@@ -93,30 +91,45 @@ def test_a_query_with_another_version_renews_nothing(fleet: Fleet) -> None:  # R
 
 
 def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> None:
-    fleet.register(topics=[f"t{number}" for number in range(SLICE + 1)])
+    fleet.register()
     fleet.clock.advance(121.0)
-    scan = fleet.manager.scan_not_active_broker()
-    next(scan)
-    fleet.query()
-    assert run_sync(scan) == []
-    assert len(fleet.topics) == SLICE + 1
+    for change in fleet.routes.removals.scan_not_active_broker():
+        change.prepare()
+        fleet.query()
+        assert change.commit() == []
+        change.state.settle()
+    assert fleet.addrs() == {0: A}
+
+
+def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Fleet) -> None:
+    fleet.register(A)
+    fleet.register(B, name="broker-b")
+    fleet.clock.advance(121.0)
+    removed = []
+    for change in fleet.routes.removals.scan_not_active_broker():
+        change.prepare()
+        fleet.query(A)
+        removed += change.commit()
+        change.state.settle()
+    assert [gone.live.broker_addr for gone in removed] == [B]
+    assert fleet.addrs() == {0: A}
 
 
 def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
     fleet.register()
     fleet.clock.advance(300.0)
-    fleet.manager.grant_more_time(300.0)
+    fleet.routes.heartbeats.grant_more_time(300.0)
     assert fleet.scan() == []
     fleet.clock.advance(120.001)
     assert len(fleet.scan()) == 1
 
 
 def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
-    fleet.manager.end_channel(channel_id)
-    assert run_sync(fleet.manager.doubt_channel_end(channel_id, 60.0)) == 2
+    fleet.routes.heartbeats.end_channel(channel_id)
+    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0) == 2
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(59.0)
     fleet.register(B, name="broker-b")
@@ -128,38 +141,32 @@ def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_aga
 
 def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
     with pytest.raises(BrokerNotRegistered, match="broker-a"):
-        fleet.manager.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
+        fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
 
 
 def test_a_channel_is_idle_once_none_of_its_brokers_was_heard_of_for_the_expiry_time(fleet: Fleet) -> None:
-    used, unused = fleet.manager.open_channel(), fleet.manager.open_channel()
+    used, unused = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
     fleet.clock.advance(100.0)
     fleet.register(channel_id=used)
     fleet.clock.advance(20.001)
-    assert run_sync(fleet.manager.idle_channels()) == [unused]
+    assert fleet.state.liveness.idle_channels() == [unused]
     fleet.clock.advance(100.0)
-    assert set(run_sync(fleet.manager.idle_channels())) == {used, unused}
+    assert set(fleet.state.liveness.idle_channels()) == {used, unused}
 
 
-def test_a_channel_of_many_brokers_that_ends_is_doubted_in_slices_and_only_for_those_that_have_no_other(
-    fleet: Fleet,
-) -> None:
-    manager = fleet.manager
-    channel_id, count = manager.open_channel(), 3 * DOUBT_SLICE
-    addrs = [f"10.0.{number >> 8}.{number & 255}:10911" for number in range(count)]
-    for number, addr in enumerate(addrs):
-        fleet.register(addr, topics=(), name=f"b-{number}", channel_id=channel_id, timeout_seconds=20.0)
-    manager.end_channel(channel_id)
-    steps = manager.doubt_channel_end(channel_id, 60.0)
-    next(steps)
-    last = max(addrs)  # they come in order: this one is still to come
-    fleet.unregister(last, name=f"b-{addrs.index(last)}")
-    assert sum(1 for _ in steps) == 2
-    fleet.clock.advance(59.0)
-    assert fleet.scan() == []
-    fleet.clock.advance(1.001)
-    assert fleet.scan() == []  # the guard holds so many
-    assert len(manager.unconfirmed) == count - 1
+def test_a_doubted_end_gives_no_time_to_brokers_that_left_or_came_back(fleet: Fleet) -> None:
+    channel_id = fleet.routes.heartbeats.open_channel()
+    names = {A: "broker-a", B: "broker-b", "127.0.0.1:30911": "broker-c"}
+    for addr, name in names.items():
+        fleet.register(addr, name=name, channel_id=channel_id, timeout_seconds=20.0)
+    fleet.routes.heartbeats.end_channel(channel_id)
+    fleet.unregister(A)
+    fleet.register(B, name="broker-b", channel_id=fleet.routes.heartbeats.open_channel(), timeout_seconds=20.0)
+    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0) == 1
+    fleet.clock.advance(20.001)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == [B]
+    fleet.clock.advance(40.0)
+    assert [gone.live.broker_addr for gone in fleet.scan()] == ["127.0.0.1:30911"]
 
 
 class _Counted(str):
@@ -177,11 +184,11 @@ class _Counted(str):
 
 def test_thousands_of_channels_that_end_together_are_not_compared_with_each_other() -> None:
     fleet, numbers = Fleet(), itertools.count()
-    fleet.manager.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
-    channels = [fleet.manager.open_channel() for _ in range(500)]
+    fleet.state.channels._new_channel_id = lambda: _Counted(f"channel-{next(numbers)}")
+    channels = [fleet.routes.heartbeats.open_channel() for _ in range(500)]
     for number, channel_id in enumerate(channels):
         fleet.register(f"10.0.{number >> 8}.{number & 255}:10911", name=f"b-{number}", channel_id=channel_id)
-        fleet.manager.end_channel(channel_id)
+        fleet.routes.heartbeats.end_channel(channel_id)
     _Counted.compared = 0
-    run_sync(fleet.manager.on_channel_destroy(channels))
+    apply_all_now(fleet.routes.removals.on_channel_destroy(channels))
     assert _Counted.compared < 20 * len(channels)

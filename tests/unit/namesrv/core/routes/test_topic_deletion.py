@@ -10,7 +10,7 @@ import pytest
 from namesrv.core.changes import QueuesRemoved
 from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, RemovalReason
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
@@ -33,7 +33,7 @@ from tests.unit.namesrv.operators import (
 def test_a_deleted_topic_stays_away_until_its_broker_has_another_version(fleet: Fleet) -> None:
     fleet.register(topics=["TopicTest", "Other"])
     delete(fleet)
-    removed = fleet.manager.change_log.last.rows[0]
+    removed = fleet.state.change_log.last.rows[0]
     assert isinstance(removed, QueuesRemoved)
     assert removed.reason is RemovalReason.DELETED_BY_OPERATOR
     fleet.register(topics=["TopicTest", "Other"])
@@ -47,9 +47,9 @@ def test_a_deletion_in_one_cluster_leaves_the_others_alone(fleet: Fleet) -> None
     fleet.register(B, cluster="other")
     assert delete(fleet, cluster="other").queue_data_count == 1
     assert list(queues(fleet)) == [GROUP]
-    revision = fleet.manager.revision
+    revision = fleet.state.revision
     assert delete(fleet, cluster="nowhere").queue_data_count == 0
-    assert fleet.manager.revision == revision
+    assert fleet.state.revision == revision
 
 
 # Holds
@@ -77,7 +77,7 @@ def test_a_released_topic_comes_back_with_the_queues_that_were_reported_last(fle
     data = queues(fleet)[GROUP]
     assert (data.read_queue_nums, data.write_queue_nums, data.perm, data.topic_sys_flag) == (16, 8, 7, 1)
     assert len(queues(fleet)) == 2
-    assert fleet.manager.tables.held_queue_table == {}
+    assert fleet.state.tables.held_queue_table == {}
 
 
 def test_a_group_that_left_does_not_come_back_with_a_released_topic(fleet: Fleet) -> None:
@@ -85,9 +85,9 @@ def test_a_group_that_left_does_not_come_back_with_a_released_topic(fleet: Fleet
     fleet.register(B, name="broker-b")
     hold(fleet)
     fleet.unregister(B, name="broker-b")
-    assert set(fleet.manager.tables.held_queue_table["TopicTest"]) == {GROUP}
+    assert set(fleet.state.tables.held_queue_table["TopicTest"]) == {GROUP}
     fleet.unregister()
-    assert fleet.manager.tables.held_queue_table == {}
+    assert fleet.state.tables.held_queue_table == {}
     assert lift(fleet, HoldKey("TopicTest", None)).queue_data_count == 0
     assert fleet.topics == set()
 
@@ -134,14 +134,14 @@ def test_two_holds_of_a_topic_lifted_at_once_bring_it_back_once(fleet: Fleet) ->
         hold(fleet, cluster=key.cluster_name)
     assert lift(fleet, *keys).queue_data_count == 2
     assert len(queues(fleet)) == 2
-    assert len(fleet.manager.tables.topic_queue_table) == 1
+    assert len(fleet.state.tables.topic_queue_table) == 1
 
 
 def test_two_holds_of_a_topic_set_at_once_count_each_group_once(fleet: Fleet) -> None:
     fleet.register()
     now = fleet.clock.wall_millis()
     holds = (Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", cluster), "op", now) for cluster in (None, CLUSTER))
-    outcome = run_sync(fleet.manager.publish_intents(IntentTable.of(holds), CAUSE))
+    outcome = apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(holds), CAUSE))
     assert (outcome.blast_radius, outcome.queue_data_count) == (BlastRadius(1, 0, 1, ("TopicTest",)), 1)
 
 
@@ -156,11 +156,11 @@ def test_a_hold_comes_before_the_topic_and_still_keeps_it_away(fleet: Fleet) -> 
 def test_a_topic_is_reported_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
     for _ in range(2):
-        reported = [fleet.manager.is_reported("TopicTest", cluster) for cluster in (None, CLUSTER, "other")]
+        reported = [fleet.state.is_reported("TopicTest", cluster) for cluster in (None, CLUSTER, "other")]
         assert reported == [True, True, False]
         hold(fleet)
     fleet.unregister()
-    assert not fleet.manager.is_reported("TopicTest", None)
+    assert not fleet.state.is_reported("TopicTest", None)
 
 
 def test_a_held_topic_of_a_wiped_group_comes_back_without_write_permission(fleet: Fleet) -> None:
@@ -178,9 +178,9 @@ def test_a_registration_that_drops_a_held_topic_drops_it_for_good_where_that_is_
     fleet.register(topics=["TopicTest", "Other"])
     hold(fleet)
     fleet.register(topics=["TopicTest", "Other"], version=NEWER)
-    assert set(fleet.manager.tables.held_queue_table) == {"TopicTest"}
+    assert set(fleet.state.tables.held_queue_table) == {"TopicTest"}
     fleet.register(topics=["Other"])
-    assert fleet.manager.tables.held_queue_table == {}
+    assert fleet.state.tables.held_queue_table == {}
     assert lift(fleet, HoldKey("TopicTest", None)).queue_data_count == 0
     assert fleet.topics == {"Other"}
 
@@ -233,7 +233,7 @@ def test_snapshots_and_routes_show_the_same_permissions_after_every_change(fleet
 def test_a_snapshot_keeps_the_permissions_of_its_revision(fleet: Fleet) -> None:
     fleet.register()
     wipe(fleet)
-    taken = fleet.manager.snapshot()
+    taken = fleet.state.snapshot()
     before = list(taken.messages())
     lift(fleet, GROUP)
     assert list(taken.messages()) == before

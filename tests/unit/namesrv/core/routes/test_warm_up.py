@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from namesrv.core.changes import Cause
 from namesrv.core.model import RemovalReason
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now
 from namesrv.core.warm_up import COMING_BACK_SECONDS, ROCKETMQ_COMING_BACK_SECONDS, WarmUp
 from tests.support.core_fleet import A, B, Fleet
 
@@ -15,7 +15,7 @@ WARM_UP = 45.0
 
 
 def started(fleet: Fleet, warm_up_seconds: float = WARM_UP) -> WarmUp:
-    return WarmUp(fleet.manager, fleet.clock, warm_up_seconds)
+    return WarmUp(fleet.state, fleet.clock, warm_up_seconds)
 
 
 def restarted(*addrs: str) -> Fleet:
@@ -23,7 +23,7 @@ def restarted(*addrs: str) -> Fleet:
     before, after = Fleet(), Fleet()
     for addr in addrs:
         before.register(addr, name=f"broker-{addr[-5:]}", timeout_seconds=30)
-    after.manager.load_snapshot(before.manager.snapshot().messages())
+    after.state.load_snapshot(before.state.snapshot().messages())
     return after
 
 
@@ -52,10 +52,10 @@ def test_an_empty_file_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() 
 
 def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
     fleet = Fleet()
-    fleet.manager.grant_more_time(1_000.0)
+    fleet.routes.heartbeats.grant_more_time(1_000.0)
     warm_up = started(fleet)
     fleet.clock.advance(WARM_UP)
-    fleet.manager.grant_more_time(10.0)
+    fleet.routes.heartbeats.grant_more_time(10.0)
     assert not warm_up.is_warm()
     fleet.clock.advance(9.9)
     assert not warm_up.is_warm()
@@ -66,7 +66,7 @@ def test_the_time_in_which_this_process_did_not_run_does_not_count() -> None:
 def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
-    first, second, third = (fleet.manager.open_channel() for _ in range(3))
+    first, second, third = (fleet.routes.heartbeats.open_channel() for _ in range(3))
     fleet.register(A, channel_id=first)
     fleet.clock.advance(WARM_UP)
     assert not warm_up.is_warm(), "two brokers would be denied because three hundred register before them"
@@ -79,7 +79,7 @@ def test_brokers_that_are_connected_and_still_registering_are_waited_for() -> No
 def test_whoever_holds_a_channel_and_never_registers_is_waited_for_as_long_again_at_most() -> None:
     fleet = Fleet()
     warm_up = started(fleet)
-    fleet.manager.open_channel()
+    fleet.routes.heartbeats.open_channel()
     fleet.clock.advance(2 * WARM_UP - 0.1)
     assert not warm_up.is_warm()
     fleet.clock.advance(0.1)
@@ -91,7 +91,7 @@ def test_once_warm_it_stays_warm_after_a_stall() -> None:
     warm_up = started(fleet)
     fleet.clock.advance(WARM_UP)
     assert warm_up.is_warm()
-    fleet.manager.grant_more_time(10.0)
+    fleet.routes.heartbeats.grant_more_time(10.0)
     assert warm_up.is_warm()
 
 
@@ -116,14 +116,14 @@ def test_with_a_file_a_broker_that_is_newer_than_the_file_has_time_to_come_back(
     assert warm_up.is_warm()
 
 
-def test_a_broker_of_the_file_that_unregisters_expires_is_replaced_or_confirmed_lost_is_not_waited_for() -> None:
+def test_a_broker_of_the_file_that_has_left_in_any_way_is_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)
     warm_up = started(fleet, 0.0)
     fleet.unregister(addrs[0], name="broker-10001")
     fleet.register("10.0.0.2:1", name="broker-10002")
-    removed, _ = run_sync(
-        fleet.manager.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
+    removed = apply_all_now(
+        fleet.routes.removals.confirm_broker_loss(lambda live: live.broker_addr == addrs[2], Cause("ConfirmBrokerLoss"))
     )
     assert [gone.reason for gone in removed] == [RemovalReason.LOSS_CONFIRMED]
     fleet.clock.advance(30.1)
@@ -136,14 +136,14 @@ def test_brokers_that_the_guard_holds_are_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)
     warm_up = started(fleet, 0.0)
-    channel_id = fleet.manager.open_channel()
+    channel_id = fleet.routes.heartbeats.open_channel()
     for addr in addrs[:3]:
         fleet.register(addr, name=f"broker-{addr[-5:]}", channel_id=channel_id)
     assert fleet.end_channel(channel_id) == []
-    assert len(fleet.manager.unconfirmed) == 4
+    assert len(fleet.state.unconfirmed) == 4
     assert not warm_up.is_warm()
     fleet.register(addrs[3], name="broker-10004")
-    assert len(fleet.manager.unconfirmed) == 3
+    assert len(fleet.state.unconfirmed) == 3
     assert warm_up.is_warm()
 
 
@@ -165,7 +165,7 @@ def test_rocketmqs_own_brokers_are_given_their_period_to_come_back() -> None:
     """One that registered after the file was written is not in it, and comes with its next period."""
     before, fleet = Fleet(), Fleet()
     before.register(topic_by_topic=True)
-    fleet.manager.load_snapshot(before.manager.snapshot().messages())
+    fleet.state.load_snapshot(before.state.snapshot().messages())
     warm_up = started(fleet)
     fleet.register(topic_by_topic=True)
     fleet.clock.advance(ROCKETMQ_COMING_BACK_SECONDS - 0.1)

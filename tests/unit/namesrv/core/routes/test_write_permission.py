@@ -6,9 +6,9 @@ import pytest
 
 from namesrv.core.changes import IntentLifted, IntentPut, QueuesPut
 from namesrv.core.errors import ShuttingDown
-from namesrv.core.model import BlastRadius, BrokerKey, HoldKey, WriteRule
+from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
-from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.operators import (
     CAUSE,
@@ -33,7 +33,7 @@ def test_a_wipe_takes_the_write_permission_and_shows_the_reported_one_beside_it(
     fleet.register(topics=["TopicTest", "Other"])
     outcome = wipe(fleet)
     assert perms(fleet) == perms(fleet, "Other") == [(4, 6)]
-    assert fleet.manager.topic_count(GROUP) == 2
+    assert fleet.state.topic_count(GROUP) == 2
     assert outcome.queue_data_count == 0
     assert isinstance(outcome.intents[0], IntentPut)
 
@@ -41,7 +41,7 @@ def test_a_wipe_takes_the_write_permission_and_shows_the_reported_one_beside_it(
 def test_a_wipe_survives_heartbeats_new_versions_and_new_topics(fleet: Fleet) -> None:
     fleet.register()
     wipe(fleet)
-    fleet.manager.broker_heartbeat(GROUP, 0, A)
+    fleet.routes.heartbeats.broker_heartbeat(GROUP, 0, A)
     fleet.register()
     assert perms(fleet) == [(4, 6)]
     fleet.register(version=NEWER, topics=[("TopicTest", (8, 8, 6, 0)), "New"])
@@ -103,7 +103,7 @@ def test_the_latest_intent_about_a_group_stands(fleet: Fleet) -> None:
     assert perms(fleet) == [(4, None)]
     add(fleet)
     assert perms(fleet) == [(6, 4)]
-    assert list(fleet.manager.intents.intents) == [GROUP]
+    assert list(fleet.state.intents.intents) == [GROUP]
 
 
 def test_lifting_a_wipe_shows_what_the_broker_reported_meanwhile(fleet: Fleet) -> None:
@@ -118,9 +118,9 @@ def test_lifting_a_wipe_shows_what_the_broker_reported_meanwhile(fleet: Fleet) -
 
 def test_an_intent_is_one_revision_with_its_topics_its_intent_and_who_and_why(fleet: Fleet) -> None:
     fleet.register(topics=["a", "b"])
-    before = fleet.manager.revision
+    before = fleet.state.revision
     wipe(fleet)
-    change = fleet.manager.change_log.last
+    change = fleet.state.change_log.last
     assert change.revision == before + 1
     assert change.cause == CAUSE
     put, intent = change.rows[-2:]
@@ -128,20 +128,20 @@ def test_an_intent_is_one_revision_with_its_topics_its_intent_and_who_and_why(fl
     assert (put.broker, set(put.queues), put.write) == (GROUP, {"a", "b"}, WriteRule.WIPED)
     assert isinstance(intent, IntentPut)
     lift(fleet, GROUP)
-    assert isinstance(fleet.manager.change_log.last.rows[-1], IntentLifted)
+    assert isinstance(fleet.state.change_log.last.rows[-1], IntentLifted)
 
 
 def test_a_preview_tells_the_same_and_changes_nothing(fleet: Fleet) -> None:
     fleet.register(topics=["a", "b"])
     hold(fleet, "b")
-    revision, intents, before = fleet.manager.revision, fleet.manager.intents, snapshot_queues(fleet)
+    revision, intents, before = fleet.state.revision, fleet.state.intents, snapshot_queues(fleet)
     previews = [
         wipe(fleet, validate_only=True),
         hold(fleet, "a", validate_only=True),
         lift(fleet, HoldKey("b", None), validate_only=True),
         delete(fleet, "a", validate_only=True),
     ]
-    assert (fleet.manager.revision, fleet.manager.intents) == (revision, intents)
+    assert (fleet.state.revision, fleet.state.intents) == (revision, intents)
     assert snapshot_queues(fleet) == before
     applied = [wipe(fleet), hold(fleet, "a"), lift(fleet, HoldKey("b", None))]
     assert [(outcome.blast_radius, outcome.queue_data_count) for outcome in applied] == [
@@ -152,7 +152,7 @@ def test_a_preview_tells_the_same_and_changes_nothing(fleet: Fleet) -> None:
 
 def test_what_is_durable_gets_in_force_after_the_tables_froze_and_a_deletion_does_not(fleet: Fleet) -> None:
     fleet.register()
-    fleet.manager.frozen = True
+    fleet.state.frozen = True
     wipe(fleet)
     assert perms(fleet) == [(4, 6)]
     with pytest.raises(ShuttingDown):
@@ -203,14 +203,19 @@ def test_a_deletion_counts_what_vanishes_and_what_loses_its_last_writable_queue(
     assert delete(fleet, cluster=CLUSTER) == OperatorOutcome(BlastRadius(), 0)
 
 
-def test_a_confirmed_loss_counts_the_topics_of_groups_that_lose_a_broker_and_stay(fleet: Fleet) -> None:
+def test_a_confirmed_loss_counts_topics_of_groups_that_lose_a_broker(fleet: Fleet) -> None:
     lose_three_of_four(fleet)
     fleet.register(B, 1, ["TopicTest"], name="broker-0")
-    removed, radius = run_sync(
-        fleet.manager.confirm_broker_loss(lambda live: live.broker.broker_name == "broker-0", CAUSE)
-    )
+
+    def wanted(live: BrokerLiveInfo) -> bool:
+        return live.broker.broker_name == "broker-0"
+
+    revision = fleet.state.revision
+    removed, radius = apply_now(fleet.routes.removals.preview_broker_loss(wanted))
+    assert fleet.state.revision == revision
     assert [gone.live.broker_id for gone in removed] == [0]
     assert radius == BlastRadius(1, 0, 0, ("TopicTest",))
+    assert apply_all_now(fleet.routes.removals.confirm_broker_loss(wanted, CAUSE)) == removed
 
 
 # Which group is meant
@@ -223,10 +228,10 @@ def test_groups_of_a_name_are_those_registered_and_those_with_an_intent(fleet: F
     wipe(fleet, BrokerKey("gone", "broker-a"))
     wipe(fleet, BrokerKey("gone", "broker-c"))
     wipe(fleet)
-    assert fleet.manager.groups_named("broker-a", None) == [
+    assert fleet.state.groups_named("broker-a", None) == [
         GROUP,
         BrokerKey("gone", "broker-a"),
         BrokerKey("other", "broker-a"),
     ]
-    assert fleet.manager.groups_named("broker-a", "other") == [BrokerKey("other", "broker-a")]
-    assert fleet.manager.groups_named("broker-c", CLUSTER) == []
+    assert fleet.state.groups_named("broker-a", "other") == [BrokerKey("other", "broker-a")]
+    assert fleet.state.groups_named("broker-c", CLUSTER) == []

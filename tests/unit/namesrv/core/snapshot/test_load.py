@@ -1,4 +1,4 @@
-"""Loading a snapshot: routes are what they were, but for who is confirmed; what does not fit together is refused."""
+"""Loading a snapshot: routes stay the same, no broker is confirmed, and rows that do not fit together are refused."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from namesrv.core.model import (
     RemovalReason,
 )
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
@@ -38,15 +38,15 @@ Damage = Callable[[list[Message]], object]
 
 
 def saved(fleet: Fleet) -> list[bytes]:
-    return list(fleet.manager.snapshot().messages())
+    return list(fleet.state.snapshot().messages())
 
 
 def restarted(before: Fleet, intents: IntentTable | None = None) -> Fleet:
     """The name server after a restart, with what it has on disk."""
-    after = Fleet(before.manager.behaviour)
-    after.manager.intents = before.manager.intents if intents is None else intents
-    after.manager.kv_config = before.manager.kv_config
-    after.manager.load_snapshot(saved(before))
+    after = Fleet(before.state.behaviour)
+    after.state.intents = before.state.intents if intents is None else intents
+    after.state.kv_config = before.state.kv_config
+    after.state.load_snapshot(saved(before))
     return after
 
 
@@ -55,7 +55,7 @@ def intent(kind: IntentKind, key: IntentKey) -> Intent:
 
 
 def decide(fleet: Fleet, *intents: Intent) -> None:
-    run_sync(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def routes(fleet: Fleet, *, doubted: bool = False) -> dict[str, bytes]:
@@ -113,37 +113,37 @@ def test_after_a_restart_every_route_is_what_it_was_but_for_who_is_confirmed(
         before.clock.advance(1)
         before.register(name=name, broker_id=broker_id, **broker)
     decide(before, *intents)
-    for live in list(before.manager.tables.broker_live_table.values())[:gone]:
+    for live in list(before.state.tables.broker_live_table.values())[:gone]:
         before.unregister(live.broker_addr, name=live.broker.broker_name, cluster=live.broker.cluster_name)
 
     after = restarted(before)
     assert routes(after) == routes(before, doubted=True)
-    old, new = before.manager.tables, after.manager.tables
-    assert new.broker_live_table.keys() == old.broker_live_table.keys() == after.manager.unconfirmed.keys()
+    old, new = before.state.tables, after.state.tables
+    assert new.broker_live_table.keys() == old.broker_live_table.keys() == after.state.unconfirmed.keys()
     assert new.cluster_addr_table == old.cluster_addr_table
     assert new.filter_server_table == old.filter_server_table
     assert {key: (group.addrs, group.write) for key, group in new.broker_addr_table.items()} == {
         key: (group.addrs, group.write) for key, group in old.broker_addr_table.items()
     }
-    assert after.manager.revision == 0
-    assert len(after.manager.change_log) == 0
+    assert after.state.revision == 0
+    assert len(after.state.change_log) == 0
 
     again = restarted(after)
     assert routes(again) == routes(after), "what is loaded is written as it was"
-    assert again.manager.tables.broker_live_table == after.manager.tables.broker_live_table
+    assert again.state.tables.broker_live_table == after.state.tables.broker_live_table
 
 
 def test_a_loaded_broker_is_marked_as_unconfirmed_in_its_route_its_group_and_its_row() -> None:
     before = Fleet()
-    before.register(A, ha=HA, timeout_seconds=30, channel_id=before.manager.open_channel())
+    before.register(A, ha=HA, timeout_seconds=30, channel_id=before.routes.heartbeats.open_channel())
     before.register(B, 1)
     after = restarted(before)
     route = after.route()
     assert route is not None
     assert list(route.broker_datas[0].unconfirmed_broker_ids) == [0, 1]
-    live = after.manager.tables.broker_live_table[LiveKey(CLUSTER, A)]
+    live = after.state.tables.broker_live_table[LiveKey(CLUSTER, A)]
     assert live == BrokerLiveInfo(GROUP, 0, A, HA, VERSION, None, generation=1, timeout_seconds=30, unconfirmed=True)
-    assert set(after.manager.unconfirmed.values()) == {Unconfirmed.SNAPSHOT_FILE}
+    assert set(after.state.unconfirmed.values()) == {Unconfirmed.SNAPSHOT_FILE}
 
 
 def test_what_is_known_of_the_last_sign_of_life_is_from_before_the_restart() -> None:
@@ -151,7 +151,7 @@ def test_what_is_known_of_the_last_sign_of_life_is_from_before_the_restart() -> 
     before.register(A)
     before.clock.advance(50)
     after = restarted(before)
-    assert after.manager.snapshot().last_heard == before.manager.snapshot().last_heard
+    assert after.state.snapshot().last_heard == before.state.snapshot().last_heard
 
 
 def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:
@@ -160,12 +160,12 @@ def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:
     after = restarted(before)
     assert after.query() == (True, VERSION), "also if it has the version that is held"
     with pytest.raises(BrokerNotRegistered):
-        after.manager.broker_heartbeat(GROUP, 0, A)
+        after.routes.heartbeats.broker_heartbeat(GROUP, 0, A)
     result = after.register(A)
     assert result.changed
     assert not result.is_new
-    assert after.manager.revision == 1
-    assert not after.manager.unconfirmed
+    assert after.state.revision == 1
+    assert not after.state.unconfirmed
     assert routes(after) == routes(before)
     assert after.query() == (False, VERSION)
 
@@ -256,14 +256,14 @@ def test_a_loaded_broker_that_does_not_come_back_expires_after_its_own_timeout()
     after.clock.advance(90)
     assert [(gone.live.broker_addr, gone.group_gone) for gone in after.scan()] == [(B, True)]
     assert after.topics == set()
-    assert not after.manager.unconfirmed
+    assert not after.state.unconfirmed
 
 
 def test_no_loaded_broker_has_longer_than_the_name_servers_own_timeout() -> None:
     before = Fleet()
     before.register(A, timeout_seconds=3_600)
     after = restarted(before)
-    assert after.manager.tables.broker_live_table[LiveKey(CLUSTER, A)].timeout_seconds == 3_600
+    assert after.state.tables.broker_live_table[LiveKey(CLUSTER, A)].timeout_seconds == 3_600
     after.clock.advance(120.1)
     assert len(after.scan()) == 1
 
@@ -285,7 +285,7 @@ def test_loaded_brokers_that_expire_do_not_make_the_guard_trip_over_the_few_that
     after = restarted(before)
     channels = {}
     for number in range(4):
-        channels[number] = after.manager.open_channel()
+        channels[number] = after.routes.heartbeats.open_channel()
         after.register(f"10.0.0.{number}:10911", name=f"broker-{number}", channel_id=channels[number])
     after.clock.advance(119)
     for number in range(4):
@@ -296,7 +296,7 @@ def test_loaded_brokers_that_expire_do_not_make_the_guard_trip_over_the_few_that
 
 
 def test_an_empty_snapshot_loads_as_nothing() -> None:
-    loaded = Fleet().manager.load_snapshot(saved(Fleet()))
+    loaded = Fleet().state.load_snapshot(saved(Fleet()))
     assert (loaded.live, loaded.topic_count) == ({}, 0)
 
 
@@ -304,7 +304,7 @@ def test_lists_of_topics_show_what_is_loaded() -> None:
     before = Fleet()
     before.register(A, topics=["T2", "T1"])
     after = restarted(before)
-    assert run_sync(after.manager.topic_lists.all_after("", 10)) == ["T1", "T2"]
+    assert after.state.topic_lists.all()("", 10) == ["T1", "T2"]
 
 
 # What does not fit together
@@ -364,7 +364,7 @@ def damaged(damage: Damage) -> Iterable[bytes]:
 def test_rows_that_do_not_fit_together_are_refused_as_a_whole(problem: str) -> None:
     fleet = Fleet()
     with pytest.raises(UnusableSnapshot) as refused:
-        fleet.manager.load_snapshot(damaged(DAMAGES[problem]))
+        fleet.state.load_snapshot(damaged(DAMAGES[problem]))
     assert problem in str(refused.value)
     assert saved(fleet) == saved(Fleet())
     fleet.register(A)
@@ -374,5 +374,5 @@ def test_rows_that_do_not_fit_together_are_refused_as_a_whole(problem: str) -> N
 def test_what_is_no_message_is_refused_as_a_whole() -> None:
     fleet = Fleet()
     with pytest.raises(UnusableSnapshot, match="cannot be parsed"):
-        fleet.manager.load_snapshot([*saved(fleet)[:1], b"\xff"])
+        fleet.state.load_snapshot([*saved(fleet)[:1], b"\xff"])
     assert saved(fleet) == saved(Fleet())

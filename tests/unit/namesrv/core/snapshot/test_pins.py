@@ -26,10 +26,10 @@ class PinnedFleet(Fleet):
         self.pins = Pins(self.clock.monotonic, lambda: f"pin-{next(numbers)}")
 
     def pin(self, lease_seconds: float = LEASE) -> str:
-        return self.pins.pin(self.manager.revision, self.manager.snapshot, lease_seconds)
+        return self.pins.pin(self.state.revision, self.state.snapshot, lease_seconds)
 
     def pin_next_revision(self, lease_seconds: float = LEASE) -> str:
-        self.register(version=DataVersion(1, self.manager.revision + 1))
+        self.register(version=DataVersion(1, self.state.revision + 1))
         return self.pin(lease_seconds)
 
     def revision_of(self, pin_id: str) -> int:
@@ -51,7 +51,7 @@ def test_a_pin_is_readable_again_and_again_while_the_tables_move_on(fleet: Pinne
     fleet.register(topics=["Another"], version=DataVersion(2, 2))
     with fleet.pins.reading(pin) as snapshot:
         assert list(snapshot.messages()) == first
-    assert fleet.manager.revision == 2
+    assert fleet.state.revision == 2
 
 
 def test_a_lease_ends_just_after_its_time(fleet: PinnedFleet) -> None:
@@ -134,21 +134,21 @@ def test_a_pin_that_ends_leaves_its_rows_to_be_freed_in_slices(fleet: PinnedFlee
     fleet.register(topics=[(f"T{number}", (1, 1, 6, 0)) for number in range(5_000)], version=DataVersion(1, 3))
     fleet.clock.advance(10.001)
     fleet.pins.drop_expired()
-    steps = sum(1 for _ in fleet.manager.leftovers.clear_up())
+    steps = sum(1 for _ in fleet.state.leftovers.clear_up())
     assert steps >= 5_000 // (2 * MERGE_SLICE)
-    assert not fleet.manager.leftovers
+    assert not fleet.state.leftovers
 
 
 def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
     first, other = Sharer("first"), Sharer("other")
     shares = fleet.pins._shares
     for owner in (first, first, other):
-        fleet.pins.pin(1, fleet.manager.snapshot, 10.0, owner)
+        fleet.pins.pin(1, fleet.state.snapshot, 10.0, owner)
     assert [kind.used for kind in shares] == [3, 2, 30]
     fleet.clock.advance(10.001)
     fleet.pins.drop_expired()
     assert [kind.used for kind in shares] == [0, 0, 0]
-    fleet.pins.pin(1, fleet.manager.snapshot, 10.0, other)
+    fleet.pins.pin(1, fleet.state.snapshot, 10.0, other)
     fleet.pins.close()
     assert [kind.used for kind in shares] == [0, 0, 0]
 
@@ -156,10 +156,10 @@ def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
 def test_who_asks_for_the_longest_leases_has_fewer_pins(fleet: PinnedFleet) -> None:
     greedy = Sharer("greedy")
     for _ in range(83):
-        fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, greedy)
+        fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
     with pytest.raises(LimitExceeded) as caught:
-        fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, greedy)
+        fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
     expected = {"name": "seconds of pins", "value": "302400", "limit": "300000", "caller": "greedy"}
     assert caught.value.metadata == expected
     assert [kind.used for kind in fleet.pins._shares] == [83, 1, 83 * 3_600]
-    fleet.pins.pin(1, fleet.manager.snapshot, 3_600.0, Sharer("pipeline"))
+    fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, Sharer("pipeline"))

@@ -12,8 +12,8 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.change_stream import CHANGE_SLICE, change_messages
 from namesrv.core.changes import Cause, ClusterPut
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, A, B, Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
 
@@ -22,8 +22,8 @@ GROUP = BrokerKey(CLUSTER, "broker-a")
 
 
 def encoded(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[bytes]:
-    manager = fleet.manager
-    return list(change_messages(manager.change_log.after(after), manager.revision, manager.identity, shard))
+    state = fleet.state
+    return list(change_messages(state.change_log.after(after), state.revision, state.identity, shard))
 
 
 def messages(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.StreamRouteChangesResponse]:
@@ -43,7 +43,7 @@ def only(changes: Iterable[pb.RouteChange], name: str) -> list[pb.RouteChange]:
 
 
 def publish(fleet: Fleet, *intents: Intent) -> None:
-    run_sync(fleet.manager.publish_intents(IntentTable.of(intents), CAUSE))
+    apply_now(fleet.routes.operator_changes.publish_intents(IntentTable.of(intents), CAUSE))
 
 
 def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -> None:
@@ -66,7 +66,7 @@ def test_a_registration_has_a_row_in_each_table_with_the_time_it_was_applied() -
     assert (live.broker_addr, live.ha_server_addr) == (A, HA)
     assert live.last_update_timestamp_millis == fleet.clock.wall_millis()
     assert list(by_name["cluster_put"].cluster_put.broker_names) == ["broker-a"]
-    assert changes.header == end.header == fleet.manager.header()
+    assert changes.header == end.header == fleet.state.header()
     assert not end.HasField("changes")
 
 
@@ -74,15 +74,15 @@ def test_nothing_after_the_last_revision_is_one_message_with_the_revision_reache
     fleet = Fleet()
     fleet.register()
     (end,) = messages(fleet, after=1)
-    assert (end.header, end.HasField("changes")) == (fleet.manager.header(), False)
+    assert (end.header, end.HasField("changes")) == (fleet.state.header(), False)
 
 
 def test_changes_end_at_the_revision_asked_for() -> None:
     fleet = Fleet()
     for counter in range(1, 5):
         fleet.register(version=DataVersion(1, counter))
-    manager = fleet.manager
-    stream = change_messages(manager.change_log.after(1), 3, manager.identity, WHOLE)
+    state = fleet.state
+    stream = change_messages(state.change_log.after(1), 3, state.identity, WHOLE)
     read = [pb.StreamRouteChangesResponse.FromString(message) for message in stream]
     assert [(message.header.revision, message.HasField("changes")) for message in read] == [
         (2, True),
@@ -121,7 +121,7 @@ def test_a_drained_group_shows_the_permission_in_force_and_the_reported_one() ->
 
 def test_configurations_and_intents_without_effect_on_routes_have_no_rows() -> None:
     fleet = Fleet()
-    fleet.manager.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
+    fleet.routes.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), CAUSE)
     publish(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T", None), "operator", 0))
     (end,) = messages(fleet)
     assert (end.header.revision, end.HasField("changes")) == (2, False)
@@ -132,7 +132,7 @@ def test_a_cluster_that_loses_its_only_group_and_gets_another_at_once_stays() ->
     fleet.register(A, name="broker-a")
     fleet.register(A, name="broker-b")
     assert {row.WhichOneof("row") for row in rows(fleet, after=1)}.isdisjoint({"cluster_put", "cluster_removed"})
-    assert fleet.manager.tables.cluster_addr_table == {CLUSTER: {"broker-b"}}
+    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"broker-b"}}
 
 
 def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:
@@ -141,7 +141,7 @@ def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:
     holds = [HoldKey("T1", None), HoldKey("T1", CLUSTER)]
     publish(fleet, *(Intent(IntentKind.TOPIC_HOLD, hold, "operator", 0) for hold in holds))
     assert len(only(rows(fleet, after=1), "topic_removed")) == 1
-    assert (len(fleet.manager.tables.topic_queue_table), fleet.topics) == (1, {"T2"})
+    assert (len(fleet.state.tables.topic_queue_table), fleet.topics) == (1, {"T2"})
 
 
 def test_shards_are_disjoint_and_together_everything_and_brokers_are_in_the_first() -> None:
@@ -187,14 +187,14 @@ def test_many_changes_of_other_shards_are_passed_over_with_pauses() -> None:
 
 def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
     fleet = Fleet()
-    manager, log = fleet.manager, fleet.manager.change_log
+    state, log = fleet.state, fleet.state.change_log
     seen = []
     for number in range(3):
         names = frozenset([f"broker-{number}"])
         log.append(0, CAUSE, (ClusterPut("c", names),))
         seen.append(weakref.ref(names))
         del names
-    stream = change_messages(log.after(0), 3, manager.identity, WHOLE)
+    stream = change_messages(log.after(0), 3, state.identity, WHOLE)
     next(stream)
     log._changes.clear()  # as if they had all been compacted
     next(stream)
@@ -207,15 +207,15 @@ def test_changes_after_a_snapshot_make_the_next_one() -> None:
         lambda: fleet.register(topics=["T1", "T2"], filter_servers=("f:1",)),
         lambda: fleet.register(B, 1),
         lambda: publish(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "operator", 0)),
-        lambda: run_sync(fleet.manager.delete_topic("T1", None, CAUSE)),
+        lambda: apply_now(fleet.routes.operator_changes.delete_topic("T1", None, CAUSE)),
         fleet.unregister,
         lambda: fleet.unregister(B),
     ]
     snapshots = []
     for step in steps:
         step()
-        read = [pb.StreamRouteSnapshotResponse.FromString(message) for message in fleet.manager.snapshot().messages()]
-        snapshots.append((fleet.manager.revision, RouteRows.of_snapshot(read)))
+        read = [pb.StreamRouteSnapshotResponse.FromString(message) for message in fleet.state.snapshot().messages()]
+        snapshots.append((fleet.state.revision, RouteRows.of_snapshot(read)))
     for (revision, before), (_, after) in pairwise(snapshots):
         for message in messages(fleet, after=revision):
             if message.header.revision == revision + 1:

@@ -14,8 +14,8 @@ from namesrv.core.change_stream import follow_messages
 from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import RevisionCompacted, ShuttingDown
 from namesrv.core.model import EMPTY, DataVersion
-from namesrv.core.slices import run_sync
 from namesrv.core.snapshot import WHOLE, RouteTable, SnapshotPart
+from namesrv.core.state_change import apply_now
 from namesrv.core.watch import Follower
 from tests.properties import examples
 from tests.support.core_fleet import Fleet
@@ -27,10 +27,10 @@ SHARDS = [SnapshotPart(index, 3) for index in range(3)]
 
 def read(fleet: Fleet, reader: Follower, part: SnapshotPart = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
     """Everything that a reader has not been sent, up to the bookmark."""
-    manager = fleet.manager
+    state = fleet.state
     messages = [
         pb.StreamRouteSnapshotResponse.FromString(message)
-        for message in follow_messages(manager.change_log, reader, manager.identity, part)
+        for message in follow_messages(state.change_log, reader, state.identity, part)
         if message
     ]
     assert all(message.WhichOneof("content") == "changes" for message in messages)
@@ -45,14 +45,14 @@ def test_a_follower_that_has_everything_gets_a_bookmark_alone(fleet: Fleet) -> N
     fleet.register()
     reader = follower(1)
     (bookmark,) = read(fleet, reader)
-    assert bookmark.header == fleet.manager.header()
+    assert bookmark.header == fleet.state.header()
     assert not bookmark.changes.changes
     assert reader.revision == 1
 
 
 def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> None:
     fleet.register(topics=[f"T{number}" for number in range(10_000)])
-    reader = follower(fleet.manager.revision)
+    reader = follower(fleet.state.revision)
     fleet.unregister()
     changes, bookmark = read(fleet, reader)
     kinds = [change.WhichOneof("row") for change in changes.changes.changes]
@@ -75,7 +75,7 @@ def test_in_every_shard_a_group_that_goes_is_one_change(fleet: Fleet) -> None:
 
 def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
-    run_sync(fleet.manager.delete_topic("T1", None, Cause("test")))
+    apply_now(fleet.routes.operator_changes.delete_topic("T1", None, Cause("test")))
     changes, _ = read(fleet, follower(1))
     assert [change.topic_removed.topic for change in changes.changes.changes] == ["T1"]
 
@@ -89,7 +89,7 @@ def test_a_change_of_many_topics_comes_in_several_messages_of_one_revision(fleet
 
 
 def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(fleet: Fleet) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=2)
+    fleet.state.change_log = ChangeLog(max_changes=2)
     for counter in range(4):
         fleet.register(version=DataVersion(1, counter))
     with pytest.raises(RevisionCompacted):
@@ -98,11 +98,11 @@ def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(f
 
 
 def test_a_follower_in_the_middle_of_a_change_when_it_is_dropped_gets_all_of_it_and_then_is_told(fleet: Fleet) -> None:
-    manager = fleet.manager
-    manager.change_log = ChangeLog(max_changes=2)
+    state = fleet.state
+    state.change_log = ChangeLog(max_changes=2)
     fleet.register()
     reader = follower()
-    messages = follow_messages(manager.change_log, reader, manager.identity, WHOLE)
+    messages = follow_messages(state.change_log, reader, state.identity, WHOLE)
     assert next(messages)
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
@@ -121,16 +121,16 @@ def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -
 
 def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) -> None:
     fleet.register()
-    revision = fleet.manager.revision
-    fleet.manager.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
+    revision = fleet.state.revision
+    fleet.routes.operator_changes.publish_kv_config(EMPTY.with_value("namespace", "key", "value"), Cause("test"))
     (bookmark,) = read(fleet, follower(revision))
     assert bookmark.header.revision == revision + 1
 
 
 def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:
     fleet.register(topics=[f"T{number}" for number in range(10_000)])
-    manager, part = fleet.manager, SnapshotPart(0, 1, {RouteTable.LIVE_BROKERS})
-    messages = list(follow_messages(manager.change_log, follower(), manager.identity, part))
+    state, part = fleet.state, SnapshotPart(0, 1, {RouteTable.LIVE_BROKERS})
+    messages = list(follow_messages(state.change_log, follower(), state.identity, part))
     assert len(messages) == 2, "a pause stands for work on topics"
     first, bookmark = map(pb.StreamRouteSnapshotResponse.FromString, messages)
     assert [change.WhichOneof("row") for change in first.changes.changes] == ["live_put"]
@@ -170,7 +170,7 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
     @rule()
     def everybody_reads(self) -> None:
         now = FollowedRows.of_snapshot(
-            pb.StreamRouteSnapshotResponse.FromString(message) for message in self.fleet.manager.snapshot().messages()
+            pb.StreamRouteSnapshotResponse.FromString(message) for message in self.fleet.state.snapshot().messages()
         )
         for shard, rows, reader in zip(self.shards, self.rows, self.readers, strict=True):
             messages = read(self.fleet, reader, shard)
@@ -181,7 +181,7 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
             assert (rows.filters, rows.clusters) == (expected.filters, expected.clusters)
             revisions = [message.header.revision for message in messages]
             assert revisions == sorted(revisions)
-            assert revisions[-1] == self.fleet.manager.revision
+            assert revisions[-1] == self.fleet.state.revision
         for tables, some, reader in self.of_tables:
             for message in read(self.fleet, reader, SnapshotPart(0, 1, tables)):
                 some.take(message)
@@ -191,9 +191,9 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
 
     @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
     def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
-        manager = self.fleet.manager
-        whole, part = manager.snapshot(), SnapshotPart(0, 1, tables)
-        messages = list(manager.snapshot(tables).messages(part))
+        state = self.fleet.state
+        whole, part = state.snapshot(), SnapshotPart(0, 1, tables)
+        messages = list(state.snapshot(tables).messages(part))
         assert list(whole.messages(part)) == messages  # as of a pin, which holds all of them
         *_, end = parsed = [pb.StreamRouteSnapshotResponse.FromString(message) for message in messages]
         rows = FollowedRows.of_snapshot(parsed)

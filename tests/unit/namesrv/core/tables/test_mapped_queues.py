@@ -1,17 +1,17 @@
-"""Mappings of many queues: the steps in which they become routes, and that nobody can tell these from one step."""
+"""Mappings of many queues: the breaths with which they become routes, and the memory that they take."""
 
 from __future__ import annotations
 
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.encoding import MAPPED_SLICE, mapping_field
+from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH, mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
-from namesrv.core.slices import run_sync
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
+from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, Fleet
 
-LARGE = MAPPED_SLICE + 1
+LARGE = MAPPED_QUEUES_A_BREATH + 1
 
 
 def mapping(queues: int) -> StaticMapping:
@@ -31,8 +31,13 @@ def registration(*mappings: StaticMapping) -> Registration:
     )
 
 
-def steps_of(fleet: Fleet, *mappings: StaticMapping) -> int:
-    return sum(1 for _ in fleet.manager.register_broker(registration(*mappings)))
+def breaths_of_preparation(fleet: Fleet, *mappings: StaticMapping) -> int:
+    """Registers topics with mappings."""
+    change = fleet.routes.registrations.register_broker(registration(*mappings))
+    breaths = breaths_of(change.prepare)
+    change.commit()
+    change.state.settle()
+    return breaths
 
 
 @pytest.mark.parametrize("queues", [0, 1, LARGE])
@@ -48,28 +53,30 @@ def test_a_mapping_in_parts_is_encoded_as_in_one(queues: int) -> None:
             broker_queue_ids=[queue for _, queue in one.queue_ids],
         )
     )
-    assert run_sync(mapping_field(one)) == message.SerializeToString()
+    assert mapping_field(one) == message.SerializeToString()
 
 
-def test_each_list_of_a_large_mapping_and_each_time_it_is_hashed_is_a_step(fleet: Fleet) -> None:
-    steps_of(fleet, mapping(1))
-    assert steps_of(fleet, mapping(1), mapping(2)) == 0
-    assert steps_of(fleet, mapping(LARGE)) == 4
-    assert steps_of(fleet, mapping(LARGE)) == 1, "said again, it is found by its hash"
+def test_a_large_mapping_takes_a_breath_for_each_list_and_each_hash(fleet: Fleet) -> None:
+    breaths_of_preparation(fleet, mapping(1))
+    small = breaths_of_preparation(fleet, mapping(2))
+    assert breaths_of_preparation(fleet, mapping(LARGE)) == small + 4
+    unchanged = breaths_of_preparation(fleet, mapping(LARGE))
+    assert unchanged == 1, "said again, it is found by its hash"
 
 
-def test_many_small_mappings_share_steps(fleet: Fleet) -> None:
-    each = MAPPED_SLICE // 4
-    assert steps_of(fleet, *(mapping(each + number) for number in range(10))) == 2
+def test_many_small_mappings_share_breaths(fleet: Fleet) -> None:
+    small = breaths_of_preparation(fleet, mapping(1))
+    each = MAPPED_QUEUES_A_BREATH // 4
+    assert breaths_of_preparation(fleet, *(mapping(each + number) for number in range(10))) == small + 2
 
 
 def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet: Fleet) -> None:
-    large, table = 40_000, fleet.manager.tables.queue_datas
+    large, table = 40_000, fleet.state.tables.queue_datas
     held = []
     for shift in range(30):
         moved = mapping(large)._replace(epoch=shift)
-        steps_of(fleet, moved, mapping(1))
-        held.append(sum(len(one.mapping.queue_ids) for one in table.by_fragment.values() if one.mapping))
+        breaths_of_preparation(fleet, moved, mapping(1))
+        held.append(sum(len(one.mapping.queue_ids) for one in table._by_fragment.values() if one.mapping))
     assert max(held) <= UNUSED_MAPPED_PER_BROKER + 3 * (large + 1)
     route = fleet.route("T0")
     assert route is not None

@@ -9,10 +9,10 @@ from tests.unit.namesrv.scenarios.groups import GROUP, TEST, known_route, perms,
 
 def test_a_registration_that_says_nothing_new_leaves_the_row_of_its_group(fleet: Fleet) -> None:
     fleet.register(A, ha=HA, zone_name="z", enable_acting_master=True)
-    before = fleet.manager.tables.broker_addr_table[GROUP]
+    before = fleet.state.tables.broker_addr_table[GROUP]
     for zone_name, acting in (("z", True), (None, None)):
         assert not fleet.register(A, ha=HA, zone_name=zone_name, enable_acting_master=acting).changed
-        assert fleet.manager.tables.broker_addr_table[GROUP] is before
+        assert fleet.state.tables.broker_addr_table[GROUP] is before
 
 
 def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registration_on(fleet: Fleet) -> None:
@@ -21,9 +21,9 @@ def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registr
         return fleet.addrs()
 
     assert register() == {1: B}
-    fleet.manager.publish_behaviour(Behaviour(support_acting_master=True), TEST, ())
+    fleet.routes.operator_changes.publish_behaviour(Behaviour(support_acting_master=True), TEST, ())
     assert register() == {0: B}
-    fleet.manager.publish_behaviour(Behaviour(), TEST, ())
+    fleet.routes.operator_changes.publish_behaviour(Behaviour(), TEST, ())
     assert register() == {1: B}
 
 

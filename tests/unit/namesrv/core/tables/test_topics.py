@@ -1,13 +1,20 @@
-"""The topic table beside a dictionary: changes merged in slices, and copies that stay as they were."""
+"""The topic table beside a dictionary: changes merged with breaths, and copies that stay as they were."""
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from contextlib import suppress
 
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from namesrv.app.worker import GivenUp
+from namesrv.core import tables
 from namesrv.core.model import TopicQueues
+from namesrv.core.pace import PACE
 from namesrv.core.slices import run_sync
 from namesrv.core.tables import COPIED_ROWS_OF_A_MERGED_ONE, MERGE_SLICE, SHARDS, TopicTable, TopicView
+from tests.support.breaths import AtBreath, breathing, breaths_of, give_up, short_breaths
 
 NAMES = [f"topic-{number}" for number in range(12)]
 
@@ -21,21 +28,27 @@ def publish(table: TopicTable, changed: dict[str, TopicQueues | None]) -> None:
 def filled(count: int) -> TopicTable:
     table = TopicTable()
     publish(table, {f"t-{number}": (b"%d" % number,) for number in range(count)})
-    run_sync(table.settle())
+    table.settle()
     return table
 
 
 class TopicsBesideADictionary(RuleBasedStateMachine):
-    """Changes, parts of merges, and copies in any order."""
+    """Changes, parts of merges, and copies in any order. Topics share shards, as there are few."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(tables, "SHARDS", 4)
+        self.patch.setattr(tables, "SHARD_MASK", 3)
         self.table, self.expected = TopicTable(), dict[str, TopicQueues]()
         self.copies: list[tuple[TopicView, dict[str, TopicQueues]]] = []
 
+    def teardown(self) -> None:
+        self.patch.undo()
+
     @rule(changes=st.dictionaries(st.sampled_from(NAMES), st.none() | st.binary(max_size=2), min_size=1))
     def change(self, changes: dict[str, bytes | None]) -> None:
-        run_sync(self.table.settle())
+        self.table.settle()
         publish(self.table, {name: None if queue is None else (queue,) for name, queue in changes.items()})
         for name, queue in changes.items():
             self.expected.pop(name, None)
@@ -44,8 +57,15 @@ class TopicsBesideADictionary(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        run_sync(self.table.settle())
+        with short_breaths(), breathing(self.it_is_the_dictionary):
+            self.table.settle()
 
+    @rule(breaths=st.integers(0, 5))
+    def begin_to_settle(self, breaths: int) -> None:
+        with suppress(GivenUp), short_breaths(), breathing(AtBreath(breaths, give_up)):
+            self.table.settle()
+
+    @precondition(lambda self: self.table.is_settled)
     @rule()
     def copy(self) -> None:
         self.copies.append((self.table.copy(), dict(self.expected)))
@@ -77,24 +97,24 @@ def test_a_copy_takes_no_row_whatever_their_number() -> None:
     assert all(mine is its for mine, its in zip(table._shards, view._shards, strict=True))
 
 
-def test_a_change_after_a_copy_copies_the_shards_that_it_is_about_and_gives_way_meanwhile() -> None:
+def test_a_change_after_a_copy_copies_its_shards_with_breaths() -> None:
     table = filled(100_000)
     view = table.copy()
     publish(table, {"t-1": None})
-    run_sync(table.settle())
+    table.settle()
     assert sum(mine is not its for mine, its in zip(table._shards, view._shards, strict=True)) == 1
     assert view["t-1"] == (b"1",)
     publish(table, {f"t-{number}": (b"new",) for number in range(2, 100_000, 25)})
-    steps = sum(1 for _ in table.settle())
+    breaths = breaths_of(table.settle)
     rows = 4_000 + SHARDS * (100_000 // SHARDS) // COPIED_ROWS_OF_A_MERGED_ONE
-    assert steps >= rows // (2 * MERGE_SLICE)
+    assert breaths >= rows // (2 * PACE)
 
 
 def test_what_only_a_copy_holds_is_freed_in_slices() -> None:
     table = filled(20_000)
     view = table.copy()
     publish(table, {f"t-{number}": (b"new",) for number in range(20_000)})
-    run_sync(table.settle())
+    table.settle()
     left = [sum(map(len, view._shards)) for _ in view.let_go()]
     freed = [before - after for before, after in zip([20_000, *left], left, strict=False)]
     assert max(freed) <= MERGE_SLICE + max(map(len, table._shards))

@@ -9,7 +9,7 @@ from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Overloaded, RevisionCompacted
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, run_sync
-from namesrv.core.watch import SUBSCRIBE_SLICE, Follower
+from namesrv.core.watch import SUBSCRIBE_SLICE, ChangeReader, Follower
 from tests.support.core_fleet import CLUSTER, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
@@ -65,7 +65,7 @@ def test_who_resumes_is_told_what_changed_after_its_point(fleet: WatchedFleet) -
 
 
 def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=2)
+    fleet.state.change_log = ChangeLog(max_changes=2)
     fleet.start_watching()
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
@@ -75,7 +75,7 @@ def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: W
 
 
 def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet: WatchedFleet) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=2)
+    fleet.state.change_log = ChangeLog(max_changes=2)
     fleet.start_watching()
     watch = fleet.watch("T1")
     fleet.told(watch)
@@ -104,7 +104,7 @@ def test_bookmarks_come_in_parts_that_are_all_watches_together(fleet: WatchedFle
         fleet.told(watch)
     fleet.register(B, topics=["T3"], name="broker-b")
     run_sync(fleet.watches.settle())
-    woken: list[Follower] = []
+    woken: list[ChangeReader] = []
     for part in range(3):
         run_sync(fleet.watches.make_bookmarks_due(part, 3))
         woken += fleet.woken()
@@ -131,7 +131,7 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
     assert fleet.watches.waiting_count == 0
-    run_sync(fleet.manager.leftovers.clear_up())
+    run_sync(fleet.state.leftovers.clear_up())
     assert len(fleet.watches._index._by_topic) == len(fleet.watches._index._by_prefix) == 0
 
 
@@ -144,7 +144,7 @@ def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> N
         fleet.watches.close(watch, lambda: ended.append(len(index)))
     assert len(index) == 100_000, "ending them does nothing that grows with what they hold"
     left, dropped = len(index), []
-    for _ in fleet.manager.leftovers.clear_up():
+    for _ in fleet.state.leftovers.clear_up():
         dropped.append(left - len(index))
         left = len(index)
     assert max(dropped) <= SUBSCRIBE_SLICE
@@ -156,11 +156,11 @@ def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFle
     first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
     fleet.told(first), fleet.told(second)
     fleet.watches.close(second)
-    run_sync(fleet.manager.leftovers.clear_up())
+    run_sync(fleet.state.leftovers.clear_up())
     fleet.register(topics=["new"], version=DataVersion(2, 2))
     assert fleet.told(first).keys() == {"new"}
     fleet.watches.close(first)
-    run_sync(fleet.manager.leftovers.clear_up())
+    run_sync(fleet.state.leftovers.clear_up())
     assert fleet.watches._index._lengths == ()
 
 
@@ -173,7 +173,7 @@ def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFl
     fleet.watches.close(watch)
     assert len(waiting) == 3 * DROP_SLICE
     assert fleet.watches.waiting_count == 0
-    steps = sum(1 for _ in fleet.manager.leftovers.clear_up())
+    steps = sum(1 for _ in fleet.state.leftovers.clear_up())
     assert not waiting
     assert steps >= 3
 

@@ -11,6 +11,7 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import run_sync
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
@@ -61,7 +62,7 @@ def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: Wat
 def test_a_deleted_topic_left_its_group_and_no_broker_left(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
+    apply_now(fleet.routes.operator_changes.delete_topic("T1", None, CAUSE))
     told = fleet.told(watch)["T1"]
     assert [(gone.broker_name, gone.HasField("broker_id")) for gone in told.removals] == [("broker-a", False)]
     assert reasons(told) == [("", "DELETED_BY_OPERATOR")]
@@ -72,7 +73,7 @@ def test_a_deleted_topic_that_came_back_from_another_broker_of_its_group_is_said
 ) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    run_sync(fleet.manager.delete_topic("T1", None, CAUSE))
+    apply_now(fleet.routes.operator_changes.delete_topic("T1", None, CAUSE))
     fleet.unregister(A)
     fleet.register(B, topics=["T1"])
     told = fleet.told(watch)["T1"]
@@ -85,12 +86,12 @@ def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes() 
     fleet.register(topics=["T1", "T2"])
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
-    manager = fleet.manager
-    manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
+    operator_changes = fleet.routes.operator_changes
+    operator_changes.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), CAUSE)
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
-    behaviour = replace(manager.behaviour, order_message_enable=False)
-    manager.publish_behaviour(behaviour, CAUSE, (ConfigPut("orderMessageEnable", "false"),))
+    behaviour = replace(fleet.state.behaviour, order_message_enable=False)
+    operator_changes.publish_behaviour(behaviour, CAUSE, (ConfigPut("orderMessageEnable", "false"),))
     told = fleet.told(watch)
     assert told.keys() == {"T1"}
     assert not told["T1"].route.HasField("order_topic_conf")
@@ -139,14 +140,14 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
     named, by_prefix = fleet.watch("T1", "T2", "T4"), fleet.watch(prefixes=["T1", "T2", "T4"])
     for watch in (named, by_prefix):
         assert fleet.last_of(watch).bookmark
-    resumed_after = fleet.manager.revision
-    fleet.manager.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
+    resumed_after = fleet.state.revision
+    fleet.routes.operator_changes.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T4", "broker-a:2"), CAUSE)
     fleet.register(A, topics=[], version=DataVersion(2, 2))
     resumed = fleet.watch("T1", "T2", "T4", after=resumed_after)
     for watch in (named, by_prefix, resumed):
         last = fleet.last_of(watch)
         assert last.bookmark
-        assert last.header == fleet.manager.header()
+        assert last.header == fleet.state.header()
 
 
 def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent() -> None:
@@ -176,7 +177,7 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
     next(telling)
     fleet.register(topics=["T1"])
     assert fleet.told(second).keys() == {"T1"}
-    bookmark = fleet.manager.revision
+    bookmark = fleet.state.revision
     fleet.watches.close(second)
     run_sync(telling)
     assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
@@ -229,13 +230,13 @@ def test_nothing_is_sent_while_a_change_is_being_passed_over(fleet: WatchedFleet
 
 def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
-    pick_up = fleet.manager.pickup_topic_route_data
+    pick_up = fleet.state.route
 
     def counted(topic: str, zone_name: str | None = None) -> bytes | None:
         encoded.append(topic)
         return pick_up(topic, zone_name)
 
-    monkeypatch.setattr(fleet.manager, "pickup_topic_route_data", counted)
+    monkeypatch.setattr(fleet.state, "route", counted)
     for _ in range(50):
         fleet.told(fleet.watch("T1"))
     assert encoded == ["T1"]

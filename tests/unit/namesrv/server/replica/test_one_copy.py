@@ -12,8 +12,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.app.operators import SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
+from namesrv.app.worker import Worker
 from namesrv.core.errors import EpochChanged
-from namesrv.core.replica import ReplicaManager
+from namesrv.core.replica import ReplicaTables
 from namesrv.core.state import NamesrvIdentity
 from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.server.following import Copy
@@ -33,10 +34,11 @@ class Place:
     def copy(self, epoch: str) -> Copy:
         """A copy of a leader that has no broker yet."""
         return Copy(
-            ReplicaManager(NamesrvIdentity("copy", epoch), self.clock),
+            ReplicaTables(NamesrvIdentity("copy", epoch), self.clock),
             self.clock,
             StallDetector(self.clock.monotonic, lambda _: None, 1.0),
             SettingsInForce(self.settings, self.settings),
+            reader=Worker("reader"),
             shares=self.shares,
             product_env=None,
             started_at_millis=0,
@@ -65,7 +67,7 @@ def test_names_that_were_watched_at_a_copy_do_not_count_once_it_has_retired_and_
             await next_of(ended)
             await next_of(open_still)
             await ended.aclose()  # type: ignore[attr-defined]
-            await before.retire(after.manager)
+            await before.retire(after.tables.state)
             serving.cancel()
             assert isinstance(await failure_of(open_still), EpochChanged)
         assert {kind: shares.used for kind, shares in place.shares.by_kind().items() if shares.used} == {}
@@ -76,7 +78,7 @@ def test_names_that_were_watched_at_a_copy_do_not_count_once_it_has_retired_and_
 def test_a_watch_that_begins_at_a_copy_which_retires_meanwhile_is_told_to_begin_again() -> None:
     async def steps(place: Place) -> None:
         before, after = place.copy("1"), place.copy("2")
-        await before.retire(after.manager)
+        await before.retire(after.tables.state)
         async with aclosing(watch(before, "T1")) as stream:  # type: ignore[type-var]
             assert isinstance(await failure_of(stream), EpochChanged)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 
+from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, ChangeLog, KvPut
 from namesrv.core.errors import InvalidField
 from namesrv.core.journal import JournalEntry, JournalQuery
@@ -42,15 +43,15 @@ class Followed:
 
     def __init__(self, folder: Path) -> None:
         self.database = Database(folder)
-        self.manager = Fleet().manager
-        self.epoch = self.manager.identity.epoch
+        self.state = Fleet().state
+        self.epoch = self.state.identity.epoch
         self.journal = CountedJournal(self.database, self.epoch, 10**6)
-        self.calls = AuditCalls(self.manager, self.journal)
+        self.calls = AuditCalls(self.state, self.journal, Worker("reader"))
 
     async def fill(self) -> None:
         former = Journal(self.database, FORMER, 10**6)
         for journal, count in ((former, 2), (self.journal, 5)):
-            log = self.manager.change_log = ChangeLog(KEPT)
+            log = self.state.change_log = ChangeLog(KEPT)
             log.listen(journal.on_change)
             for _ in range(count):
                 log.append(1_000, Cause("PutKvConfig"), (KvPut("ns", "key", "value"),))
@@ -127,7 +128,7 @@ def test_pages_of_new_entries_end_where_the_caller_was(tmp_path: Path) -> None:
     ],
 )
 def test_half_a_place_is_refused_by_the_field_that_is_wrong(given: dict[str, Any], field: str) -> None:
-    calls = AuditCalls(Fleet().manager, None)
+    calls = AuditCalls(Fleet().state, None, Worker("reader"))
     with pytest.raises(InvalidField) as caught:
         asyncio.run(calls.ListAuditEntries(pb.ListAuditEntriesRequest(**given), CONTEXT))
     assert caught.value.field == field

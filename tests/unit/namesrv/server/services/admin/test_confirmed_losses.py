@@ -19,36 +19,36 @@ __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 @pytest.fixture
 def lossy(operator: Operator) -> Operator:
     """Four groups, three of which the guard holds; one more that only a snapshot file knows."""
-    channels = [operator.manager.open_channel() for _ in range(4)]
+    channels = [operator.fleet.routes.heartbeats.open_channel() for _ in range(4)]
     for number, channel_id in enumerate(channels):
         operator.fleet.register(f"127.0.0.{number + 1}:1", name=f"broker-{number}", channel_id=channel_id)
     for channel_id in channels[:3]:
         operator.fleet.end_channel(channel_id)
-    first = next(iter(operator.manager.unconfirmed))
-    operator.manager.unconfirmed[first] = Unconfirmed.SNAPSHOT_FILE
+    first = next(iter(operator.state.unconfirmed))
+    operator.state.unconfirmed[first] = Unconfirmed.SNAPSHOT_FILE
     return operator
 
 
 def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(lossy: Operator) -> None:
     validated = lossy.call(pb.ConfirmBrokerLossRequest(validate_only=True))
-    assert len(lossy.manager.unconfirmed) == 3
+    assert len(lossy.state.unconfirmed) == 3
     with capture_logs() as logs:
         answer = lossy.call(pb.ConfirmBrokerLossRequest(comment="fire"))
     assert answer.removed_broker_count == validated.removed_broker_count == 2
     assert answer.blast_radius == validated.blast_radius
     assert answer.blast_radius.topics_changed == 1
     assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
-    assert list(lossy.manager.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
-    assert lossy.manager.change_log.last.cause.comment == "fire"
+    assert list(lossy.state.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
+    assert lossy.state.change_log.last.cause.comment == "fire"
     lossy.refused(pb.ConfirmBrokerLossRequest(), IntentNotFound)
 
 
 def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> None:
-    names = {live.broker.broker_name for live in lossy.manager.tables.broker_live_table.values() if live.unconfirmed}
+    names = {live.broker.broker_name for live in lossy.state.tables.broker_live_table.values() if live.unconfirmed}
     for left, name in zip((2, 1, 0), sorted(names), strict=True):
         request = pb.ConfirmBrokerLossRequest(broker_name=name, cluster_name=CLUSTER)
         assert lossy.call(request).removed_broker_count == 1
-        assert len(lossy.manager.unconfirmed) == left
+        assert len(lossy.state.unconfirmed) == left
 
 
 def test_a_loss_that_nobody_suffered_is_an_error_that_names_the_group(lossy: Operator) -> None:

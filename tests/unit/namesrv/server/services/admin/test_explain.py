@@ -11,12 +11,13 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
+from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, ChangeLog
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import HoldKey, Intent, IntentKind
-from namesrv.core.slices import run_sync
 from namesrv.core.state import NamesrvIdentity
+from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.admin import AuditCalls, ExplainCalls
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import Journal
@@ -31,7 +32,8 @@ def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicR
 async def explained(
     fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal | None
 ) -> pb.ExplainTopicRouteResponse:
-    calls = ExplainCalls(fleet.manager, AuditCalls(fleet.manager, journal), STARTED_AT)
+    reader = Worker("reader")
+    calls = ExplainCalls(fleet.state, AuditCalls(fleet.state, journal, reader), reader, STARTED_AT)
     return await calls.ExplainTopicRoute(request, CONTEXT)
 
 
@@ -40,7 +42,7 @@ def test_the_answer_carries_all_that_is_known(fleet: Fleet) -> None:
     fleet.register(B, name="broker-b")
     fleet.unregister()
     answer = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest"))
-    assert answer.header == fleet.manager.header()
+    assert answer.header == fleet.state.header()
     gone, present = answer.explanations
     assert (gone.cluster_name, gone.broker_name, gone.in_route) == (CLUSTER, "broker-a", False)
     assert gone.removal_reason == route_data_pb2.REMOVAL_REASON_UNREGISTERED
@@ -106,9 +108,9 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
     fleet.register(B, 1)
     hold_all = Intent(IntentKind.TOPIC_HOLD, HoldKey("TopicTest", None), "an operator", T0_MILLIS, comment)
     cause = Cause("DeleteTopic", "an operator", comment)
-    run_sync(fleet.manager.delete_topic("TopicTest", None, cause))
+    apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, cause))
     assert len(only(fleet).text) < MAX_TEXT_LENGTH
-    run_sync(fleet.manager.publish_intents(fleet.manager.intents.with_intent(hold_all), cause))
+    apply_now(fleet.routes.operator_changes.publish_intents(fleet.state.intents.with_intent(hold_all), cause))
     text = only(fleet).text
     assert len(text) == MAX_TEXT_LENGTH
     assert text.endswith("...")
@@ -123,9 +125,9 @@ def after_restart(folder: Path, steps: Callable[[Fleet, Journal], Awaitable[None
     async def lives() -> None:
         database = Database(folder)
         former = Fleet()
-        journal = Journal(database, former.manager.identity.epoch, 10**6)
-        former.manager.change_log.listen(journal.on_change)
-        channel = former.manager.open_channel()
+        journal = Journal(database, former.state.identity.epoch, 10**6)
+        former.state.change_log.listen(journal.on_change)
+        channel = former.routes.heartbeats.open_channel()
         former.register(channel_id=channel)
         former.register(B, name="broker-b")
         former.clock.advance(10)
@@ -133,9 +135,9 @@ def after_restart(folder: Path, steps: Callable[[Fleet, Journal], Awaitable[None
         former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
         await journal.write_last()
         fleet = Fleet()
-        fleet.manager.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
+        fleet.state.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
         try:
-            await steps(fleet, Journal(database, fleet.manager.identity.epoch, 10**6))
+            await steps(fleet, Journal(database, fleet.state.identity.epoch, 10**6))
         finally:
             await database.close(20)
 
@@ -172,8 +174,8 @@ def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_pa
 
 def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Path) -> None:
     async def steps(fleet: Fleet, journal: Journal) -> None:
-        fleet.manager.change_log = ChangeLog(max_changes=1)
-        fleet.manager.change_log.listen(journal.on_change)
+        fleet.state.change_log = ChangeLog(max_changes=1)
+        fleet.state.change_log.listen(journal.on_change)
         fleet.register()
         fleet.unregister()
         fleet.register(B, name="broker-b")

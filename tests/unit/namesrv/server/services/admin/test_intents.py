@@ -41,7 +41,7 @@ def test_a_wipe_and_its_restoration_count_topics_and_tell_what_they_do(operator:
     radius = pb.BlastRadius(topics_changed=2, topics_losing_last_writable_queue=2, sample_topics=["Other", "TopicTest"])
     answer = operator.call(wipe(comment="disk"))
     assert (answer.wipe_topic_count, answer.blast_radius, operator.perm()) == (2, radius, 4)
-    assert answer.header == operator.manager.header()
+    assert answer.header == operator.state.header()
     answer = operator.call(add())
     radius.topics_losing_last_writable_queue = 0
     assert (answer.add_topic_count, answer.blast_radius, operator.perm()) == (2, radius, 6)
@@ -69,19 +69,19 @@ def test_the_same_intent_again_takes_no_revision_and_keeps_caller_and_time(opera
     first = wipe(comment="disk", ends_at_millis=ends_at)
     for request in (first, hold(comment="gone")):
         operator.call(request)
-        revision, listed = operator.manager.revision, operator.listed()
+        revision, listed = operator.state.revision, operator.listed()
         operator.fleet.clock.advance(1)
         answer = operator.call(request)
         assert answer.header.revision == revision
         assert answer.blast_radius == pb.BlastRadius()
         assert operator.listed() == listed
     for other in (wipe(comment="disk"), wipe(comment="other"), hold(comment="other")):
-        revision = operator.manager.revision
+        revision = operator.state.revision
         assert operator.call(other).header.revision == revision + 1
     assert len(operator.listed()) == 2
     operator.call(add())
     operator.call(add(comment="one"))
-    revision = operator.manager.revision
+    revision = operator.state.revision
     assert operator.call(add(comment="two")).header.revision == revision
 
 
@@ -190,13 +190,13 @@ def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: O
     assert [(line["event"], line["topic"], line["groups"], line["comment"]) for line in logs] == [
         ("topic_deleted", "TopicTest", 1, "old")
     ]
-    assert operator.manager.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
+    assert operator.state.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
 
 
 def test_validations_change_nothing_and_need_no_data_directory_but_intents_do() -> None:
     operator = Operator(None)
     operator.fleet.register()
-    revision = operator.manager.revision
+    revision = operator.state.revision
     for validation in (wipe(validate_only=True), add(validate_only=True), hold(validate_only=True)):
         assert operator.call(validation).header.revision == revision
     for intent in (wipe(), add(), hold()):

@@ -8,11 +8,11 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import MAX_MAPPED_QUEUES
+from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH
 from namesrv.core.errors import InvalidField, LimitExceeded
 from namesrv.core.model import ReportedQueues, StaticMapping
-from namesrv.core.slices import run_sync
 from namesrv.grpc_api import registration
-from namesrv.grpc_api.registration import MAPPED_SLICE
+from tests.support.breaths import breaths_of
 from tests.support.registrations import topic_config
 
 
@@ -39,7 +39,7 @@ GOOD = Said()
 
 
 def read(*topics: route_data_pb2.TopicConfig) -> dict[str, ReportedQueues]:
-    return run_sync(registration.read_topics(topics, ()))
+    return registration.read_topics(topics, ())
 
 
 def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
@@ -89,9 +89,9 @@ def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
     }
 
 
-@pytest.mark.parametrize(("topics", "each"), [(1, 5), (5, 1), (10, 0.5)])
-def test_many_queues_are_read_in_slices_whether_they_are_of_one_mapping_or_of_many(topics: int, each: float) -> None:
-    ids = tuple(range(round(each * MAPPED_SLICE)))
+@pytest.mark.parametrize(("topics", "each"), [(1, 10_000), (10, 1_000), (200, 50)])
+def test_many_queues_are_read_with_breaths_however_many_mappings_they_are_of(topics: int, each: int) -> None:
+    ids = tuple(range(each))
     said = replace(GOOD, total=len(ids), topic_ids=ids, broker_ids=ids)
-    steps = registration.read_topics([said.topic(f"T{number}") for number in range(topics)], ())
-    assert len(list(steps)) >= 5
+    messages = [said.topic(f"T{number}") for number in range(topics)]
+    assert breaths_of(lambda: read(*messages)) >= 10_000 // MAPPED_QUEUES_A_BREATH

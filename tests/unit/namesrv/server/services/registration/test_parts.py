@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -12,8 +13,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.core.errors import ChannelGone, InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.liveness import ChannelTable
 from namesrv.core.model import BrokerKey, DataVersion, Registration
-from namesrv.core.slices import Sliced, run_sync
-from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, TopicsRead
+from namesrv.grpc_api.registration import RegistrationParts, TopicsRead, read_topics
 from namesrv.limits import MAX_REGISTRATION_PARTS, MAX_STAGED_TOPICS, STAGED_PART_SECONDS
 from tests.support.core_fleet import VERSION
 from tests.support.registrations import topic_config
@@ -32,17 +32,23 @@ class Parts:
 
     def begin(
         self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
-    ) -> Sliced[TopicsRead | int]:
-        """The steps of reading a part."""
+    ) -> Callable[[], TopicsRead | int]:
+        """Begins to read a part; the function reads it to its end."""
         registration = Registration(BrokerKey("c", "b"), 0, addr, version, None)
         request.channel_id = self.channel_id
-        return self.parts.add(registration, request, ())
+        staged = self.parts.begin(registration, request)
+
+        def end() -> TopicsRead | int:
+            read_topics(request.topic_configs, (), staged.topic_configs)
+            return self.parts.add(registration, request, staged)
+
+        return end
 
     def add(
         self, request: pb.RegisterBrokerRequest, addr: str = "127.0.0.1:1", version: DataVersion = VERSION
     ) -> TopicsRead | int:
         """Reads a part at once."""
-        return run_sync(self.begin(request, addr, version))
+        return self.begin(request, addr, version)()
 
     def whole(self, request: pb.RegisterBrokerRequest) -> list[str]:
         """Reads the last part; the topics of all."""
@@ -158,12 +164,11 @@ def test_the_end_of_a_channel_does_not_look_at_the_parts_of_others(clock: Virtua
 
 def test_a_part_whose_channel_ends_while_it_is_read_is_not_staged(clock: VirtualClock) -> None:
     parts = Parts(clock)
-    steps = parts.begin(part(0, 2, *(f"T{number}" for number in range(READ_SLICE))))
-    next(steps)
+    end = parts.begin(part(0, 2, "a"))
     parts.channels.end(parts.channel_id)
     parts.parts.drop_channel(parts.channel_id)
     with pytest.raises(ChannelGone):
-        run_sync(steps)
+        end()
     parts.channel_id = parts.channels.open()
     with pytest.raises(NeedFullRegistration):
         parts.add(part(1, 2))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -13,14 +14,14 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.writer import TableWriter
+from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import InvalidField, Overloaded
-from namesrv.core.model import BrokerKey, RemovalReason
-from namesrv.core.slices import Sliced
+from namesrv.core.model import BrokerKey, Registration, RemovalReason
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.registration import READ_SLICE, RegistrationParts, RegistrationReader, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationParts, RegistrationReader, RegistrationServicer
 from tests.support.core_fleet import Fleet
-from tests.support.registrations import identity, registration
+from tests.support.registrations import registration
+from tests.support.state_changes import Held
 
 
 class CallFromNowhere:
@@ -31,19 +32,19 @@ class CallFromNowhere:
 
 
 CONTEXT = cast("Context", CallFromNowhere())
-LARGE = [f"T{number}" for number in range(3 * READ_SLICE)]
+LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
 
 
 class NameServer:
     """A servicer whose writer can be kept busy."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.manager = fleet.manager
+        self.state = fleet.state
         self.writer = TableWriter()
-        detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
-        channels = ChannelStreams(fleet.manager, self.writer, detector)
-        parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-        self._servicer = RegistrationServicer(fleet.manager, self.writer, channels, parts, 120_000)
+        detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
+        channels = ChannelStreams(fleet.routes, self.writer, detector)
+        parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
+        self._servicer = RegistrationServicer(fleet.routes, self.writer, channels, parts, 120_000)
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
@@ -51,36 +52,48 @@ class NameServer:
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
         """Nobody has a turn for as long as the context lasts."""
-        ended: list[bool] = []
-
-        def change() -> Sliced[None]:
-            while not ended:
-                yield
-
-        task = asyncio.create_task(self.writer.apply(change()))
+        held = Held(self.state)
+        task = asyncio.create_task(self.writer.apply(held))
+        await held.begun()
         try:
-            await asyncio.sleep(0)
             yield
         finally:
-            ended.append(True)
+            held.let_go()
             await task
 
 
-@pytest.fixture
-def reader(fleet: Fleet) -> RegistrationReader:
-    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-    shares = FairShares.of(registered_topics=4)
-    return RegistrationReader(fleet.manager, TableWriter(), parts, shares.registered_topics)
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("topics", [["not a name"], [*LARGE, "not a name"]])
-def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet, topics: list[str]) -> None:
+def reader_of(fleet: Fleet, registered_topics: int = 1_000) -> RegistrationReader:
+    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
+    shares = FairShares.of(registered_topics=registered_topics)
+    return RegistrationReader(fleet.routes, TableWriter(), parts, shares.registered_topics)
+
+
+def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
     async def run() -> None:
         namesrv = NameServer(fleet)
         async with namesrv.busy():
-            with pytest.raises(InvalidField, match=rf"topic_configs\[{len(topics) - 1}\].topic_name"):
-                await namesrv.register(registration(topics))
-        assert fleet.manager.revision == 0
+            with pytest.raises(InvalidField, match=r"topic_configs\[0\].topic_name"):
+                await namesrv.register(registration(["not a name"]))
+        assert fleet.state.revision == 0
+
+    asyncio.run(run())
+
+
+def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
+    async def run() -> None:
+        namesrv = NameServer(fleet)
+        async with namesrv.busy():
+            bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not a name"])))
+            await asyncio.sleep(0)
+            assert namesrv.writer._waiting == 1, "the change that keeps it busy"
+        with pytest.raises(InvalidField, match=rf"topic_configs\[{len(LARGE)}\].topic_name"):
+            await bad
+        assert fleet.state.revision == 0
 
     asyncio.run(run())
 
@@ -96,34 +109,40 @@ def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch
     asyncio.run(run())
 
 
-def test_a_large_registration_of_a_version_that_is_held_does_not_wait_for_one_that_is_read(fleet: Fleet) -> None:
+def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
     async def run() -> None:
-        namesrv = NameServer(fleet)
+        namesrv, reader = NameServer(fleet), reader_of(fleet)
         await namesrv.register(registration(LARGE))
-        other = registration(LARGE, identity("127.0.0.2:10911", name="other"))
-        being_read = asyncio.create_task(namesrv.register(other))
+        go_on = threading.Event()
+        working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20)))
         await asyncio.sleep(0)
-        unchanged = asyncio.create_task(namesrv.register(registration(LARGE)))
-        await asyncio.wait({being_read, unchanged}, return_when=asyncio.FIRST_COMPLETED)
-        assert unchanged.done()
-        assert not being_read.done()
-        await being_read
+        async with asyncio.timeout(20):
+            small = await reader.read(registration(["T1"], counter=2))
+            held = await reader.read(registration(LARGE))
+        assert isinstance(small, Registration)
+        assert isinstance(held, Registration)
+        assert small.topic_configs is not None
+        assert held.topic_configs is None
+        go_on.set()
+        await working
 
     asyncio.run(run())
 
 
-def test_topics_that_were_not_read_are_if_the_broker_has_left_when_its_turn_comes(fleet: Fleet) -> None:
+def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
     async def run() -> None:
         namesrv = NameServer(fleet)
         request = registration(["T1"])
         await namesrv.register(request)
         broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
         async with namesrv.busy():
-            leaving = namesrv.manager.unregister_broker(broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
+            leaving = fleet.routes.removals.unregister_broker(
+                broker, request.broker.broker_addr, RemovalReason.UNREGISTERED
+            )
             left = asyncio.create_task(namesrv.writer.apply(leaving))
-            await asyncio.sleep(0)
+            await until(lambda: namesrv.writer._waiting == 2)
             registered = asyncio.create_task(namesrv.register(request))
-            await asyncio.sleep(0)
+            await until(lambda: namesrv.writer._waiting == 3)
         assert await left
         assert (await registered).changed
         assert fleet.topics >= {"T1"}
@@ -131,34 +150,8 @@ def test_topics_that_were_not_read_are_if_the_broker_has_left_when_its_turn_come
     asyncio.run(run())
 
 
-def test_a_small_registration_is_read_while_a_large_one_is(fleet: Fleet, reader: RegistrationReader) -> None:
-    async def run() -> None:
-        large = asyncio.create_task(reader.read(registration(LARGE)))
-        await asyncio.sleep(0)
-        small = asyncio.create_task(reader.read(registration(["T1"])))
-        await asyncio.sleep(0)
-        assert small.done()
-        assert not large.done()
-        await large
-
-    asyncio.run(run())
-
-
-def test_large_registrations_are_read_one_after_the_other(fleet: Fleet, reader: RegistrationReader) -> None:
-    async def run() -> None:
-        ended: list[str] = []
-
-        async def read(name: str, topics: list[str]) -> None:
-            await reader.read(registration(topics, identity(name=name)))
-            ended.append(name)
-
-        await asyncio.gather(read("first", LARGE), read("second", LARGE[:READ_SLICE]))
-        assert ended == ["first", "second"]
-
-    asyncio.run(run())
-
-
-def test_topics_under_way_are_bounded_until_they_are_answered(reader: RegistrationReader) -> None:
+def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
+    reader = reader_of(fleet, registered_topics=4)
     with reader.room_for(registration(["a", "b", "c"])):
         with reader.room_for(registration(["d"])), reader.room_for(registration([])):
             pass

@@ -41,11 +41,13 @@ class _Context:
 class _World:
     def __init__(self) -> None:
         self.fleet = Fleet()
-        manager, clock = self.fleet.manager, self.fleet.clock
-        channels = ChannelStreams(manager, TableWriter(), StallDetector(clock.monotonic, manager.grant_more_time, 10.0))
-        parts = RegistrationParts(manager.channels, clock.monotonic)
+        routes, clock = self.fleet.routes, self.fleet.clock
+        channels = ChannelStreams(
+            routes, TableWriter(), StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, 10.0)
+        )
+        parts = RegistrationParts(routes.state.channels, clock.monotonic)
         self.tally = RegistrationCounter()
-        self.servicer = RegistrationServicer(manager, TableWriter(), channels, parts, 120_000, tally=self.tally)
+        self.servicer = RegistrationServicer(routes, TableWriter(), channels, parts, 120_000, tally=self.tally)
 
     def call(self, request: Any) -> tuple[bytes | None, Again | None]:
         """The answer, None if there is no such broker; and what answers the call when it comes again."""
@@ -58,7 +60,7 @@ class _World:
             return None, context.again
 
     def heard(self) -> int | None:
-        return self.fleet.manager.last_heard().get(KEY)
+        return self.fleet.state.last_heard().get(KEY)
 
     def known(self, request: Any) -> Again:
         again = self.call(request)[1]
@@ -81,7 +83,7 @@ class _World:
             case "topic by topic":
                 fleet.register(A, topic_by_topic=True)
             case "another topic changes":
-                number = fleet.manager.revision
+                number = fleet.state.revision
                 fleet.register(B, name="broker-c", topics=(f"Topic{number}",), version=DataVersion(1_000, number))
             case "unregister":
                 fleet.unregister(A)

@@ -11,8 +11,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import ReportedTopic
-from namesrv.core.slices import run_sync
+from namesrv.core.pace import PACE
 from namesrv.grpc_api import registration
+from tests.support.breaths import breaths_of
 
 
 def identity(
@@ -30,7 +31,7 @@ def topic(
 
 
 def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
-    return list(run_sync(registration.read_topics(topics, ())).items())
+    return list(registration.read_topics(topics, ()).items())
 
 
 @pytest.mark.parametrize(
@@ -186,9 +187,9 @@ def crc32(text: str) -> int:
     ],
 )
 def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
-    run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))))
+    registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
     with pytest.raises(Crc32NotMatch) as caught:
-        run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1)))
+        registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
 
 
@@ -197,16 +198,17 @@ def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None
         topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
     )
     with pytest.raises(Crc32NotMatch):
-        run_sync(registration.check_body_crc32(request))
+        registration.check_body_crc32(request)
 
 
 @pytest.mark.parametrize("checksum", [None, 0])
 def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> None:
-    run_sync(registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum)))
+    registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
 
 
-def test_a_checksum_of_many_topics_is_taken_in_steps() -> None:
-    topics = [topic(f"T{number}") for number in range(3 * registration.CRC32_SLICE)]
+def test_many_topics_and_their_checksum_are_read_with_breaths() -> None:
+    topics = [topic(f"T{number}") for number in range(3 * PACE)]
     lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
-    steps = registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
-    assert sum(1 for _ in steps) == 3
+    request = pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))
+    assert breaths_of(lambda: registration.check_body_crc32(request)) >= 2
+    assert breaths_of(lambda: registration.read_topics(request.topic_configs, ())) >= 2

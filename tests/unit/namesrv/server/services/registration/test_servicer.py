@@ -37,10 +37,10 @@ CONTEXT = cast("Context", _Caller())
 @pytest.fixture
 def servicer() -> RegistrationServicer:
     fleet = Fleet()
-    stall_detector = StallDetector(fleet.clock.monotonic, fleet.manager.grant_more_time, 10.0)
-    channels = ChannelStreams(fleet.manager, TableWriter(), stall_detector)
-    parts = RegistrationParts(fleet.manager.channels, fleet.clock.monotonic)
-    return RegistrationServicer(fleet.manager, TableWriter(), channels, parts, 120_000)
+    stall_detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
+    channels = ChannelStreams(fleet.routes, TableWriter(), stall_detector)
+    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
+    return RegistrationServicer(fleet.routes, TableWriter(), channels, parts, 120_000)
 
 
 @pytest.mark.parametrize("channel_id", [None, ""])

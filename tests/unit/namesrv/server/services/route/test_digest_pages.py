@@ -38,7 +38,7 @@ def positions(answer: pb.GetRouteDigestResponse) -> list[Position]:
 def test_a_row_says_who_the_broker_is_and_which_version_it_has(made: Digests) -> None:
     made.fleet.register(version=DataVersion(1, 2, 3))
     answer = made.page()
-    assert answer.header == made.fleet.manager.header()
+    assert answer.header == made.fleet.state.header()
     assert list(answer.brokers) == [
         pb.BrokerDigest(
             cluster_name=CLUSTER,

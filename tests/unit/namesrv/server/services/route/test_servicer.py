@@ -34,7 +34,7 @@ def test_a_batch_is_what_generated_code_encodes(fleet: Fleet, servicer: RouteSer
     fleet.register(A, topics=topics, filter_servers=("f:1",))
     for number in range(200):  # routes whose length takes one, two and three bytes
         fleet.register(f"10.0.0.{number}:1", topics=topics[1 + number % 2 :], name=f"group-{number}")
-    expected = pb.BatchGetTopicRoutesResponse(header=fleet.manager.header(), topics_not_found=["gone", "x" * 127])
+    expected = pb.BatchGetTopicRoutesResponse(header=fleet.state.header(), topics_not_found=["gone", "x" * 127])
     for topic in topics:
         expected.routes.add(topic=topic, route=fleet.route(topic))
     assert batch(servicer, "gone", *topics, "x" * 127, "gone", topics[0]) == expected.SerializeToString()
@@ -70,7 +70,7 @@ def test_the_status_counts_what_is_there_and_tells_the_longest_delay(fleet: Flee
     fleet.register(B, 1)
     fleet.clock.advance(TICK_SECONDS + 0.5)
     status = asyncio.run(servicer.status.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), CONTEXT))
-    assert status.header == fleet.manager.header()
+    assert status.header == fleet.state.header()
     assert (status.started_at_millis, status.loop_lag_millis) == (12_345, 500.0)
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)
     assert status.warm

@@ -15,6 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv import limits
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
+from namesrv.app.worker import Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import (
     EpochChanged,
@@ -47,16 +48,16 @@ CONTEXT = cast("Context", _Caller())
 @pytest.fixture
 def calls(fleet: Fleet) -> SnapshotCalls:
     numbers = itertools.count(1)
-    manager, clock = fleet.manager, fleet.clock
-    watchers = WatchDispatcher(manager, WarmUp(manager, clock, 0.0), clock)
+    state, clock = fleet.state, fleet.clock
+    watchers = WatchDispatcher(state, WarmUp(state, clock, 0.0), clock)
     pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}")
-    return SnapshotCalls(manager, pins, watchers, FairShares.of(snapshot_streams=2).snapshot_streams)
+    return SnapshotCalls(state, pins, watchers, Worker("reader"), FairShares.of(snapshot_streams=2).snapshot_streams)
 
 
 def test_a_followed_snapshot_does_not_keep_its_request(calls: SnapshotCalls, fleet: Fleet) -> None:
     async def run() -> tuple[int, int]:
         request = pb.StreamRouteSnapshotRequest(follow=True)
-        request.resume_after.epoch, request.resume_after.revision = fleet.manager.identity.epoch, fleet.manager.revision
+        request.resume_after.epoch, request.resume_after.revision = fleet.state.identity.epoch, fleet.state.revision
         before = sys.getrefcount(request)
         stream = calls.StreamRouteSnapshot(request, CONTEXT)
         async with aclosing(cast("AsyncGenerator[bytes]", stream)):
@@ -91,7 +92,7 @@ def changes(
     calls: SnapshotCalls, fleet: Fleet, after: int, up_to: int | None = None, shard: pb.Shard | None = None
 ) -> list[pb.StreamRouteChangesResponse]:
     request = pb.StreamRouteChangesRequest(
-        after=pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=after), up_to_revision=up_to, shard=shard
+        after=pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=after), up_to_revision=up_to, shard=shard
     )
     return [
         pb.StreamRouteChangesResponse.FromString(sent) for sent in all_of(calls.StreamRouteChanges(request, CONTEXT))
@@ -100,13 +101,13 @@ def changes(
 
 def make_changes(fleet: Fleet, count: int) -> None:
     for _ in range(count):
-        fleet.register(version=DataVersion(1, fleet.manager.revision + 1))
+        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
 
 
 def test_a_pin_says_its_revision_and_lease(fleet: Fleet, calls: SnapshotCalls) -> None:
     make_changes(fleet, 3)
     answer = pin(calls)
-    assert (answer.header, answer.lease_seconds) == (fleet.manager.header(), 600)
+    assert (answer.header, answer.lease_seconds) == (fleet.state.header(), 600)
     assert pin(calls, lease_seconds=7).lease_seconds == 7
 
 
@@ -123,7 +124,7 @@ def test_another_lease_is_refused(calls: SnapshotCalls, seconds: int) -> None:
 
 
 def test_nothing_is_pinned_during_a_shutdown(fleet: Fleet, calls: SnapshotCalls) -> None:
-    fleet.manager.frozen = True
+    fleet.state.frozen = True
     with pytest.raises(ShuttingDown):
         pin(calls)
 
@@ -271,13 +272,13 @@ def test_a_point_of_another_epoch_is_refused_whatever_its_revision(fleet: Fleet,
     request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch="another", revision=1_000))
     with pytest.raises(EpochChanged) as caught:
         all_of(calls.StreamRouteChanges(request, CONTEXT))
-    assert caught.value.metadata == {"epoch": fleet.manager.identity.epoch}
+    assert caught.value.metadata == {"epoch": fleet.state.identity.epoch}
 
 
 def test_changes_can_be_read_after_the_compacted_revision_up_to_the_last_and_no_other(
     fleet: Fleet, calls: SnapshotCalls
 ) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=3)
+    fleet.state.change_log = ChangeLog(max_changes=3)
     make_changes(fleet, 5)
     for after in (2, 5):
         revisions = [message.header.revision for message in changes(calls, fleet, after)]
@@ -300,9 +301,9 @@ def test_changes_end_between_the_point_they_begin_after_and_the_last(fleet: Flee
 
 
 def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fleet, calls: SnapshotCalls) -> None:
-    fleet.manager.change_log = ChangeLog(max_changes=5)
+    fleet.state.change_log = ChangeLog(max_changes=5)
     make_changes(fleet, 5)
-    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0))
+    request = pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0))
 
     async def read() -> list[int]:
         revisions = []
@@ -312,7 +313,7 @@ def test_changes_that_are_compacted_while_they_are_streamed_still_come(fleet: Fl
         return revisions
 
     assert asyncio.run(read()) == [1, 2, 3, 4, 5, 5]
-    assert fleet.manager.change_log.compacted_revision == 12
+    assert fleet.state.change_log.compacted_revision == 12
 
 
 def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: SnapshotCalls) -> None:
@@ -322,7 +323,7 @@ def test_snapshots_and_changes_share_one_limit_of_streams(fleet: Fleet, calls: S
     async def read() -> None:
         async with aclosing(calls.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(), CONTEXT)) as stream:  # type: ignore[type-var]
             await anext(stream)
-            point = pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0)
+            point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
             with pytest.raises(Overloaded):
                 await anext(calls.StreamRouteChanges(pb.StreamRouteChangesRequest(after=point), CONTEXT))
 
@@ -342,7 +343,7 @@ def test_others_have_a_turn_between_messages_and_during_pauses(fleet: Fleet, cal
 
     async def read() -> int:
         others = asyncio.create_task(count_turns())
-        point = pb.ResumePoint(epoch=fleet.manager.identity.epoch, revision=0)
+        point = pb.ResumePoint(epoch=fleet.state.identity.epoch, revision=0)
         request = pb.StreamRouteChangesRequest(after=point, shard=pb.Shard(index=1, count=1_024))
         sent = [message async for message in calls.StreamRouteChanges(request, CONTEXT)]
         others.cancel()

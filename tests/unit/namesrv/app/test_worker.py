@@ -1,0 +1,355 @@
+"""A worker: the event loop goes on while its thread computes, and a job that has ended leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from namesrv.app import worker as worker_module
+from namesrv.app.worker import RANKS, Worker, WorkerDied
+from namesrv.core.changes import Cause, KvPut
+from namesrv.core.errors import InvalidField
+from namesrv.core.model import DataVersion, LiveKey
+from namesrv.core.pace import breathe
+from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.state_changes import HeldWork
+
+DEADLINE = 20.0
+"""Seconds until what must happen has happened."""
+
+ResultT = TypeVar("ResultT")
+
+
+def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
+    async def in_time() -> ResultT:
+        async with asyncio.timeout(DEADLINE):
+            return await test
+
+    return asyncio.run(in_time())
+
+
+async def begin(work: Awaitable[ResultT]) -> asyncio.Task[ResultT]:
+    """Begins to wait for work, so that its job stands in line."""
+
+    async def wait() -> ResultT:
+        return await work
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    return task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.001)
+
+
+# An ended job leaves nothing.
+
+
+class Large:
+    """Stands for a parsed request of 150 MiB."""
+
+
+@pytest.fixture
+def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only reference counts free what is not needed. The worker's own runs of the collector do nothing, either."""
+    gc.collect()
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def returned(worker: Worker, large: Large) -> None:
+    assert await worker.run(lambda: large) is large
+
+
+async def raised(worker: Worker, large: Large) -> None:
+    def work(large: Large) -> None:
+        raise InvalidField("topic", f"is bad, as {large} has it")
+
+    with suppress(InvalidField):
+        await worker.run(partial(work, large))
+
+
+async def cancelled_while_it_ran(worker: Worker, large: Large) -> None:
+    held = HeldWork()
+
+    def work(_large: Large) -> None:
+        held()
+
+    task = await begin(worker.run(partial(work, large)))
+    await held.begun()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def cancelled_while_it_waited(worker: Worker, large: Large) -> None:
+    ahead = HeldWork()
+    first = await begin(worker.run(ahead))
+    await ahead.begun()
+    task = await begin(worker.run(lambda: large))
+    task.cancel()
+    ahead.let_go()
+    await asyncio.wait([first, task])
+    assert task.cancelled()
+
+
+async def went_on_to_its_end(worker: Worker, large: Large) -> None:
+    held = HeldWork()
+
+    def work(large: Large) -> Large:
+        held()
+        return large
+
+    task = await begin(worker.run(partial(work, large), to_its_end=True))
+    await held.begun()
+    task.cancel()
+    held.let_go()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited, went_on_to_its_end)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.usefixtures("no_collector")
+def test_nothing_is_left_of_a_job_however_it_ended(end: Callable[[Worker, Large], Coroutine[Any, Any, None]]) -> None:
+    async def left() -> Large | None:
+        worker, large = Worker("test"), Large()
+        reference = weakref.ref(large)
+        ending = end(worker, large)
+        del large
+        await ending
+        await worker.run(int)  # the thread is done with the job before
+        return reference()
+
+    assert run(left()) is None
+
+
+# The event loop goes on.
+
+
+@pytest.mark.parametrize("takes_breaths", [True, False])
+def test_the_event_loop_goes_on_while_a_job_runs(*, takes_breaths: bool) -> None:
+    async def test() -> None:
+        turns = 0
+
+        def work() -> None:
+            while turns < 100:
+                if takes_breaths:
+                    breathe()
+
+        job = await begin(Worker("test").run(work))
+        while not job.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await job
+
+    run(test())
+
+
+def test_a_job_has_the_context_of_its_caller() -> None:
+    caller: ContextVar[str] = ContextVar("caller")
+
+    async def test() -> str:
+        caller.set("somebody")
+        return await Worker("test").run(caller.get)
+
+    assert run(test()) == "somebody"
+
+
+# The line of jobs.
+
+
+def test_jobs_that_wait_go_by_rank_and_then_in_their_order() -> None:
+    async def test() -> list[tuple[int, int]]:
+        worker, ahead, done = Worker("test"), HeldWork(), list[tuple[int, int]]()
+        first = await begin(worker.run(ahead))
+        await ahead.begun()
+        names = [(rank, number) for number in range(3) for rank in range(RANKS)]
+        jobs = [await begin(worker.run(partial(done.append, name), name[0])) for name in names]
+        ahead.let_go()
+        await asyncio.gather(first, *jobs)
+        return done
+
+    assert run(test()) == [(rank, number) for rank in reversed(range(RANKS)) for number in range(3)]
+
+
+def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:
+    async def test() -> list[str]:
+        worker, held, events = Worker("test"), HeldWork(), list[str]()
+
+        def work() -> None:
+            try:
+                held()
+            except Exception:  # noqa: BLE001 - what a computation does with an error of its own
+                events.append("taken for an error")
+            finally:
+                events.append("work")
+
+        task = await begin(worker.run(work))
+        task.add_done_callback(lambda _: events.append("caller"))
+        await held.begun()
+        task.cancel()
+        await asyncio.wait([task])
+        assert await worker.run(lambda: "the next one") == "the next one"
+        return events
+
+    assert run(test()) == ["work", "caller"]
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
+    async def test() -> list[str]:
+        worker, ahead, begun = Worker("test"), HeldWork(), list[str]()
+        first = await begin(worker.run(ahead))
+        await ahead.begun()
+        going = await begin(worker.run(partial(begun.append, "going")))
+        staying = await begin(worker.run(partial(begun.append, "staying")))
+        going.cancel()
+        await asyncio.sleep(0)
+        ahead.let_go()
+        await asyncio.wait([first, going, staying])
+        return begun
+
+    assert run(test()) == ["staying"]
+
+
+def test_work_to_its_end_goes_on_however_often_its_caller_is_cancelled() -> None:
+    async def test() -> None:
+        worker, held, events = Worker("test"), HeldWork(), list[str]()
+
+        def work() -> None:
+            held()
+            breathe()
+            events.append("work")
+
+        task = await begin(worker.run(work, to_its_end=True))
+        task.add_done_callback(lambda _: events.append("caller"))
+        await held.begun()
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        held.let_go()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert events == ["work", "caller"]
+
+    run(test())
+
+
+# The thread.
+
+
+def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "LINGER_SECONDS", 0.0)
+
+    def is_there() -> bool:
+        return any(thread.name == "lingering" for thread in threading.enumerate())
+
+    async def test() -> None:
+        worker = Worker("lingering")
+        for _ in range(100):  # some come just as the thread ends
+            await worker.run(int)
+        await until(lambda: not is_there())
+        assert await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(3)))
+
+    run(test())
+
+
+def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        worker = Worker("test")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_memory)
+            with pytest.raises(MemoryError):
+                await worker.run(int)
+        assert await worker.run(lambda: "done") == "done"
+
+    run(test())
+
+
+def no_memory(*_: object) -> int:
+    raise MemoryError("none is left")
+
+
+@pytest.mark.parametrize("is_watched_before", [True, False])
+def test_the_death_of_the_thread_ends_the_watch_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, *, is_watched_before: bool
+) -> None:
+    async def test() -> None:
+        worker = Worker("test")
+        watching = [await begin(worker.watch())] if is_watched_before else []
+        monkeypatch.setattr(gc, "collect", no_memory)  # which is called between jobs
+        with pytest.raises(WorkerDied):
+            await worker.run(int)
+        with pytest.raises(MemoryError, match="none is left"):
+            await (watching[0] if watching else worker.watch())
+
+    run(test())
+
+
+def test_when_the_thread_dies_all_callers_are_told_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        worker, held = Worker("test"), HeldWork()
+        running = await begin(worker.run(held))
+        await held.begun()
+        waiting = await begin(worker.run(int))
+        going = await begin(worker.run(int))
+        monkeypatch.setattr(gc, "collect", no_memory)
+        going.cancel()
+        held.let_go()
+        await asyncio.wait([running, waiting, going])
+        assert isinstance(running.exception(), WorkerDied)
+        assert isinstance(waiting.exception(), WorkerDied)
+        assert going.cancelled()
+        with pytest.raises(WorkerDied):
+            await worker.run(int)
+
+    run(test())
+
+
+# Ownership.
+
+KEY, CAUSE = LiveKey(CLUSTER, A), Cause("test")
+TOUCHES: dict[str, Callable[[Fleet], object]] = {
+    "liveness: heard": lambda fleet: fleet.query(),
+    "liveness: channel_opened": lambda fleet: fleet.state.liveness.channel_opened("c"),
+    "liveness: channel_ended": lambda fleet: fleet.state.liveness.channel_ended("c"),
+    "liveness: give": lambda fleet: fleet.state.liveness.give(KEY, 1.0),
+    "liveness: loaded": lambda fleet: fleet.state.liveness.loaded(KEY, 1, 1.0),
+    "liveness: forget": lambda fleet: fleet.state.liveness.forget(KEY),
+    "liveness: grant_more_time": lambda fleet: fleet.state.liveness.grant_more_time(1.0),
+    "channels: open": lambda fleet: fleet.state.channels.open(),
+    "channels: bind": lambda fleet: fleet.state.channels.bind("c", KEY),
+    "channels: unbind": lambda fleet: fleet.state.channels.unbind("c", KEY),
+    "channels: end": lambda fleet: fleet.state.channels.end("c"),
+    "channels: hand_over": lambda fleet: fleet.state.channels.hand_over("c"),
+    "channels: take_bound": lambda fleet: fleet.state.channels.take_bound("c"),
+    "change log: append": lambda fleet: fleet.state.change_log.append(1, CAUSE, (KvPut("ns", "key", "value"),)),
+    "a commit": lambda fleet: fleet.register(version=DataVersion(9, 9)),
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES)
+def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
+    fleet: Fleet, touch: Callable[[Fleet], object]
+) -> None:
+    fleet.register()
+    before = fleet.state.revision, fleet.state.last_heard()
+    fleet.clock.advance(1.0)
+    with pytest.raises(AssertionError, match="belongs to the event loop"):
+        run(Worker("test").run(partial(touch, fleet)))
+    assert (fleet.state.revision, fleet.state.last_heard()) == before

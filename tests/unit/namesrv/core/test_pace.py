@@ -1,0 +1,38 @@
+"""Breaths of long computations: where they come, and what they leave as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from namesrv.core.pace import DROPPED_AT_ONCE, drop, paced
+from tests.support.breaths import breaths_of
+
+
+@pytest.mark.parametrize(("count", "breaths"), [(0, 0), (1, 0), (3, 0), (4, 1), (6, 1), (7, 2)])
+def test_a_loop_has_a_breath_between_every_so_many_items(count: int, breaths: int) -> None:
+    items: list[int] = []
+    assert breaths_of(lambda: items.extend(paced(range(count), 3))) == breaths
+    assert items == list(range(count))
+
+
+@pytest.mark.parametrize("pace", [1, 2, 3, 10])
+def test_a_loop_is_given_each_item_when_it_asks_and_none_before(pace: int) -> None:
+    given: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(7):
+            given.append(number)
+            yield number
+
+    for count, number in enumerate(paced(items(), pace), 1):
+        assert (number, len(given)) == (count - 1, count)
+
+
+@pytest.mark.parametrize("kind", [list, set, dict.fromkeys])
+def test_a_large_collection_is_dropped_with_breaths(kind: Any) -> None:
+    items = kind(range(3 * DROPPED_AT_ONCE))
+    assert breaths_of(lambda: drop(items)) >= 2
+    assert not items
