@@ -228,7 +228,7 @@ def _make(path: Path) -> None:
     new = path.with_name(f"{path.name}.new")
     for left_over in ("", "-journal", "-wal", "-shm"):
         disk.remove(new.with_name(f"{new.name}{left_over}"))
-    with new.open("xb"):  # for an error that says why it cannot
+    with disk.open_new(new):  # for an error that says why it cannot
         pass
     with closing(_connect(new, "rw")) as connection:
         connection.executescript(

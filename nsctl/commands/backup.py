@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
+from groundwork import disk
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
@@ -100,7 +101,7 @@ def write_new(file: Path, content: object) -> None:
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
                 opened.write(text)
         except OSError:
-            file.unlink()
+            disk.remove(file)
             raise
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror}") from error

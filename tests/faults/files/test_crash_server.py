@@ -147,6 +147,7 @@ def test_what_a_server_acknowledged_is_there_after_a_kill_under_load(tmp_path: P
 
 def kill_under_load(server: OperatedServer, process: NamesrvProcess, client: Client, rng: random.Random) -> None:
     """Kills the process while an operator changes all tables and brokers register."""
+    server.register(client)  # an operator's change may be of this broker
     with ThreadPoolExecutor(2) as callers:
         calls = [
             callers.submit(call_until_it_ends, lambda: server.register(client)),

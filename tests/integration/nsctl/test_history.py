@@ -22,7 +22,9 @@ class Follower:
     """A running ``nsctl history --follow``, and what it has written so far."""
 
     def __init__(self, namesrv: str, *flags: str) -> None:
-        command = [str(BIN / "nsctl"), "history", "--follow", *flags, "--namesrv", namesrv]
+        # A shell has its background jobs ignore SIGINT, and the program would inherit that from the tests.
+        interruptible = ["env", "--default-signal=INT"]
+        command = [*interruptible, str(BIN / "nsctl"), "history", "--follow", *flags, "--namesrv", namesrv]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self.notes: list[str] = []
