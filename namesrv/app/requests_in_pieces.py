@@ -22,10 +22,6 @@ the interpreter cannot change hands."""
 PIECE_FIELDS = 1_500
 """Most fields of the request itself that are parsed in one call: as many topics have some 32 KiB."""
 
-PIECES_A_BREATH = 4
-"""Pieces that are parsed between two breaths: half a millisecond. An empty topic takes as long as any other field of
-its piece, so breaths go by pieces."""
-
 
 class EndOfPiece(Protocol):
     """Where a piece of a message ends, so that all pieces, merged one after the other, are the same message."""
@@ -68,11 +64,9 @@ class RequestsInPieces:
 
     def _piece_by_piece(self, kind: type[MessageT], request: bytes) -> MessageT:
         message = kind()
-        end = pieces = 0
+        end = 0
         while end < len(request):
-            pieces += 1
-            if pieces % PIECES_A_BREATH == 0:
-                breathe()
+            breathe()
             begin, end = end, self._end_of_piece(request, end, PIECE_BYTES, PIECE_FIELDS)
             message.MergeFromString(request[begin:end])
         return message

@@ -20,6 +20,9 @@ from namesrv.core.pace import BREATH
 
 ResultT = TypeVar("ResultT")
 
+WORK_SECONDS = 0.0005
+"""Work between two breaths that are taken."""
+
 BREATH_SECONDS = 0.00005
 """Pause of a breath: long enough for other threads to take the processor and the interpreter."""
 
@@ -42,6 +45,18 @@ class WorkerDied(Exception):
     """The thread has ended by an error that is no job's, so the job will not be done. ``watch`` tells the error."""
 
 
+class TimedBreaths:
+    """Takes a breath that is offered if the thread has worked for ``WORK_SECONDS`` since the last one."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        if time.perf_counter() - self._since >= WORK_SECONDS:
+            time.sleep(BREATH_SECONDS)
+            self._since = time.perf_counter()
+
+
 class _Job:
     def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self._work = work
@@ -54,6 +69,7 @@ class _Job:
         """Does the work. Called once, on the thread."""
         context, work, loop, ended = self._context, self._work, self._loop, self.ended
         del self._context, self._work, self.ended
+        self._breath = TimedBreaths()
         context.run(BREATH.set, self._breathe)
         result, error = None, None
         try:
@@ -73,7 +89,7 @@ class _Job:
     def _breathe(self) -> None:
         if self.given_up:
             raise GivenUp
-        time.sleep(BREATH_SECONDS)
+        self._breath()
 
 
 def _end(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -85,14 +101,10 @@ def _end(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -
         ended.set_result(result)
 
 
-def _pause() -> None:
-    time.sleep(BREATH_SECONDS)
-
-
 def with_pauses(work: Callable[[], ResultT]) -> ResultT:
-    """Does work whose breaths are pauses, on a thread that may be left behind, such as one that waits for a disk."""
+    """Does work with breaths, on a thread that may be left behind, such as one that waits for a disk."""
     context = contextvars.copy_context()
-    context.run(BREATH.set, _pause)
+    context.run(BREATH.set, TimedBreaths())
     return context.run(work)
 
 

@@ -10,12 +10,9 @@ from typing import NamedTuple
 
 from namesrv.core.changes import Change, ChangeLog, GroupRemoved, QueuesPut, QueuesRemoved
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, LiveKey, QueueData, StaticMapping
-from namesrv.core.pace import breathe
+from namesrv.core.pace import breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.core.tables import Tables
-
-LINES_A_BREATH = 250
-"""Topics that are put into a digest between two breaths: half a millisecond."""
 
 
 class Position(NamedTuple):
@@ -131,16 +128,12 @@ class RouteDigests:
             topics = {*topics, *held}
         sha256 = hashlib.sha256()
         names = with_breaths(sorted_in_slices(topics))  # by code points, which is the order of the UTF-8 bytes
-        for start in range(0, len(names), LINES_A_BREATH):
-            lines: list[str] = []
-            for topic in names[start : start + LINES_A_BREATH]:
-                queue_data = held.get(topic) or self._queue_data(topic, broker)
-                if queue_data is not None:
-                    read, write, perm, flag = queue_data.numbers
-                    rest = "" if queue_data.mapping is None else _mapping_text(queue_data.mapping)
-                    lines.append(f"{topic} {read} {write} {perm} {flag}{rest}\n")
-            sha256.update("".join(lines).encode())
-            breathe()
+        for topic in paced(names):
+            queue_data = held.get(topic) or self._queue_data(topic, broker)
+            if queue_data is not None:
+                read, write, perm, flag = queue_data.numbers
+                rest = "" if queue_data.mapping is None else _mapping_text(queue_data.mapping)
+                sha256.update(f"{topic} {read} {write} {perm} {flag}{rest}\n".encode())
         return sha256.digest()
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:

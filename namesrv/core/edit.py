@@ -22,7 +22,6 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH
 from namesrv.core.model import (
     MASTER_ID,
     BlastRadius,
@@ -63,12 +62,6 @@ class TouchedTopic(NamedTuple):
 
 _NARROW = 8
 """Most groups of a topic among which walking is the quickest way to find one."""
-
-TOUCHED_A_BREATH = 50
-"""Topics whose routes are compared between two breaths: half a millisecond."""
-
-NOTED_A_BREATH = 1_250
-"""Topics that are noted as changed between two breaths: half a millisecond."""
 
 
 class TableEdit:
@@ -126,7 +119,7 @@ class TableEdit:
             itertools.chain.from_iterable(self.tables.topics_by_broker.get(key, ()) for key in regrouped),
         )
         seen: set[str] = set()
-        for topic in paced(topics, TOUCHED_A_BREATH):
+        for topic in paced(topics):
             if topic in seen:
                 continue
             seen.add(topic)
@@ -192,16 +185,13 @@ class TableEdit:
         edited, edited_before = self.topics, bool(self.topics)
         changed: list[str] = []
         changed_to: list[QueueData] = []
-        came = mapped = 0
+        came = 0
         for topic, reported in paced(configs):
             queue_data = interned.get(reported)
             if queue_data is None:
                 queue_data = queue_datas.added(broker, reported)
             if queue_data.mapping is not None:
-                mapped += len(queue_data.mapping.queue_ids)
-                if mapped > MAPPED_QUEUES_A_BREATH:
-                    mapped = 0
-                    breathe()
+                breathe()
             if held and topic in held:
                 self.held[topic, broker] = queue_data
                 continue
@@ -358,11 +348,10 @@ class TableEdit:
     def _note_put(self, broker: BrokerKey, topics: list[str], queue_datas: list[QueueData]) -> None:
         put, gained = self.put.setdefault(broker, {}), self.gained.setdefault(broker, {})
         known = self.tables.topics_by_broker.get(broker, ())
-        for start in range(0, len(topics), NOTED_A_BREATH):
-            some = slice(start, start + NOTED_A_BREATH)
-            put.update(zip(topics[some], queue_datas[some], strict=True))
-            gained.update((topic, None) for topic in topics[some] if topic not in known)
-            breathe()
+        for topic, queue_data in paced(zip(topics, queue_datas, strict=True)):
+            put[topic] = queue_data
+            if topic not in known:
+                gained[topic] = None
 
     def _drop_unused_queue_datas(self, broker: BrokerKey) -> None:
         tables = self.tables

@@ -26,9 +26,6 @@ from namesrv.core.pace import breathe
 
 _LENGTH_DELIMITED = 2
 
-MAPPED_QUEUES_A_BREATH = 2_500
-"""Queues of mappings that are hashed, or put into one list of a message, between two breaths: some 0.2 ms."""
-
 _ROUTE = route_data_pb2.TopicRouteData
 _MAPPING = route_data_pb2.StaticTopicMapping
 _CHUNK = route_service_pb2.SnapshotChunk
@@ -90,18 +87,14 @@ def mapping_field(mapping: StaticMapping) -> bytes:
     A topic may have tens of thousands of queues: encoding them takes milliseconds, and is done once.
     """
     scope, total_queues, epoch, is_dirty, queue_ids = mapping
-    is_large = len(queue_ids) > MAPPED_QUEUES_A_BREATH  # a registration may have thousands of small mappings
     head = _MAPPING(scope=scope, total_queue_nums=total_queues, epoch=epoch, dirty=is_dirty)
     # The lists are the last two fields, so the parts are the message.
     parts = [head.SerializeToString()]
-    if is_large:
-        breathe()
+    breathe()
     parts.append(_MAPPING(topic_queue_ids=[queue for queue, _ in queue_ids]).SerializeToString())
-    if is_large:
-        breathe()
+    breathe()
     parts.append(_MAPPING(broker_queue_ids=[queue for _, queue in queue_ids]).SerializeToString())
-    if is_large:
-        breathe()
+    breathe()
     return frame(route_data_pb2.QueueData.MAPPING_FIELD_NUMBER, b"".join(parts))
 
 

@@ -75,12 +75,6 @@ def iso(millis: int) -> str:
 
 # The evidence that explains a route: the tables as they are now, and the past in the change log.
 
-CHANGES_A_BREATH = 300
-"""Changes of a few rows that are looked at between two breaths: half a millisecond."""
-
-ROWS_A_BREATH = 1_000
-"""Rows of the change log that are looked at between two breaths: half a millisecond."""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -163,8 +157,8 @@ class Past:
 
     def walk(self, newest_first: list[Change], now: Present) -> None:
         """Reads changes until everything is known. If not one group is asked for, any change may name another."""
-        for change in paced(newest_first, CHANGES_A_BREATH):
-            for row in paced(reversed(change.rows), ROWS_A_BREATH):
+        for change in paced(newest_first):
+            for row in paced(reversed(change.rows)):
                 self._note(change, row)
             if self._is_complete(now):
                 return
@@ -197,9 +191,6 @@ class Past:
 
 
 # Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
-
-EXPLAINED_A_BREATH = 50
-"""Groups that are explained between two breaths: half a millisecond."""
 
 MAX_TEXT_LENGTH = 900
 """Most characters of an explanation: there is room for the longest comment and most of a second one."""
@@ -261,7 +252,7 @@ def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]
         brokers |= past.left.keys()
     if question.broker_name is not None or not brokers:
         brokers |= {broker for broker in now.groups if question.is_about(broker)}
-    of_each = paced(sorted(brokers), EXPLAINED_A_BREATH)
+    of_each = paced(sorted(brokers))
     explanations = [_shortened(_explanation(broker, now, past)) for broker in of_each]
     if not explanations and question.broker_name is not None:
         explanations.append(_never_registered(question.broker_name, now))

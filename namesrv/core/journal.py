@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.journal_text import (
-    ROWS_A_BREATH,
     summary,
     touched_brokers,
     touched_topics,
@@ -17,9 +16,6 @@ from namesrv.core.journal_text import (
     touches_topic,
 )
 from namesrv.core.pace import breathe
-
-ENTRY_ROWS = 50
-"""Rows that one can look at while one entry is written."""
 
 
 class JournalPosition(NamedTuple):
@@ -110,17 +106,12 @@ def entries_in_memory(changes: list[Change], epoch: str, query: JournalQuery) ->
         epoch: That of these changes.
     """
     entries: list[JournalEntry] = []
-    rows = 0
     for change in _between(changes, epoch, query):
-        rows += 1 + len(change.rows)
-        if rows >= ROWS_A_BREATH:
-            rows = 0
-            breathe()
+        breathe()
         if _matches(change, query):
             entries.append(entry_of(epoch, change))
             if len(entries) == query.limit:
                 break
-            rows += ENTRY_ROWS
     return entries
 
 

@@ -47,9 +47,6 @@ SUBJECTS_TOLD = 3
 ROWS_READ = 200
 """Rows that a summary looks at: all of any change but those of a great many brokers."""
 
-ROWS_A_BREATH = 2_000
-"""Rows that a search looks at between two breaths: about a millisecond. A lost data centre has very many."""
-
 VALUE_SHOWN = 20
 """Characters of a value that are shown, and never more than half of it: it may hold what is not for every reader."""
 
@@ -107,7 +104,7 @@ def touches_topic(change: Change, topic: str) -> bool:
     That a group of the topic changed its addresses is not about the topic. Takes a lookup for each row, provided that
     the topics of a row are a mapping or a set.
     """
-    return any(topic in _topics_of(row) for row in paced(change.rows, ROWS_A_BREATH))
+    return any(topic in _topics_of(row) for row in paced(change.rows))
 
 
 def touches_broker(change: Change, broker_name: str) -> bool:
@@ -117,7 +114,7 @@ def touches_broker(change: Change, broker_name: str) -> bool:
 
 def touched_brokers(change: Change) -> Iterator[str]:
     """Names of the broker groups that a change is about; the same name may come several times."""
-    return (broker.broker_name for broker in map(_broker_of, paced(change.rows, ROWS_A_BREATH)) if broker is not None)
+    return (broker.broker_name for broker in map(_broker_of, paced(change.rows)) if broker is not None)
 
 
 def touched_topics(change: Change) -> Iterator[str]:

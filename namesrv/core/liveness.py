@@ -14,14 +14,11 @@ from namesrv.core.policy import Clock
 
 KeyT = TypeVar("KeyT")
 
-DEADLINES_A_BREATH = 2_000
-"""Deadlines that a search looks at between two breaths: about a fifth of a millisecond."""
-
 
 def _overdue(deadlines: Mapping[KeyT, float], now: float) -> dict[KeyT, float]:
     """The keys whose deadline has passed, with it. Others may come and go meanwhile."""
     found = {}
-    for key in paced(tuple(deadlines), DEADLINES_A_BREATH):
+    for key in paced(tuple(deadlines)):
         if (due := deadlines.get(key, now)) < now:
             found[key] = due
     return found

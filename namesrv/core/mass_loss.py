@@ -15,12 +15,6 @@ from namesrv.core.policy import Behaviour, Clock
 
 # The tally of brokers that are live and lost, by owner and by group: what the mass-loss guard decides by.
 
-COUNTED_A_BREATH = 500
-"""Brokers that are counted between two breaths: half a millisecond."""
-
-MOVED_A_BREATH = 100
-"""Brokers that change their owner between two breaths: half a millisecond."""
-
 
 class Owner(NamedTuple):
     """The owner of brokers: a principal of the permits, an address, or, if both are empty, the whole fleet."""
@@ -106,14 +100,14 @@ class LossTally:
     def without_addresses(self) -> LossTally:
         """Returns a tally of the same brokers in which the fleet owns those of all addresses."""
         tally = LossTally()
-        for key, (voter, lost) in paced(self._voters.items(), MOVED_A_BREATH):
+        for key, (voter, lost) in paced(self._voters.items()):
             tally.put(key, Voter(Owner(voter.owner.principal), voter.group), lost=lost)
         return tally
 
     def losing(self, keys: Iterable[LiveKey]) -> Losing:
         """Those of some brokers that count and are not lost yet."""
         found: dict[Owner, Counter[BrokerKey]] = {}
-        for key in paced(keys, COUNTED_A_BREATH):
+        for key in paced(keys):
             voter, lost = self._voters.get(key, (None, False))
             if voter is not None and not lost:
                 found.setdefault(voter.owner, Counter())[voter.group] += 1

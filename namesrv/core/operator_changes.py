@@ -14,9 +14,6 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
 
-APPLIED_A_BREATH = 25
-"""Intents that an edit takes into account between two breaths: half a millisecond."""
-
 
 class OperatorOutcome(NamedTuple):
     """The outcome of an operator's change that was made, or would be."""
@@ -87,7 +84,7 @@ class IntentsChange:
         self._edit = edit = self.state.begin_edit(self._intents)
         self._rows = _differences(self.state.intents, self._intents)
         self._count = 0
-        for row in paced(self._rows, APPLIED_A_BREATH):
+        for row in paced(self._rows):
             self._count += _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
         edit.prepare()
         self._blast_radius = blast_radius(edit)

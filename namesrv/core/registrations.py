@@ -29,10 +29,6 @@ from namesrv.core.state import RouteState
 REGISTER_BROKER = Cause("RegisterBroker")
 REGISTER_TOPIC = Cause("RegisterTopic")
 
-GROUPS_A_BREATH = 20
-"""Groups that are given one topic between two breaths: two milliseconds where it has a thousand groups already."""
-
-
 QUEUES_LIKE_A_TOPIC = 25
 """Queues in the mappings of static topics that cost as much as a topic."""
 
@@ -288,7 +284,7 @@ class TopicRegistration:
 
     def prepare(self) -> None:
         self._edit = edit = self.state.begin_edit()
-        for broker, numbers in paced(self._queues.items(), GROUPS_A_BREATH):
+        for broker, numbers in paced(self._queues.items()):
             if broker not in self.state.tables.broker_addr_table:
                 raise BrokerNotRegistered(*broker)
             edit.put_topics(broker, edit.with_mappings(broker, {self._topic: numbers}, {}).items())

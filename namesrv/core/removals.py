@@ -24,9 +24,6 @@ from namesrv.core.state_change import ANY_NUMBER
 BROKERS_PER_CHANGE = 200
 """Brokers that are removed in one change: publishing them is one step, of about a millisecond."""
 
-BROKERS_A_BREATH = 10
-"""Brokers that are prepared between two breaths: half a millisecond or more."""
-
 UNREGISTER_BROKER = Cause("UnregisterBroker")
 
 MASS_LOSS_GUARD = Cause("mass-loss guard")
@@ -263,7 +260,7 @@ class Hold:
 
     def prepare(self) -> None:
         self._edit = edit = self.state.begin_edit()
-        for live in paced(self._losing, BROKERS_A_BREATH):
+        for live in paced(self._losing):
             _keep_unconfirmed(edit, live)
         self._removed_before = self.state.guard.recently_removed(self._owners)
         brought_back = (self._bring_back(edit, lost) for lost in self._removed_before)
@@ -324,7 +321,7 @@ def _unconfirmed(state: RouteState, wanted: Wanted) -> list[BrokerLiveInfo]:
 
 def _prepare_removal(edit: TableEdit, lives: Sequence[BrokerLiveInfo], reason_of: ReasonOf) -> list[RemovedBroker]:
     removed = []
-    for live in paced(lives, BROKERS_A_BREATH):
+    for live in paced(lives):
         reason = reason_of(live)
         group_gone = edit.remove_broker(live, reason)
         topics = len(edit.lost_queues(live.broker)) if group_gone else 0

@@ -36,9 +36,6 @@ from namesrv.core.state import NamesrvIdentity, RouteState, Unconfirmed
 # works on a copy as on the original: lookups, watches, snapshots, digests, explanations. Epoch and revisions are the
 # leader's, so a reader of one can resume at the other.
 
-ROWS_A_BREATH = 25
-"""Rows of brokers that are taken over between two breaths: half a millisecond."""
-
 _IN_FORCE_AT_ONCE = frozenset(READER_SETTINGS) - {"supportActingMaster"}
 """Settings that are in force as soon as the leader reports them; the other one, from the leader's next start."""
 
@@ -314,7 +311,7 @@ def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
 
 
 def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
-    for row in paced(rows, ROWS_A_BREATH):
+    for row in paced(rows):
         match row.WhichOneof("row"):
             case "broker_put":
                 edit.put_group(group_of(row.broker_put))

@@ -21,9 +21,6 @@ CHUNK_BYTES = 128 * 1024
 """Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
 be quicker for the reader."""
 
-LIVE_A_BREATH = 100
-"""Brokers whose rows are encoded between two breaths: half a millisecond."""
-
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
 _TOPIC_ROW_TAG = tag(_CHUNK.TOPICS_FIELD_NUMBER)
@@ -139,7 +136,7 @@ class RouteSnapshot:
             yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
         if part.has(RouteTable.LIVE_BROKERS):
             end.live_broker_count = len(self.live)
-            for live in paced(self.live, LIVE_A_BREATH):
+            for live in paced(self.live):
                 row = encoding.broker_live_info(live, self.last_heard[live.key])
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if part.has(RouteTable.TOPIC_QUEUES):

@@ -30,15 +30,9 @@ _NO_BROKER = BrokerKey("", "")
 OF_LEADER = "of the leader"
 """Channel of a broker that registered over a channel at the leader. Its id is not known here."""
 
-BROKERS_A_BREATH = 50
-"""Groups or brokers that are read between two breaths: less than half a millisecond."""
-
 MAX_DIFFERENT_QUEUES = 500_000
 """Most different rows of queues that are remembered by their encoding: each takes 500 bytes, and a fleet of 10,000
 brokers has some ten thousand. Above it the reader forgets all and remembers those that follow."""
-
-TOPICS_A_BREATH = 50
-"""Topics that are read between two breaths: about half a millisecond."""
 
 
 class UnusableSnapshot(Exception):
@@ -177,13 +171,13 @@ class SnapshotReader:
         for cluster in chunk.clusters:
             self._broker_rows += len(cluster.broker_names)
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
-        for group in paced(chunk.broker_datas, BROKERS_A_BREATH):
+        for group in paced(chunk.broker_datas):
             self._take_group(group)
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
             self._broker_rows += 1 + len(filters.filter_servers)
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
-        for live in paced(chunk.live_brokers, BROKERS_A_BREATH):
+        for live in paced(chunk.live_brokers):
             self._take_live(live)
         self._take_topics(chunk)
 
@@ -207,7 +201,7 @@ class SnapshotReader:
     def _take_topics(self, chunk: _Chunk) -> None:
         # This loop takes most of the time of a start, so it makes no call that it can do without.
         known = self._queue_datas
-        for row in paced(chunk.topics, TOPICS_A_BREATH):
+        for row in paced(chunk.topics):
             topic = row.topic
             if len(topic) > MAX_TEXT_LENGTH:
                 check_texts(topic)

@@ -25,7 +25,7 @@ from namesrv.core.model import (
     WriteRule,
     perm_under,
 )
-from namesrv.core.pace import PACE, breathe, drop, paced
+from namesrv.core.pace import breathe, drop, paced
 from namesrv.core.slices import Sliced
 
 # The topic table, which takes a large change in one step and merges it afterwards in slices.
@@ -38,9 +38,6 @@ SHARDS = 1_024
 
 SHARD_MASK = SHARDS - 1
 """The bits of a name's hash that tell its shard."""
-
-COPIED_ROWS_OF_A_MERGED_ONE = 8
-"""Rows of a shard that are copied in the time in which one is merged."""
 
 _NOT_CHANGED: TopicQueues = ()
 
@@ -162,16 +159,12 @@ class TopicTable:
         overlay whole, and the next one begins anew.
         """
         unmerged, shards, is_shared = self._unmerged, self._shards, self._is_shared
-        copied = 0
         for topic, queues in paced(unmerged.items()):
             number = hash(topic) & SHARD_MASK
             if is_shared[number]:
                 shards[number] = shards[number].copy()
                 is_shared[number] = 0
-                copied += len(shards[number])
-                if copied >= PACE * COPIED_ROWS_OF_A_MERGED_ONE:
-                    copied = 0
-                    breathe()
+                breathe()
             if queues is None:
                 shards[number].pop(topic, None)
             else:

@@ -17,10 +17,6 @@ UNIT = 1
 UNIT_SUB = 2
 """Flag bit of a unit-subscription topic (TopicSysFlag.FLAG_UNIT_SUB)."""
 
-FILTERED_A_BREATH = 1_000
-"""Topics that a filter looks at between two breaths: about half a millisecond."""
-
-
 NamesAfter = Callable[[str, int], list[str]]
 """The sorted names of a list after a name, at most so many. For a thread."""
 
@@ -109,7 +105,7 @@ class TopicLists:
         def after(last: str, limit: int) -> list[str]:
             found: list[str] = []
             all_names = names.get()
-            for name in paced(itertools.islice(all_names, _start(all_names, last), None), FILTERED_A_BREATH):
+            for name in paced(itertools.islice(all_names, _start(all_names, last), None)):
                 if matches(rows[name]):
                     found.append(name)
                     if len(found) == limit:

@@ -249,9 +249,6 @@ def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.Co
 
 # The call of AdminService that says why a topic's route is as it is.
 
-_MESSAGES_A_BREATH = 100
-"""Explanations that are made messages between two breaths: half a millisecond."""
-
 
 class ExplainCalls:
     """Requests are checked here; the core has the answers."""
@@ -305,7 +302,7 @@ def _question(request: pb.ExplainTopicRouteRequest) -> Question:
 
 def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
     messages = []
-    for explanation in paced(explanations, _MESSAGES_A_BREATH):
+    for explanation in paced(explanations):
         reason = explanation.removal_reason
         messages.append(
             pb.RouteExplanation(

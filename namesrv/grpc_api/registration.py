@@ -24,7 +24,6 @@ from namesrv.app.field_rules import check_name
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.changes import Cause
-from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded, NeedFullRegistration
 from namesrv.core.liveness import ChannelTable
 from namesrv.core.model import (
@@ -38,7 +37,7 @@ from namesrv.core.model import (
     ReportedQueues,
     StaticMapping,
 )
-from namesrv.core.pace import PACE, breathe, paced
+from namesrv.core.pace import breathe, paced
 from namesrv.core.registrations import TopicsNotRead
 from namesrv.core.routes import Routes
 from namesrv.engines.api import may_repeat
@@ -191,7 +190,7 @@ def read_topics(
     read = TopicsRead() if read is None else read
     check_topic_count(len(read) + len(messages))
     shared: dict[QueueNumbers, QueueNumbers] = {}  # checked before; a tuple for each topic would take a hundred bytes
-    for index, message in enumerate(messages):
+    for index, message in paced(enumerate(messages)):
         topic = message.topic_name
         if topic not in known_topics:
             field_rules.check_topic(f"topic_configs[{index}].topic_name", topic)
@@ -205,16 +204,12 @@ def read_topics(
             if 0 not in numbers[:3]:  # zero may mean absent, which is for each message to be looked at
                 shared[numbers] = numbers
         if message.HasField("mapping"):
-            before = read.mapped_queues
             read.add_mapped(len(message.mapping.topic_queue_ids))
             mapping = static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
             read[topic] = (*checked, mapping)
-            if before // MAPPED_QUEUES_A_BREATH != read.mapped_queues // MAPPED_QUEUES_A_BREATH:
-                breathe()
+            breathe()
         else:
             read[topic] = checked
-        if index % PACE == PACE - 1:
-            breathe()
     return read
 
 

@@ -226,9 +226,6 @@ class TopicListCalls:
 
 # The call of RouteService that tells digests of what each broker reports, in pages.
 
-MESSAGES_A_BREATH = 100
-"""Brokers that are made messages between two breaths: half a millisecond."""
-
 _ID = re.compile(r"[0-9]{1,19}")
 """A broker id in a page token."""
 
@@ -258,7 +255,7 @@ class DigestCalls:
 
 def _messages(brokers: list[DigestedBroker]) -> list[pb.BrokerDigest]:
     messages = []
-    for live, digest in paced(brokers, MESSAGES_A_BREATH):
+    for live, digest in paced(brokers):
         version = live.data_version
         messages.append(
             pb.BrokerDigest(

@@ -23,7 +23,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import settled
 from namesrv.core.change_stream import change_messages, follow_messages, replica_message
 from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, ShuttingDown
-from namesrv.core.pace import PACE, breathe
+from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
 from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.core.route_view import RouteView
@@ -200,10 +200,8 @@ def _subscription(request: pb.WatchTopicRoutesRequest) -> Subscription:
         raise InvalidField("topics", "is empty; name topics, or beginnings of their names in topic_prefixes")
     for index, prefix in enumerate(request.topic_prefixes):
         _check_prefix(f"topic_prefixes[{index}]", prefix)
-    for index, topic in enumerate(request.topics):
+    for index, topic in paced(enumerate(request.topics)):
         field_rules.check_topic(f"topics[{index}]", topic)
-        if index % PACE == PACE - 1:
-            breathe()
     prefixes = tuple(dict.fromkeys(request.topic_prefixes))
     return Subscription(frozenset(request.topics), prefixes, zone_name(request))
 

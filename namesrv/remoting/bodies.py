@@ -16,21 +16,12 @@ from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM,
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
-from namesrv.core.pace import breathe, paced
+from namesrv.core.pace import FEW, breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 
 # The mapping of a static topic, as brokers of RocketMQ 5 report it.
-
-MEMBERS_A_BREATH = 250
-"""Members of a mapping that are read between two breaths: about a millisecond."""
-
-MAPPING_A_BREATH = 1_000
-"""The same of queues in the form in which RocketMQ writes them: about half a millisecond."""
-
-PAIRED_A_BREATH = 5_000
-"""Queues that are made pairs between two breaths: about a millisecond."""
 
 _HIGHEST_INT = 2**31 - 1
 _HIGHEST_LONG = 2**63 - 1
@@ -61,7 +52,7 @@ def take_mapping(reader: ObjectReader) -> object:
         return reader.take()
     inner = reader.opened()
     value: dict[str, Any] = {}
-    for name in paced(inner, MEMBERS_A_BREATH):
+    for name in paced(inner):
         if name == "currIdMap" and inner.is_at_object:
             value[name] = _take_queue_ids(inner)
         else:
@@ -84,8 +75,7 @@ def mapping_of(value: object) -> StaticMapping:
         raise ValueError(f"has a mapping whose currIdMap is no object of at most {MAX_QUEUE_NUMS} queues")
     if not ids.is_sound or max(ids, default=0) > _HIGHEST_INT or max(ids.values(), default=0) > _HIGHEST_INT:
         raise ValueError(f"has a mapping whose queues are no numbers from 0 to {_HIGHEST_INT}")
-    if ids.count > MAPPING_A_BREATH:
-        breathe()
+    breathe()
     return StaticMapping(scope, total, epoch, value.get("dirty") is True, _in_order(ids))
 
 
@@ -99,7 +89,7 @@ def _number(value: dict[str, Any], name: str, highest: int) -> int:
 def _take_queue_ids(reader: ObjectReader) -> _QueueIds:
     inner = reader.opened()
     ids = _QueueIds()
-    for name in paced(inner, MEMBERS_A_BREATH):
+    for name in paced(inner):
         value = inner.take()
         if _QUEUE.fullmatch(name) is not None and type(value) is int and value >= 0:
             ids[int(name)] = value
@@ -119,7 +109,7 @@ def _take_plain(reader: ObjectReader, ids: _QueueIds) -> None:
         at = found.end()
         ids[int(found[1] or found[2])] = int(found[3])
         count += 1
-        if count == MAPPING_A_BREATH:
+        if count == FEW:
             _count(ids, count)
             count = 0
             breathe()
@@ -137,23 +127,12 @@ def _in_order(ids: dict[int, int]) -> tuple[tuple[int, int], ...]:
     """The queues by ascending queue of the topic: nearly always they come so."""
     is_in_order = all(map(operator.lt, ids, itertools.islice(ids, 1, None)))
     queues: Iterable[int] = ids if is_in_order else with_breaths(sorted_in_slices(ids))
-    found: list[tuple[int, int]] = []
-    for queue in queues:
-        if len(found) % PAIRED_A_BREATH == PAIRED_A_BREATH - 1:
-            breathe()
-        found.append((queue, ids[queue]))
-    if len(found) > PAIRED_A_BREATH:
-        breathe()  # whoever gets them hashes them next
+    found = [(queue, ids[queue]) for queue in paced(queues)]
+    breathe()  # the caller hashes them next
     return tuple(found)
 
 
 # The topics of a registration's body: each is checked and taken, or passed over.
-
-READ_A_BREATH = 250
-"""Topics that are read between two breaths: about a millisecond."""
-
-TOPIC_A_BREATH = 500
-"""The same of topics in the form in which RocketMQ writes them: about half a millisecond."""
 
 SKIPPED_NAMED = 3
 """Topics that are passed over and named in the log; the others are counted."""
@@ -220,7 +199,7 @@ class RegisteredTopics:
         """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
         # This loop is the cost of a registration, so it makes no call that it can do without.
         text, at, configs, known, sound = reader.text, reader.at, self.configs, self._known, self._of_texts
-        match, left = _PLAIN_TOPIC.match, TOPIC_A_BREATH
+        match, left = _PLAIN_TOPIC.match, FEW
         while (found := match(text, at)) is not None:
             at = found.end()
             topic, numbers = found[1], sound.get(found.group(2, 3, 4, 5))
@@ -232,7 +211,7 @@ class RegisteredTopics:
                 raise _too_many(configs)
             left -= 1
             if not left:
-                left = TOPIC_A_BREATH
+                left = FEW
                 breathe()
         reader.at = at
 
@@ -315,8 +294,8 @@ def _too_many(configs: Sized) -> LimitExceeded:
 
 # The body of REGISTER_BROKER: a topic table as JSON, or as the compressed form of 4.9 and 5.
 
-BYTES_A_BREATH = 256 * 1024
-"""Bytes that are unpacked, or a checksum is taken of, between two breaths: about half a millisecond."""
+BYTES_AT_ONCE = 256 * 1024
+"""Bytes that are unpacked, or a checksum is taken of, in one call: about half a millisecond."""
 
 _ZLIB = b"\x78"
 _CRC32_MASK = 0x7FFF_FFFF
@@ -397,10 +376,9 @@ def data_version_of(value: object) -> DataVersion:
 
 def _check_crc32(data: bytes, stated: int) -> None:
     actual = 0
-    for start in range(0, len(data), BYTES_A_BREATH):
-        if start:
-            breathe()
-        actual = zlib.crc32(memoryview(data)[start : start + BYTES_A_BREATH], actual)
+    for start in range(0, len(data), BYTES_AT_ONCE):
+        breathe()
+        actual = zlib.crc32(memoryview(data)[start : start + BYTES_AT_ONCE], actual)
     if actual & _CRC32_MASK != stated:
         raise Crc32NotMatch(stated, actual & _CRC32_MASK)
 
@@ -497,7 +475,7 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> None:
         body.topic_configs, body.table_fingerprint = None, held
         return
     inner = reader.opened()
-    for topic in paced(inner, READ_A_BREATH):
+    for topic in paced(inner):
         topics.add(topic, inner.take())
         topics.add_plain(inner)
     reader.close(inner)
@@ -508,16 +486,15 @@ def _read_table(reader: ObjectReader, reading: _Reading) -> None:
 
 def _digest(text: str, at: int, size: int) -> bytes:
     digest = hashlib.sha256()
-    for start in range(at, at + size, BYTES_A_BREATH):
-        if start > at:
-            breathe()
-        digest.update(text[start : min(start + BYTES_A_BREATH, at + size)].encode())
+    for start in range(at, at + size, BYTES_AT_ONCE):
+        breathe()
+        digest.update(text[start : min(start + BYTES_AT_ONCE, at + size)].encode())
     return digest.digest()
 
 
 def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool) -> None:
     inner = reader.opened()
-    for topic in paced(inner, READ_A_BREATH):
+    for topic in paced(inner):
         if keep:
             topics.add_mapping(topic, inner)
         else:
@@ -543,11 +520,11 @@ def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> None:
     """Reads what RegisterBrokerBody.encode writes: parts with their lengths before them."""
     body = topics.body
     body.data_version = data_version_of(read_json(parts.text()))
-    for _ in paced(range(parts.count()), READ_A_BREATH):
+    for _ in paced(range(parts.count())):
         topics.add_text(parts.text())
     body.filter_servers = _filter_servers(read_json(parts.text()))
     if parts.are_left():  # versions before 5 end here
-        for _ in paced(range(parts.count()), READ_A_BREATH):
+        for _ in paced(range(parts.count())):
             reader = ObjectReader(parts.text())
             topics.add_mapping("", reader)
             reader.check_ended()
@@ -614,10 +591,10 @@ class _Parts:
         unpacking = self._unpacking
         packed = unpacking.unconsumed_tail
         if not packed:
-            packed = self._data[self._fed : self._fed + BYTES_A_BREATH]
+            packed = self._data[self._fed : self._fed + BYTES_AT_ONCE]
             self._fed += len(packed)
         try:
-            unpacked = unpacking.decompress(packed, BYTES_A_BREATH)
+            unpacked = unpacking.decompress(packed, BYTES_AT_ONCE)
         except zlib.error:
             raise InvalidField("body", "is no zlib stream") from None
         if not packed and not unpacked and not unpacking.eof:

@@ -63,8 +63,8 @@ from namesrv.remoting.wire.json_reader import read_json
 
 # Lists of topics and brokers. RocketMQ has no pages: each is a whole answer, made in steps.
 
-NAMES_A_BREATH = 2_500
-"""Names that are encoded between two breaths: half a millisecond."""
+NAMES_AT_ONCE = 2_500
+"""Names that are encoded in one call: half a millisecond."""
 
 GROUP_SLICE = 100
 """Groups that are encoded before giving way: less than a millisecond."""
@@ -142,8 +142,8 @@ def _joined(parts: Iterable[bytes | None]) -> Sliced[bytes]:
 def _topic_list(names: NamesAfter, broker_addr: str | None) -> bytes:
     topics = names("", _ALL)
     parts: list[str] = []
-    for start in range(0, len(topics), NAMES_A_BREATH):
-        parts.append(json.dumps(topics[start : start + NAMES_A_BREATH], separators=(",", ":"))[1:-1])
+    for start in range(0, len(topics), NAMES_AT_ONCE):
+        parts.append(json.dumps(topics[start : start + NAMES_AT_ONCE], separators=(",", ":"))[1:-1])
         breathe()
     addr = "" if broker_addr is None else f'"brokerAddr":{json.dumps(broker_addr)},'
     return f'{{{addr}"topicList":[{",".join(parts)}]}}'.encode()

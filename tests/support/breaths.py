@@ -9,7 +9,7 @@ from contextvars import Context
 import pytest
 
 from namesrv.app.worker import GivenUp
-from namesrv.core import edit, liveness, mass_loss, operator_changes, pace, registrations, removals
+from namesrv.core import pace
 from namesrv.core.pace import BREATH
 
 
@@ -62,13 +62,4 @@ def short_breaths() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace.paced, "__defaults__", (1,))
         patch.setattr(pace, "DROPPED_AT_ONCE", 1)
-        patch.setattr(edit, "TOUCHED_A_BREATH", 1)
-        patch.setattr(edit, "NOTED_A_BREATH", 1)
-        patch.setattr(edit, "MAPPED_QUEUES_A_BREATH", 1)
-        patch.setattr(registrations, "GROUPS_A_BREATH", 1)
-        patch.setattr(operator_changes, "APPLIED_A_BREATH", 1)
-        patch.setattr(removals, "BROKERS_A_BREATH", 1)
-        patch.setattr(liveness, "DEADLINES_A_BREATH", 1)
-        patch.setattr(mass_loss, "COUNTED_A_BREATH", 1)
-        patch.setattr(mass_loss, "MOVED_A_BREATH", 1)
         yield

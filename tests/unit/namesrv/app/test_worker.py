@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
 from namesrv.app import worker as worker_module
-from namesrv.app.worker import RANKS, Worker, WorkerDied
+from namesrv.app.worker import BREATH_SECONDS, RANKS, WORK_SECONDS, TimedBreaths, Worker, WorkerDied
 from namesrv.core.changes import Cause, KvPut
 from namesrv.core.errors import InvalidField
 from namesrv.core.model import DataVersion, LiveKey
@@ -353,3 +354,20 @@ def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     with pytest.raises(AssertionError, match="belongs to the event loop"):
         run(Worker("test").run(partial(touch, fleet)))
     assert (fleet.state.revision, fleet.state.last_heard()) == before
+
+
+def test_an_offered_breath_is_taken_once_the_thread_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
+    breath = TimedBreaths()
+    for _ in range(10):
+        now += WORK_SECONDS / 4
+        breath()
+    assert slept == [BREATH_SECONDS] * 2

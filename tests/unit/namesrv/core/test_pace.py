@@ -18,8 +18,8 @@ def test_a_loop_has_a_breath_between_every_so_many_items(count: int, breaths: in
     assert items == list(range(count))
 
 
-@pytest.mark.parametrize("pace", [1, 2, 3, 10])
-def test_a_loop_is_given_each_item_when_it_asks_and_none_before(pace: int) -> None:
+@pytest.mark.parametrize("few", [1, 2, 3, 10])
+def test_a_loop_is_given_each_item_when_it_asks_and_none_before(few: int) -> None:
     given: list[int] = []
 
     def items() -> Iterator[int]:
@@ -27,7 +27,7 @@ def test_a_loop_is_given_each_item_when_it_asks_and_none_before(pace: int) -> No
             given.append(number)
             yield number
 
-    for count, number in enumerate(paced(items(), pace), 1):
+    for count, number in enumerate(paced(items(), few), 1):
         assert (number, len(given)) == (count - 1, count)
 
 

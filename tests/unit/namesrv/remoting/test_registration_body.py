@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from namesrv import limits
 from namesrv.core.errors import CallRefused, Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import DataVersion, StaticMapping
+from namesrv.core.pace import FEW
 from namesrv.remoting import bodies
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 from tests.support.breaths import breaths_of
@@ -146,7 +147,7 @@ def test_nothing_inflates_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_topics_in_another_form_than_rocketmqs_are_read_with_breaths() -> None:
-    names = [f"T{number}" for number in range(3 * bodies.READ_A_BREATH)]
+    names = [f"T{number}" for number in range(3 * FEW)]
     data = json.dumps(body({name: topic(name) for name in names})).encode()
     assert read(data).topic_configs == dict.fromkeys(names, (4, 4, 6, 0))
     assert breaths_of(lambda: read(data)) >= 2
@@ -160,7 +161,7 @@ def test_a_packed_body_of_empty_blocks_is_read_with_breaths() -> None:
         with pytest.raises(InvalidField):
             read(data)
 
-    assert breaths_of(refused) >= 2_000_000 // bodies.BYTES_A_BREATH
+    assert breaths_of(refused) >= 2_000_000 // bodies.BYTES_AT_ONCE
 
 
 JUNK = {

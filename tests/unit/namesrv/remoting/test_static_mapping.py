@@ -8,7 +8,7 @@ import pytest
 
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
 from namesrv.core.errors import InvalidField, LimitExceeded
-from namesrv.remoting import bodies
+from namesrv.core.pace import FEW
 from tests.support.breaths import breaths_of
 from tests.unit.namesrv.remoting.bodies import body, read, topic
 
@@ -25,7 +25,7 @@ def test_a_mapping_of_tens_of_thousands_of_queues_is_read_with_breaths(form: str
     ids = [(queue, queue + 1) for queue in range(20_000)]
     data = mapped("{" + ",".join(form % one for one in ids[::order]) + "}")
     assert read(data).mappings["TS"].queue_ids == tuple(ids)
-    assert breaths_of(lambda: read(data)) >= 20_000 // bodies.MAPPING_A_BREATH
+    assert breaths_of(lambda: read(data)) >= 20_000 // FEW
 
 
 @pytest.mark.parametrize("odd", ["1.5", "-1", "9999999999", '"1"', "null", "[1]", "{2:3}"])

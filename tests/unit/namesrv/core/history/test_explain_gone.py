@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.explain import CHANGES_A_BREATH, Explanation, with_journal_entry
+from namesrv.core.explain import Explanation, with_journal_entry
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
+from namesrv.core.pace import FEW
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -216,7 +217,7 @@ def changes_of_kv(fleet: Fleet, count: int) -> None:
 
 
 def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:
-    changes_of_kv(fleet, 2 * CHANGES_A_BREATH + 1)
+    changes_of_kv(fleet, 2 * FEW + 1)
     fleet.register()
     assert breaths_of(lambda: explain(fleet)) >= 2
     assert breaths_of(lambda: explain(fleet, broker_name="broker-a")) >= 2
@@ -225,7 +226,7 @@ def test_the_change_log_is_walked_no_further_than_needed(fleet: Fleet) -> None:
 
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:
     fleet.register()
-    changes_of_kv(fleet, CHANGES_A_BREATH + 1)
+    changes_of_kv(fleet, FEW + 1)
     before = explain(fleet)
 
     def moment() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 
 from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, LiveRemoved, QueuesRemoved, Row
 from namesrv.core.journal import JournalQuery, entries_in_memory, entry_of, touched_names
-from namesrv.core.journal_text import ROWS_A_BREATH
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, RemovalReason
+from namesrv.core.pace import FEW
 from tests.support.breaths import breaths_of
 
 EPOCH = "000000000000001-00000000"
@@ -69,17 +69,17 @@ def test_names_of_a_change_are_told_once_and_topics_up_to_a_number() -> None:
 
 def test_a_search_through_very_many_changes_takes_breaths() -> None:
     log = ChangeLog()
-    for number in range(3 * ROWS_A_BREATH):
+    for number in range(3 * FEW):
         log.append(number, Cause("x"), (KvPut("n", "k", "v"),))
     breaths, found = searched(log, JournalQuery(10, topic="t"))
     assert found == []
     assert breaths >= 5
-    assert searched(log, JournalQuery(2)) == (0, [3 * ROWS_A_BREATH, 3 * ROWS_A_BREATH - 1])
+    assert searched(log, JournalQuery(2)) == (2, [3 * FEW, 3 * FEW - 1])
 
 
 def test_a_search_within_one_very_wide_change_takes_breaths() -> None:
     log = ChangeLog()
-    rows = [removed(f"b{number}", {f"t{number}"}) for number in range(5 * ROWS_A_BREATH)]
+    rows = [removed(f"b{number}", {f"t{number}"}) for number in range(5 * FEW)]
     log.append(1, Cause("x"), tuple(rows))
     breaths, found = searched(log, JournalQuery(1, topic="t1", broker_name=rows[-1].broker.broker_name))
     assert found == [1]

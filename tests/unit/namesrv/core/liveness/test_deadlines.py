@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from namesrv.core.liveness import DEADLINES_A_BREATH, Liveness
+from namesrv.core.liveness import Liveness
 from namesrv.core.model import LiveKey
+from namesrv.core.pace import FEW
 from tests.support.breaths import AtBreath, breathing
 from tests.support.virtual_clock import VirtualClock
 
@@ -27,7 +28,7 @@ def test_a_broker_is_overdue_only_after_its_time_has_passed_and_until_it_is_forg
 def test_a_search_passes_over_brokers_that_leave_or_are_heard_of_meanwhile() -> None:
     clock = VirtualClock()
     liveness = Liveness(clock, 60.0)
-    brokers = 2 * DEADLINES_A_BREATH
+    brokers = 2 * FEW
     for number in range(brokers):
         liveness.give(key(number), 10.0)
     clock.advance(11.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -15,7 +14,6 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app.worker import GivenUp
-from namesrv.core import replica
 from namesrv.core.change_stream import follow_messages, replica_message, route_changes
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import FRONT
@@ -176,7 +174,6 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     def start(self, behaviour: Behaviour, max_changes: int) -> None:
         super().start(behaviour)
         self.often_breathing.enter_context(short_breaths())
-        self.often_breathing.enter_context(mock.patch.object(replica, "ROWS_A_BREATH", 1))
         if max_changes < 1_000:
             self.fleet.state.change_log._max_changes = max_changes
         self.link = Link(self.fleet.state)

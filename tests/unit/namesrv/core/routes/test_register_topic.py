@@ -9,7 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
 from namesrv.core.model import BrokerKey
-from namesrv.core.registrations import GROUPS_A_BREATH
+from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -103,7 +103,7 @@ def test_frozen_tables_take_no_topic(fleet: Fleet) -> None:
 
 
 def test_many_groups_are_prepared_with_breaths_and_published_in_one_step(fleet: Fleet) -> None:
-    groups = [f"group-{number:03}" for number in range(2 * GROUPS_A_BREATH)]
+    groups = [f"group-{number:03}" for number in range(3 * FEW)]
     for number, name in enumerate(groups):
         fleet.register(f"10.0.0.{number}:1", name=name, topics=())
     change = fleet.routes.registrations.register_topic("New", {BrokerKey(CLUSTER, name): NUMBERS for name in groups})

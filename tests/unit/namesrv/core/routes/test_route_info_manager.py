@@ -10,7 +10,7 @@ import pytest
 from namesrv.app.worker import GivenUp
 from namesrv.core.errors import ChannelGone, NeedFullRegistration, ShuttingDown
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
-from namesrv.core.pace import PACE
+from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration
 from tests.support.breaths import AtBreath, breathing, give_up
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
@@ -176,7 +176,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
 
 
 def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet) -> None:
-    change, topics = registered(fleet, 3 * PACE), {f"t{number}" for number in range(3 * PACE)}
+    change, topics = registered(fleet, 4 * FEW), {f"t{number}" for number in range(4 * FEW)}
 
     def shown() -> tuple[int, int]:
         return sum(fleet.route(topic) is not None for topic in topics), fleet.state.revision
@@ -187,12 +187,12 @@ def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet
     assert len(seen) >= 3
     assert {*seen, shown()} == {(0, 0)}
     change.commit()
-    assert shown() == (3 * PACE, 1)
+    assert shown() == (4 * FEW, 1)
     seen.clear()
     with breathing(lambda: seen.append(shown())):
         change.state.settle()
     assert len(seen) >= 3, "lookups are held up for longer"
-    assert set(seen) == {(3 * PACE, 1)}
+    assert set(seen) == {(4 * FEW, 1)}
     assert fleet.topics == topics
 
 
@@ -200,7 +200,7 @@ def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet
 def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end: str) -> None:
     queue_datas = fleet.state.tables.queue_datas
     channel_id = fleet.routes.heartbeats.open_channel()
-    change = registered(fleet, PACE + 1, channel_id)
+    change = registered(fleet, FEW + 1, channel_id)
     if end == "at a breath":
         with pytest.raises(GivenUp), breathing(AtBreath(0, give_up)):
             change.prepare()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.model import BrokerKey
-from namesrv.core.topic_lists import FILTERED_A_BREATH, UNIT, UNIT_SUB, NamesAfter, TopicLists
+from namesrv.core.pace import FEW
+from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
 from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 
@@ -80,13 +81,13 @@ def test_the_broker_that_knows_more_system_topics_is_the_lowest_of_the_first_gro
 
 
 def test_a_filter_passes_over_topics_that_go_while_it_is_read(fleet: Fleet, lists: TopicLists) -> None:
-    names = [f"{number:05}" for number in range(2 * FILTERED_A_BREATH)]
+    names = [f"{number:05}" for number in range(2 * FEW)]
     fleet.register(A, topics=[flagged(name, UNIT) for name in names])
     fleet.register(B, topics=[flagged(names[0], UNIT)], name="broker-b")
     lists.names().get()  # sorts the names, so that the first breath is one of the filter
     read, breath = lists.with_flags(UNIT, 0), AtBreath(0, lambda: fleet.unregister(A))
     with breathing(breath):
-        assert read("", len(names)) == names[:FILTERED_A_BREATH]
+        assert read("", len(names)) == names[:FEW]
     assert breath.has_come
     assert whole(lists.with_flags(UNIT, 0)) == names[:1]
 
@@ -100,7 +101,7 @@ def test_a_list_is_of_the_topics_of_its_moment(fleet: Fleet, lists: TopicLists) 
 
 
 def test_a_filter_stops_where_its_page_is_full(fleet: Fleet, lists: TopicLists) -> None:
-    fleet.register(topics=[flagged(f"{number:05}", BOTH) for number in range(2 * FILTERED_A_BREATH)])
+    fleet.register(topics=[flagged(f"{number:05}", BOTH) for number in range(2 * FEW)])
     lists.names().get()
     read: list[str] = []
     assert breaths_of(lambda: read.extend(lists.with_flags(UNIT, 0)("00009", 2))) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core import pace, snapshot
+from namesrv.core import pace
 from namesrv.core.model import DataVersion
 from namesrv.core.snapshot import RouteTable, SnapshotPart
 from tests.support.breaths import breaths_of
@@ -34,7 +34,6 @@ def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> No
 @pytest.mark.parametrize("table", [RouteTable.TOPIC_QUEUES, RouteTable.LIVE_BROKERS])
 def test_messages_are_made_with_breaths(fleet: Fleet, table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace.paced, "__defaults__", (10,))
-    monkeypatch.setattr(snapshot, "LIVE_A_BREATH", 10)
     for number in range(31):
         fleet.register(f"10.0.0.{number}:10911", topics=[f"T{number}"], name=f"broker-{number}")
     messages = fleet.state.snapshot([table]).messages(SnapshotPart(0, 1, [table]))

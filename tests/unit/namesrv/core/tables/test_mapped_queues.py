@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.encoding import MAPPED_QUEUES_A_BREATH, mapping_field
+from namesrv.core.encoding import mapping_field
 from namesrv.core.model import BrokerKey, DataVersion, Registration, StaticMapping
 from namesrv.core.tables import UNUSED_MAPPED_PER_BROKER
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, Fleet
 
-LARGE = MAPPED_QUEUES_A_BREATH + 1
+LARGE = 2_501
 
 
 def mapping(queues: int) -> StaticMapping:
@@ -58,16 +58,9 @@ def test_a_mapping_in_parts_is_encoded_as_in_one(queues: int) -> None:
 
 def test_a_large_mapping_takes_a_breath_for_each_list_and_each_hash(fleet: Fleet) -> None:
     breaths_of_preparation(fleet, mapping(1))
-    small = breaths_of_preparation(fleet, mapping(2))
-    assert breaths_of_preparation(fleet, mapping(LARGE)) == small + 4
+    assert breaths_of_preparation(fleet, mapping(LARGE)) == 4
     unchanged = breaths_of_preparation(fleet, mapping(LARGE))
     assert unchanged == 1, "said again, it is found by its hash"
-
-
-def test_many_small_mappings_share_breaths(fleet: Fleet) -> None:
-    small = breaths_of_preparation(fleet, mapping(1))
-    each = MAPPED_QUEUES_A_BREATH // 4
-    assert breaths_of_preparation(fleet, *(mapping(each + number) for number in range(10))) == small + 2
 
 
 def test_a_broker_whose_mappings_change_over_and_over_does_not_grow_memory(fleet: Fleet) -> None:

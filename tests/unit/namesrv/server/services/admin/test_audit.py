@@ -16,8 +16,8 @@ from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, ChangeLog, KvPut, QueuesPut, Row
 from namesrv.core.errors import InvalidField, NotDurable
 from namesrv.core.journal import JournalQuery, entries_in_memory
-from namesrv.core.journal_text import ROWS_A_BREATH
 from namesrv.core.model import BrokerKey, QueueData, WriteRule
+from namesrv.core.pace import FEW
 from namesrv.core.state import NamesrvIdentity
 from namesrv.grpc_api.admin import AuditCalls
 from namesrv.grpc_api.handlers import Context
@@ -214,12 +214,12 @@ def test_a_page_of_the_longest_entries_stays_below_what_clients_take(log: Log) -
 
 
 def test_a_filter_over_many_changes_or_many_rows_takes_breaths(log: Log) -> None:
-    for _ in range(3 * ROWS_A_BREATH):
+    for _ in range(3 * FEW):
         log.append(queues("broker-a", "TopicB"))
-    rows = [queues(f"broker-{number}", "TopicB") for number in range(5 * ROWS_A_BREATH)]
+    rows = [queues(f"broker-{number}", "TopicB") for number in range(5 * FEW)]
     log.log.append(1_000, CAUSE, (queues("broker-a", "TopicB"), *rows, queues("broker-b", "TopicA")))
     request = pb.ListAuditEntriesRequest(topic="TopicA", broker_name="broker-a")
-    assert log.revisions(request) == [3 * ROWS_A_BREATH + 1]
+    assert log.revisions(request) == [3 * FEW + 1]
     query = JournalQuery(10, topic="TopicC")
     assert breaths_of(lambda: entries_in_memory(log.log.newest_first(), EPOCH, query)) >= 5 + 2 * 3
 

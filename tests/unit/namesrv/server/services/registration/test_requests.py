@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
 from namesrv.core.model import ReportedTopic
-from namesrv.core.pace import PACE
+from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
 
@@ -207,7 +207,7 @@ def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> No
 
 
 def test_many_topics_and_their_checksum_are_read_with_breaths() -> None:
-    topics = [topic(f"T{number}") for number in range(3 * PACE)]
+    topics = [topic(f"T{number}") for number in range(3 * FEW)]
     lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
     request = pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))
     assert breaths_of(lambda: registration.check_body_crc32(request)) >= 2
