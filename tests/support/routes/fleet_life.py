@@ -25,6 +25,7 @@ from namesrv.core.model import DataVersion
 from namesrv.core.routes import Routes
 from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
 from namesrv.core.state import NamesrvIdentity, RouteState
+from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows
 from tests.support.virtual_clock import VirtualClock
@@ -321,10 +322,9 @@ class FleetLife:
                 self._register(broker)
         self._clock.advance(70)
         for namesrv in self._namesrvs:
-            # One revision for each broker that is over: they are noted one by one.
-            for _ in namesrv.fleet.routes.removals.scan_not_active_broker():
+            for change in namesrv.fleet.routes.removals.scan_not_active_broker():
+                apply_now(change)
                 namesrv.note()
-            namesrv.note()
 
     def _outage(self) -> None:
         """A name server cannot be reached, or it is restarted and the brokers that live register again."""
