@@ -202,7 +202,7 @@ class BrokerLiveInfo:
         object.__setattr__(self, "key", LiveKey(self.broker.cluster_name, self.broker_addr))
 
     def version_matches(self, data_version: DataVersion) -> bool:
-        """Whether what is held of the broker is the table that a version is of."""
+        """Whether the topics held of the broker have this version."""
         return not self.unconfirmed and not self.topic_by_topic and self.data_version == data_version
 
     def same_but_renewed(self, other: BrokerLiveInfo) -> bool:

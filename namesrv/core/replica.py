@@ -222,7 +222,7 @@ class ReplicaChange:
 
 
 class News:
-    """The change that takes over what has no revision at the leader: who was heard, what is held back."""
+    """Takes over from the leader what its revisions do not cover: when brokers were heard, and held topics."""
 
     def __init__(self, tables: ReplicaTables, news: pb.ReplicaRows) -> None:
         self.state = tables.state

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from namesrv.core.state import RouteState
 
 ANY_NUMBER = 1_000_000
-"""Topics of a change of which nobody knows before how many it touches."""
+"""Stands for the number of topics of a change where that is not known before its preparation."""
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)

@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Entries of the rough table.
 const ROUGH: usize = if cfg!(feature = "loom") { 4 } else { 1 << 16 };
 
-/// A dependency as a keyed hash: whoever does not know the key cannot aim at another one's.
+/// A dependency as a keyed hash: without the key, a peer cannot choose one that collides with another.
 pub(super) type Name = u64;
 
 /// The index of a dependency that cached answers have.

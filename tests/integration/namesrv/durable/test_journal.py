@@ -36,7 +36,7 @@ def change_four_times(client: Client, life: int = 0) -> None:
 
 
 def entries(client: Client, **filters: Any) -> list[pb.AuditEntry]:
-    """All entries, in pages of two, each but the last of which must be full."""
+    """All entries, read in pages of two. Every page but the last must be full."""
     request = pb.ListAuditEntriesRequest(page_size=2, **filters)
     found: list[pb.AuditEntry] = []
     while True:
@@ -111,7 +111,7 @@ def test_the_journal_survives_restarts_in_the_order_of_the_changes(engine: str, 
             epoch = process.wait_for("namesrv_started")["epoch"]
             found = entries(client)
             assert {entry.epoch for entry in found[:4]} == {epoch}
-            assert found[4:] == expected, "what was told of former epochs is told again"
+            assert found[4:] == expected, "entries of former epochs come twice"
             expected = found
             assert process.terminate() == 0
     assert [entry.revision for entry in expected] == [4, 3, 2, 1] * 3
