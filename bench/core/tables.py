@@ -19,7 +19,7 @@ from bench.workload import SEED, Profile, registration, topic_name
 from namesrv.app.writer import collecting
 from namesrv.core.encoding import tag, varint
 from namesrv.core.routes import Routes
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import with_breaths
 from namesrv.core.state import RouteState
 from namesrv.core.watch import RouteWatch, Subscription, WatchIndex
 
@@ -102,8 +102,8 @@ def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Iterato
     for _ in range(sizes.watches):
         names = frozenset(topic_name(number) for number in rng.sample(range(profile.topics), count))
         watches.append(index.open(Subscription(names), lambda: None))
-        run_sync(index.join(watches[-1]))
-        run_sync(index.fill(watches[-1]))
+        with_breaths(index.join(watches[-1]))
+        with_breaths(index.fill(watches[-1]))
     held_up: list[float] = []
     for watch in watches:
         began = time.perf_counter()

@@ -41,8 +41,8 @@ ReasonOf = Callable[[BrokerLiveInfo], RemovalReason]
 class Removals:
     """Removals, and the guard that holds them back where too many brokers vanish at once.
 
-    Many brokers leave in several changes. Each depends on the one before, so most of these functions are iterators: make
-    a change before you ask for the next. They read the state as the preparation of a change does.
+    Many brokers leave in several changes. Each depends on the one before, so most of these functions are iterators:
+    make a change before you ask for the next. They read the state as the preparation of a change does.
     """
 
     def __init__(self, state: RouteState) -> None:

@@ -14,18 +14,8 @@ Sliced = Generator[None, None, ResultT]
 """Work that gives way between slices. Its driver decides what happens in between."""
 
 
-def run_sync(steps: Sliced[ResultT]) -> ResultT:
-    """Drives steps to their end without giving way."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: ResultT = end.value
-            return result
-
-
 def with_breaths(steps: Sliced[ResultT]) -> ResultT:
-    """Drives steps to their end on a thread, with a breath between them."""
+    """Drives steps to their end, with a breath between them where this is a thread for computations."""
     while True:
         try:
             next(steps)

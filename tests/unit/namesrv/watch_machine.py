@@ -15,7 +15,7 @@ from namesrv.core import watch as watch_module
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import Sliced, run_sync
+from namesrv.core.slices import Sliced, with_breaths
 from namesrv.core.watch import ORDER_MESSAGE_ENABLE, RouteWatch, Subscription, WatchIndex, WatchMessages
 from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
@@ -139,21 +139,21 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         watch = self.watches.open(client.subscription, lambda: None)
         if revision is not None:
             self.changes_are_passed_over()
-        run_sync(self.watches.join(watch))
+        with_breaths(self.watches.join(watch))
         if revision is None:
-            run_sync(self.watches.fill(watch))
+            with_breaths(self.watches.fill(watch))
         else:
             self.changes_are_passed_over()
-            run_sync(self.watches.catch_up(watch, revision))
+            with_breaths(self.watches.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
         client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
 
     @rule()
     def changes_are_passed_over(self) -> None:
-        run_sync(self.passing_over or self.watches.settle())
+        with_breaths(self.passing_over or self.watches.settle())
         self.passing_over = None
-        run_sync(self.watches.settle())
+        with_breaths(self.watches.settle())
 
     @rule()
     def some_of_a_change_is_passed_over(self) -> None:
@@ -244,7 +244,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             assert client.at_bookmark == client.routes
             self.watches.close(client.watch)
         assert self.watches.waiting_count == 0
-        run_sync(self.fleet.state.leftovers.clear_up())
+        with_breaths(self.fleet.state.leftovers.clear_up())
         assert not self.watches._index._by_topic
         assert not self.watches._index._by_prefix
         check_promises(

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namesrv.core import slices
-from namesrv.core.slices import DROP_SLICE, SORT_SLICE, Leftovers, Sliced, emptied, run_sync, sorted_in_slices
+from namesrv.core.slices import DROP_SLICE, SORT_SLICE, Leftovers, Sliced, emptied, sorted_in_slices, with_breaths
 
 
 @given(st.lists(st.text(max_size=5), max_size=2_000))
 def test_the_result_is_sorted(names: list[str]) -> None:
-    assert run_sync(sorted_in_slices(names.copy())) == sorted(names)
+    assert with_breaths(sorted_in_slices(names.copy())) == sorted(names)
 
 
 def test_it_gives_way_while_it_fills_buckets_and_while_it_sorts_them() -> None:
@@ -67,6 +67,6 @@ def test_what_was_left_behind_is_cleared_up_by_whoever_comes_first_and_by_others
     next(one)
     next(other)
     one.close()  # the one who did it goes
-    run_sync(other)
+    with_breaths(other)
     assert done == ["a0", "a1", "a2", "b0", "b1", "b2"]
     assert not leftovers

@@ -8,7 +8,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import with_breaths
 from namesrv.core.watch import ChangeReader, RouteWatch, Subscription, WatchIndex, WatchMessages
 from tests.support.core_fleet import Fleet
 
@@ -35,15 +35,15 @@ class WatchedFleet(Fleet):
         wake: Callable[[], None] = lambda: None,
     ) -> RouteWatch:
         watch = self.watches.open(Subscription(frozenset(topics), tuple(prefixes), zone), wake)
-        run_sync(self.watches.settle())
-        run_sync(self.watches.join(watch))
-        run_sync(self.watches.settle())
-        run_sync(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
+        with_breaths(self.watches.settle())
+        with_breaths(self.watches.join(watch))
+        with_breaths(self.watches.settle())
+        with_breaths(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
         return watch
 
     def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
         """The next message; None if there is none."""
-        run_sync(self.watches.settle())
+        with_breaths(self.watches.settle())
         encoded = self.messages.next_message(watch)
         return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
 
@@ -65,7 +65,7 @@ class WatchedFleet(Fleet):
         return last
 
     def woken(self) -> list[ChangeReader]:
-        run_sync(self.watches.settle())
+        with_breaths(self.watches.settle())
         return self.watches.take_to_wake()
 
 

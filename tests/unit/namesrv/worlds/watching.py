@@ -16,7 +16,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.core.errors import CallRefused
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import with_breaths
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
 from namesrv.grpc_api.handlers import Context
@@ -91,7 +91,7 @@ def run(
         async with server.running():
             await work(server)
         assert len(server.watchers) == 0
-        run_sync(server.fleet.state.leftovers.clear_up())
+        with_breaths(server.fleet.state.leftovers.clear_up())
         assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
 
     asyncio.run(main())

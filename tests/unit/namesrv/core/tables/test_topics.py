@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from namesrv.app.worker import GivenUp
 from namesrv.core import tables
 from namesrv.core.model import TopicQueues
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import with_breaths
 from namesrv.core.tables import MERGE_SLICE, SHARDS, TopicTable, TopicView
 from tests.support.breaths import AtBreath, breathing, breaths_of, give_up, short_breaths
 
@@ -72,7 +72,7 @@ class TopicsBesideADictionary(RuleBasedStateMachine):
     @rule()
     def let_the_first_copy_go(self) -> None:
         if self.copies:
-            run_sync(self.copies.pop(0)[0].let_go())
+            with_breaths(self.copies.pop(0)[0].let_go())
 
     @invariant()
     def it_is_the_dictionary(self) -> None:
@@ -83,7 +83,7 @@ class TopicsBesideADictionary(RuleBasedStateMachine):
     def copies_stay(self) -> None:
         for view, expected in self.copies:
             assert dict(view.rows()) == dict(view) == expected
-            assert sorted(run_sync(view.names())) == sorted(expected)
+            assert sorted(with_breaths(view.names())) == sorted(expected)
             assert len(view) == len(expected)
 
 

@@ -8,7 +8,7 @@ from namesrv.core import watch as watch_module
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Overloaded, RevisionCompacted
 from namesrv.core.model import DataVersion
-from namesrv.core.slices import DROP_SLICE, run_sync
+from namesrv.core.slices import DROP_SLICE, with_breaths
 from namesrv.core.watch import SUBSCRIBE_SLICE, ChangeReader, Follower
 from tests.support.core_fleet import CLUSTER, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
@@ -50,7 +50,7 @@ def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     telling = fleet.watches.announce_missing()
     next(telling)
     fleet.woken()  # somebody else's change has those woken who are to be woken by now
-    run_sync(telling)
+    with_breaths(telling)
     assert fleet.woken() == [watch]
     assert fleet.told(watch).keys() == {"nowhere", "not-there-either"}
 
@@ -89,11 +89,11 @@ def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet:
 def test_a_bookmark_is_due_only_where_the_revision_moved_on(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    run_sync(fleet.watches.make_bookmarks_due(0, 1))
+    with_breaths(fleet.watches.make_bookmarks_due(0, 1))
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
-    run_sync(fleet.watches.settle())
-    run_sync(fleet.watches.make_bookmarks_due(0, 1))
+    with_breaths(fleet.watches.settle())
+    with_breaths(fleet.watches.make_bookmarks_due(0, 1))
     assert fleet.woken() == [watch]
     assert fleet.told(watch) == {}
 
@@ -103,10 +103,10 @@ def test_bookmarks_come_in_parts_that_are_all_watches_together(fleet: WatchedFle
     for watch in opened:
         fleet.told(watch)
     fleet.register(B, topics=["T3"], name="broker-b")
-    run_sync(fleet.watches.settle())
+    with_breaths(fleet.watches.settle())
     woken: list[ChangeReader] = []
     for part in range(3):
-        run_sync(fleet.watches.make_bookmarks_due(part, 3))
+        with_breaths(fleet.watches.make_bookmarks_due(part, 3))
         woken += fleet.woken()
     assert len(woken) == len(opened)
     assert set(woken) == set(opened)
@@ -131,7 +131,7 @@ def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
     assert fleet.watches.waiting_count == 0
-    run_sync(fleet.state.leftovers.clear_up())
+    with_breaths(fleet.state.leftovers.clear_up())
     assert len(fleet.watches._index._by_topic) == len(fleet.watches._index._by_prefix) == 0
 
 
@@ -156,11 +156,11 @@ def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFle
     first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
     fleet.told(first), fleet.told(second)
     fleet.watches.close(second)
-    run_sync(fleet.state.leftovers.clear_up())
+    with_breaths(fleet.state.leftovers.clear_up())
     fleet.register(topics=["new"], version=DataVersion(2, 2))
     assert fleet.told(first).keys() == {"new"}
     fleet.watches.close(first)
-    run_sync(fleet.state.leftovers.clear_up())
+    with_breaths(fleet.state.leftovers.clear_up())
     assert fleet.watches._index._lengths == ()
 
 
@@ -179,7 +179,7 @@ def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFl
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
-    run_sync(fleet.watches.settle())
+    with_breaths(fleet.watches.settle())
     reader = Follower(lambda: None, 1)
     fleet.watches.follow(reader)
     assert fleet.woken() == []

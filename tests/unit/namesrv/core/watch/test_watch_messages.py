@@ -10,7 +10,7 @@ from namesrv.core import watch as watch_module
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
-from namesrv.core.slices import run_sync
+from namesrv.core.slices import with_breaths
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
@@ -121,7 +121,7 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     assert fleet.told(watch).keys() == {"comes"}
     fleet.woken()
     fleet.is_warm = True
-    run_sync(fleet.watches.announce_missing())
+    with_breaths(fleet.watches.announce_missing())
     assert fleet.woken() == [watch]
     told = fleet.told(watch)
     assert told.keys() == {"does-not-come"}
@@ -157,7 +157,7 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
     fleet.register(topics=["T1"])
     assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
     fleet.is_warm = True
-    run_sync(fleet.watches.announce_missing())
+    with_breaths(fleet.watches.announce_missing())
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     fleet.register(topics=["T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
@@ -179,7 +179,7 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
     assert fleet.told(second).keys() == {"T1"}
     bookmark = fleet.state.revision
     fleet.watches.close(second)
-    run_sync(telling)
+    with_breaths(telling)
     assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
 
 
@@ -196,7 +196,7 @@ def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_wait
     next(telling)
     assert fleet.watches.waiting_count == 1
     fleet.watches.close(watch)
-    run_sync(telling)
+    with_breaths(telling)
     assert fleet.watches.waiting_count == 0
     assert fleet.woken() == []
 
@@ -206,7 +206,7 @@ def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_ha
     fleet.register(topics=["T1"])
     fleet.start_watching(is_copy=True)
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
-    run_sync(fleet.watches.announce_missing())
+    with_breaths(fleet.watches.announce_missing())
     fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
     assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
 
