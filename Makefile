@@ -20,7 +20,9 @@ VERSITYGW ?= versitygw
 
 # What a newcomer does without; the markers stand in pyproject.toml.
 REST := engines or spark or fuzz or skew or slow
-# Tests wait more than they compute, so four at a time keep two cores busy. The folders with the longest files come first.
+# Tests wait more than they compute, so six at a time keep two cores busy; four where Spark or an engine's threads take
+# part. The folders with the longest files come first.
+SIX := -n 6 --dist loadfile --no-loadscope-reorder
 FOUR := -n 4 --dist loadfile --no-loadscope-reorder
 
 # What runs beside something else is printed when it has ended, if this make can do that.
@@ -79,7 +81,7 @@ test: setup  ## Run the unit and integration tests on the default engine; with T
 ifdef TEST
 	$(BIN)/pytest $(TEST)
 else
-	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(FOUR)
+	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(SIX)
 endif
 
 test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages, RocketMQ
@@ -166,8 +168,8 @@ dist: setup  ## Build both wheels and the sdist into dist/, and run them from em
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o deploy/locks/dev.txt
-	$(UV_LOCK) --extra namesrv -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
-	$(UV_LOCK) --extra broker-agent -c deploy/locks/dev.txt -o deploy/locks/broker-agent.txt
+	$(UV_LOCK) --extra namesrv --extra nsctl --extra console --extra otel -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
+	$(UV_LOCK) --extra broker-agent --extra otel -c deploy/locks/dev.txt -o deploy/locks/broker-agent.txt
 	$(UV_LOCK) --extra namesrv --extra broker-agent --extra nsctl -c deploy/locks/dev.txt -o deploy/locks/programs.txt
 
 clean:  ## Remove everything that was made here

@@ -26,7 +26,7 @@ from bench.peers.servers import own_engines
 from bench.probes.loop import LoopFigures
 from bench.probes.namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
-from bench.workload import Profile, part, registration
+from bench.workload import Profile, over_channel, registration
 from tests.support.programs.processes import OpenedChannel, Process, eventually
 
 BAR_MILLIS = 10.0
@@ -45,8 +45,6 @@ class Scale(NamedTuple):
     """What is there before."""
     topics: int = 100_000
     """Topics of the one large broker: those that are there already, so all their routes change."""
-    parts: int = 4
-    """Messages that its registration travels in."""
     many_brokers: int = 32
     many_topics: int = 10_000
     """Topics of each of the many brokers, the same ones."""
@@ -61,16 +59,11 @@ class Requests:
 
     def __init__(self, scale: Scale) -> None:
         profile, topics, many_topics = scale.profile, range(scale.topics), range(scale.many_topics)
-        size = -(-scale.topics // scale.parts)
         self.fleet = list(profile.registrations())
         self.large = [
-            [
-                registration(profile.brokers, topics[start : start + size], counter, changed)
-                for start in range(0, scale.topics, size)
-            ]
-            for counter, changed in ((1, range(0)), (2, topics))
+            registration(profile.brokers, topics, counter, changed) for counter, changed in ((1, range(0)), (2, topics))
         ]
-        """One broker's registration in parts, then the same with all topics changed."""
+        """One broker's registration, then the same with all topics changed."""
         self.many = [
             [
                 registration(broker, many_topics, counter, changed)
@@ -120,14 +113,13 @@ class Round:
         with self._phase("lookups only"):
             time.sleep(scale.quiet_seconds)
         opened = OpenedChannel(stub.OpenChannel(pb.OpenChannelRequest(holder="bench")))
-        for parts, phase in zip(requests.large, ("first", "again, all changed"), strict=True):
-            messages = [part(data, opened.id, index, len(parts)) for index, data in enumerate(parts)]
+        for data, phase in zip(requests.large, ("first", "again, all changed"), strict=True):
+            message = over_channel(data, opened.id)
             with self._phase(f"one broker registers {scale.topics:,} topics, {phase}"):
-                for data in messages:
-                    _register(connection, data)
+                _register(connection, message)
         with self._phase("its channel ends, and it leaves all routes"):
             opened.close()
-            _wait_until_gone(stub, requests.large[-1][0])
+            _wait_until_gone(stub, requests.large[-1])
         with self._phase(f"{scale.many_brokers} brokers x {scale.many_topics:,} topics register all the time"):
             rate = _register_all_the_time(connection, requests.many, scale.many_seconds)
             self._note("registrations per second", "1/s", rate)
@@ -205,13 +197,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def tiny(topics: int) -> Scale:
     """Everything with so many topics and a few brokers: shows that it runs, and no more."""
-    return Scale(Profile(topics, 10, 2), topics, 2, 2, topics, many_seconds=0.1, quiet_seconds=0.1)
+    return Scale(Profile(topics, 10, 2), topics, 2, topics, many_seconds=0.1, quiet_seconds=0.1)
 
 
 def _register(connection: grpc.Channel, data: bytes) -> None:
     register = connection.unary_unary(REGISTER_BROKER, None, pb.RegisterBrokerResponse.FromString)
     answer = register(data, timeout=_CALL_SECONDS)
-    assert answer.changed or answer.staged_parts, f"nothing was changed, so nothing was measured: {answer}"
+    assert answer.changed, f"nothing was changed, so nothing was measured: {answer}"
 
 
 def _register_all_the_time(connection: grpc.Channel, brokers: Sequence[Sequence[bytes]], seconds: float) -> float:
@@ -234,7 +226,7 @@ def _wait_until_gone(stub: RegistrationServiceStub, last: bytes) -> None:
 
     Args:
         stub: The name server.
-        last: What the broker registered last, or a part of it.
+        last: What the broker registered last.
     """
     registered = pb.RegisterBrokerRequest.FromString(last)
     query = pb.QueryDataVersionRequest(broker=registered.broker, data_version=registered.data_version)

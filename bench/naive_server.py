@@ -44,7 +44,7 @@ class NaiveNamesrv(RegistrationServiceServicer, RouteServiceServicer):
             data.broker_addrs.add(broker_id=broker.broker_id, broker_addr=broker.broker_addr)
             self._brokers[broker.broker_name] = data
             for config in request.topic_configs:
-                self._topics.setdefault(config.topic_name, {})[broker.broker_name] = route_data_pb2.QueueData(
+                self._topics.setdefault(config.topic, {})[broker.broker_name] = route_data_pb2.QueueData(
                     broker_name=broker.broker_name,
                     cluster_name=broker.cluster_name,
                     read_queue_nums=config.read_queue_nums,

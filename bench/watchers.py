@@ -266,7 +266,9 @@ def _increment(counter: int) -> registration_service_pb2.RegisterBrokerRequest:
 def _stalled(namesrv: WatchedNamesrv) -> Iterator[Any]:
     """A watch of everything that reads nothing, with full buffers on the way to it."""
     with namesrv.connect() as own_connection:
-        call: Any = RouteServiceStub(own_connection).WatchTopicRoutes(pb.WatchTopicRoutesRequest(topic_prefixes=[""]))
+        call: Any = RouteServiceStub(own_connection).WatchTopicRoutes(
+            iter([pb.WatchTopicRoutesRequest(topic_prefixes=[""])])
+        )
         time.sleep(1.0)
         yield call
         call.cancel()

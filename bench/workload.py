@@ -111,7 +111,7 @@ def registration(
     for topic in topics:
         queue_nums = QUEUE_NUMS * 2 if topic in changed else QUEUE_NUMS
         request.topic_configs.add(
-            topic_name=topic_name(topic),
+            topic=topic_name(topic),
             read_queue_nums=queue_nums,
             write_queue_nums=queue_nums,
             perm=PERM_READ_WRITE,
@@ -119,8 +119,6 @@ def registration(
     return request.SerializeToString()
 
 
-def part(data: bytes, channel_id: str, index: int, count: int) -> bytes:
-    """A registration's bytes as one part of a larger one, over a channel: fields may follow an encoded message."""
-    request = registration_service_pb2.RegisterBrokerRequest(channel_id=channel_id)
-    request.part.index, request.part.count = index, count
-    return data + request.SerializeToString()
+def over_channel(data: bytes, channel_id: str) -> bytes:
+    """A registration's bytes with a channel: fields may follow an encoded message."""
+    return data + registration_service_pb2.RegisterBrokerRequest(channel_id=channel_id).SerializeToString()

@@ -10,9 +10,10 @@ from broker_agent_api.v1 import broker_agent_service_pb2_grpc
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.errors import InvalidField
+from broker_agent.errors import invalid_field
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import Registration
+from broker_agent.topics.topic_service import version_message
 from groundwork.topic_names import MAX_PERM
 from groundwork.version import __version__
 
@@ -45,27 +46,27 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.ChangeBrokerRoleResponse:
         if not request.HasField("broker_id"):
-            raise InvalidField("broker_id", "is missing; 0 is the master, above 0 a slave")
+            raise invalid_field("broker_id", "is missing; 0 is the master, above 0 a slave")
         if request.broker_id < 0:
-            raise InvalidField("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
+            raise invalid_field("broker_id", f"is {request.broker_id}, must be 0 to {_MAX_INT64}")
         wanted = request.state_version if request.HasField("state_version") else None
         try:
             state_version, accepted, targets = self._change_broker_role(request.broker_id, wanted)
         except ValueError as error:
-            raise InvalidField("state_version", str(error)) from error
-        return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted=accepted, targets=targets)
+            raise invalid_field("state_version", str(error)) from error
+        return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted_count=accepted, target_count=targets)
 
     def UpdateBrokerPermission(  # noqa: N802
         self,
         request: pb.UpdateBrokerPermissionRequest,
         context: grpc.ServicerContext,  # noqa: ARG002
     ) -> pb.UpdateBrokerPermissionResponse:
-        if not request.HasField("perm"):
-            raise InvalidField("perm", f"is missing; write the permission bits, 0 to {MAX_PERM}")
-        if not 0 <= request.perm <= MAX_PERM:
-            raise InvalidField("perm", f"is {request.perm}, must be 0 to {MAX_PERM}")
-        accepted, targets = self._update_broker_permission(request.perm)
-        return pb.UpdateBrokerPermissionResponse(accepted=accepted, targets=targets)
+        if not request.HasField("broker_permission"):
+            raise invalid_field("broker_permission", f"is missing; write the permission bits, 0 to {MAX_PERM}")
+        if not 0 <= request.broker_permission <= MAX_PERM:
+            raise invalid_field("broker_permission", f"is {request.broker_permission}, must be 0 to {MAX_PERM}")
+        accepted, targets = self._update_broker_permission(request.broker_permission)
+        return pb.UpdateBrokerPermissionResponse(accepted_count=accepted, target_count=targets)
 
 
 # The answer to GetAgentStatus.
@@ -80,7 +81,7 @@ def agent_status(
     topics_problem: str | None,
 ) -> pb.GetAgentStatusResponse:
     """What would be registered now, and how the name servers are."""
-    broker, version = registration.broker, registration.version
+    broker = registration.broker
     state = pb.BROKER_PROBE_STATE_UNSPECIFIED
     if probe is not None:
         state = pb.BROKER_PROBE_STATE_UP if probe.is_up else pb.BROKER_PROBE_STATE_DOWN
@@ -92,9 +93,7 @@ def agent_status(
         broker_addr=broker.broker_addr,
         ha_server_addr=broker.ha_server_addr,
         topic_count=len(registration.table.topics),
-        data_version_counter=version.counter,
-        data_version_timestamp_millis=version.timestamp_millis,
-        data_version_state=version.state_version,
+        data_version=version_message(registration.version),
         broker_permission=broker.permission,
         filter_servers=broker.filter_servers or (),
         master_addr=master.addr if master else None,

@@ -12,17 +12,16 @@ import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from broker_agent.errors import StartError
+from broker_agent.errors import Refused, StartError, not_permitted
 from broker_agent.settings import AgentSettings
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.errors import NotAuthenticated, NotPermitted
+from groundwork.group_patterns import Group
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import (
     AgentAction,
     Call,
-    Group,
     Permits,
     PermitsError,
     RefusalLog,
@@ -83,7 +82,7 @@ class Rule(Protocol):
     """Says who may do what."""
 
     def check(self, name: str, call: Call) -> None:
-        """Checks a call by its full name. Raises NotAuthenticated or NotPermitted."""
+        """Checks a call by its full name. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
 
 
 class Everybody:
@@ -101,7 +100,7 @@ class ByPermits:
         self._group = group
 
     def check(self, name: str, call: Call) -> None:
-        """Finds out who calls, and whether he may. Raises NotAuthenticated or NotPermitted."""
+        """Identifies the caller and checks its permission. Raises NOT_AUTHENTICATED or NOT_PERMITTED."""
         permits = self._permits()
         principal = of_token(call, permits) or of_certificate(list(shown_names(call)), permits)
         principal.check_agent(ACTIONS[name], self._group)
@@ -125,7 +124,7 @@ class OwnGroupCommands:
         names = list(shown_names(call))
         if not any(is_identity(shown) and shown in self._own_names() for shown in names):
             who = names[0] if names else "a caller without a name"
-            raise NotPermitted(who[:127], " or ".join(action.value for action in actions), "/".join(self._group))
+            raise not_permitted(who[:127], " or ".join(action.value for action in actions), "/".join(self._group))
 
 
 class AgentAdmission:
@@ -137,10 +136,10 @@ class AgentAdmission:
         self._log = RefusalLog(monotonic)
 
     def check(self, name: str, call: Call) -> None:
-        """Checks a call by its full name, ``package.Service.Call``. Raises CallRefused."""
+        """Checks a call by its full name, ``package.Service.Call``. Raises Refused."""
         try:
             self._rule.check(name, call)
-        except (NotAuthenticated, NotPermitted) as error:
+        except Refused as error:
             self._log.refused(name, call.peer(), error)
             raise
 
@@ -161,7 +160,7 @@ class MethodGate(OpenGate):
         self._admission.check(self._name, context)
 
     def while_allowed(self, entered: None, context: Any) -> AbstractContextManager[None]:  # noqa: ARG002 - see Gate
-        """A context that ends with CallRefused once changed permits do not admit the call."""
+        """A context that ends with Refused once changed permits do not admit the call."""
         return self._open_calls.while_allowed(partial(self._admission.check, self._name, context))
 
 

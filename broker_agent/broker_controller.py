@@ -25,7 +25,7 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.observability import AgentMetrics, AgentObservability
 from broker_agent.registration import BrokerState, CurrentBroker
-from broker_agent.settings import AgentSettings
+from broker_agent.settings import AgentSettings, default_listen, fast_endpoint
 from broker_agent.timing import ChangeThread, PeriodicThread, RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import MasterAgent, SlaveSynchronize, master_agent_endpoint
@@ -241,7 +241,7 @@ class BrokerController:
 
         Raises:
             ValueError: The state version is below the one in force.
-            CallRefused: The version could not be made durable.
+            Refused: The version could not be made durable.
         """
         in_force = self._current.change_role(broker_id, state_version)
         self._results.forget_master()
@@ -371,5 +371,9 @@ class BrokerController:
         if self._topic_configs.follows:
             return None
         configured = Endpoint.parse(settings.master_agent) if settings.master_agent else None
-        own_port = self.fast_listening_on.port
-        return master_agent_endpoint(configured, master.addr if master else None, settings.broker_addr, own_port)
+
+        def agent_port(broker: Endpoint) -> int:
+            by_default = fast_endpoint(default_listen(broker)).port
+            return by_default if settings.listens_by_default else self.fast_listening_on.port
+
+        return master_agent_endpoint(configured, master.addr if master else None, settings.broker_addr, agent_port)

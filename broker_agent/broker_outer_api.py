@@ -13,7 +13,7 @@ import structlog
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.concurrency import CopyOnWriteList, CountDownLatch, OuterExecutor
-from broker_agent.errors import CallRefused, NameServerError
+from broker_agent.errors import NameServerError, Refused
 from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult, RegistrationSync, TargetLane
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
@@ -374,7 +374,7 @@ class RegistrationResults:
         if check_order_config and ordered:
             try:
                 self._update_order_topics(ordered.keys())
-            except CallRefused as error:
+            except Refused as error:
                 _log.warning("order_topics_not_updated", error=str(error))
 
     def forget_master(self) -> None:

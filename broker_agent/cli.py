@@ -11,10 +11,10 @@ import typer
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe, connects_to
-from broker_agent.errors import CallRefused, StartError
+from broker_agent.errors import Refused, StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
-from broker_agent.settings import DEFAULT_LISTEN, AgentSettings, fast_endpoint
+from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings, default_listen, fast_endpoint
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfigTable, built_in_topics
@@ -29,6 +29,7 @@ from groundwork.logs import configure_logs
 from groundwork.printable import say
 from groundwork.program import use_all_descriptors
 from groundwork.settings_cli import add_command, exit_with
+from groundwork.systemd import tell_systemd
 
 # The signals that end the agent.
 
@@ -84,17 +85,19 @@ def serve(settings: AgentSettings) -> None:
     configure_logs(settings.log_format, settings.log_level)
     try:
         controller = _controller(settings)
-    except (StartError, CallRefused) as error:
+    except (StartError, Refused) as error:
         exit_with(_PROGRAM, str(error))
     signals = Signals()
     controller.start()
+    tell_systemd("READY=1")
     while signals.wait() == signal.SIGHUP:
         controller.reload_files()
+    tell_systemd("STOPPING=1")
     controller.stop()
 
 
 def _controller(settings: AgentSettings) -> BrokerController:
-    """Reads what the settings name. Raises StartError or CallRefused."""
+    """Reads what the settings name. Raises StartError or Refused."""
     timing = Timing()
     topic_configs = _topic_configs(settings, timing)
     try:
@@ -123,6 +126,13 @@ def _topic_configs(settings: AgentSettings, timing: Timing) -> TopicConfigManage
 add_command(app, "serve", AgentSettings, serve)
 
 
+def _fast_listener(fast: str | None, ordinary: str | None, broker: str) -> Endpoint:
+    """Where an agent's fast listener is, by its settings. Raises ValueError."""
+    if fast is not None:
+        return Endpoint.parse(fast)
+    return fast_endpoint(default_listen(Endpoint.parse(broker)) if ordinary is None else Endpoint.parse(ordinary))
+
+
 @app.command()
 def healthcheck(
     endpoint: Annotated[
@@ -133,8 +143,16 @@ def healthcheck(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(envvar="BROKER_AGENT_LISTEN", help="Where the agent's ordinary listener is, host:port.")
-    ] = DEFAULT_LISTEN,
+        str | None,
+        typer.Option(envvar="BROKER_AGENT_LISTEN", help="Where the agent's ordinary listener is, host:port."),
+    ] = None,
+    broker_addr: Annotated[
+        str,
+        typer.Option(
+            envvar="BROKER_AGENT_BROKER_ADDR",
+            help="The broker's address, host:port: by default the ordinary listener is 9 ports above, on loopback.",
+        ),
+    ] = f"127.0.0.1:{DEFAULT_BROKER_PORT}",
     *,
     tls_ca: Annotated[
         Path | None,
@@ -148,9 +166,10 @@ def healthcheck(
 ) -> None:
     """Asks a running agent for its health: exit code 0 if it is SERVING, 1 if not."""
     try:
-        agent = fast_endpoint(Endpoint.parse(listen)) if endpoint is None else Endpoint.parse(endpoint)
+        given = "--endpoint" if endpoint is not None else "--listen" if listen is not None else "--broker-addr"
+        agent = _fast_listener(endpoint, listen, broker_addr)
     except ValueError as error:
-        exit_with(_PROGRAM, f"{'--listen' if endpoint is None else '--endpoint'}: {error}")
+        exit_with(_PROGRAM, f"{given}: {error}")
     try:
         # The agent's own settings: its listeners have TLS if it has a certificate.
         files = (

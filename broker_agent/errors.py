@@ -1,22 +1,23 @@
-"""The agent's exceptions: one tree, and the gRPC code and reason of each refusal."""
+"""The agent's exceptions, and the table of the reasons for which it refuses calls."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import cast
 
 import grpc
-from broker_agent_api.v1 import error_reason_pb2
 
-from groundwork import errors as common
 from groundwork.errors import (
-    CallRefused,
-    InternalDefect,
-    InvalidField,
-    LimitExceeded,
-    MalformedRequest,
-    NotAuthenticated,
-    NotDurable,
-    NotPermitted,
+    FieldProblems,
+    Refused,
+    internal_defect,
+    invalid_field,
+    limit_exceeded,
+    malformed_request,
+    not_authenticated,
+    not_durable,
+    not_permitted,
 )
 from groundwork.grpc_errors import ErrorTable, FailedCall, RichError
 from groundwork.rpc_handlers import Failures
@@ -27,27 +28,28 @@ __all__ = [
     "FAILURES",
     "RETRY_AFTER_SECONDS",
     "AgentError",
-    "CallRefused",
-    "ChannelGone",
-    "ConsumerGroupNotFound",
-    "InternalDefect",
-    "InvalidField",
-    "LimitExceeded",
-    "MalformedRequest",
+    "FieldProblems",
     "NameServerError",
-    "NotAuthenticated",
-    "NotDurable",
-    "NotMaster",
-    "NotPermitted",
-    "ProducerGroupNotFound",
-    "ShuttingDown",
-    "SlowReader",
+    "Reason",
+    "Refused",
     "StartError",
-    "SystemTopic",
-    "TopicNotFound",
-    "TopicTableChanged",
-    "TopicsFileChanged",
-    "TopicsFollowed",
+    "channel_gone",
+    "consumer_group_not_found",
+    "internal_defect",
+    "invalid_field",
+    "limit_exceeded",
+    "malformed_request",
+    "not_authenticated",
+    "not_durable",
+    "not_master",
+    "not_permitted",
+    "producer_group_not_found",
+    "shutting_down",
+    "slow_reader",
+    "system_topic",
+    "topic_not_found",
+    "topics_file_changed",
+    "topics_followed",
 ]
 
 # The agent's own exceptions: one tree.
@@ -78,130 +80,126 @@ class NameServerError(AgentError):
         return cls(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
 
 
-# The tree of errors that a call to the agent can end with; ``CODES`` has the code and the reason of each.
+# The reasons for which the agent refuses calls, and the texts that they share.
 
 
-class TopicNotFound(CallRefused):
+class Reason(StrEnum):
+    """The reasons of the contract: ``broker_agent_api.v1.ErrorReason`` explains each."""
+
+    MALFORMED_REQUEST = "MALFORMED_REQUEST"
+    INVALID_FIELD = "INVALID_FIELD"
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    INTERNAL_DEFECT = "INTERNAL_DEFECT"
+    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+    SYSTEM_TOPIC = "SYSTEM_TOPIC"
+    TOPICS_FOLLOWED = "TOPICS_FOLLOWED"
+    NOT_MASTER = "NOT_MASTER"
+    TOPICS_FILE_CHANGED = "TOPICS_FILE_CHANGED"
+    NOT_DURABLE = "NOT_DURABLE"
+    CHANNEL_GONE = "CHANNEL_GONE"
+    CONSUMER_GROUP_NOT_FOUND = "CONSUMER_GROUP_NOT_FOUND"
+    PRODUCER_GROUP_NOT_FOUND = "PRODUCER_GROUP_NOT_FOUND"
+    SLOW_READER = "SLOW_READER"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    NOT_PERMITTED = "NOT_PERMITTED"
+
+
+def topic_not_found(topic: str) -> Refused:
     """The broker has no such topic."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"the broker has no topic {topic!r}", {"topic": topic})
+    return Refused(Reason.TOPIC_NOT_FOUND, f"the broker has no topic {topic!r}", topic=topic)
 
 
-class SystemTopic(CallRefused):
+def system_topic(topic: str) -> Refused:
     """The broker needs this topic itself."""
+    text = f"topic {topic!r} is a system topic: it is not changed or deleted by call"
+    return Refused(Reason.SYSTEM_TOPIC, text, topic=topic)
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} is a system topic: it is not changed or deleted by call", {"topic": topic})
 
-
-class TopicsFollowed(CallRefused):
+def topics_followed() -> Refused:
     """The topics belong to the broker, which alone changes them."""
+    text = "topics.json belongs to the broker and is only followed here: change topics at the broker"
+    return Refused(Reason.TOPICS_FOLLOWED, text)
 
-    def __init__(self) -> None:
-        super().__init__("topics.json belongs to the broker and is only followed here: change topics at the broker")
 
-
-class NotMaster(CallRefused):
+def not_master() -> Refused:
     """A slave's topics are its master's."""
+    text = "this broker is a slave and copies its topics: change topics at the master"
+    return Refused(Reason.NOT_MASTER, text)
 
-    def __init__(self) -> None:
-        super().__init__("this broker is a slave and copies its topics: change topics at the master")
 
-
-class TopicsFileChanged(CallRefused):
+def topics_file_changed(file: str) -> Refused:
     """Another process writes the file that the agent owns."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(
-            f"{file} was written by another process although the agent owns it: restart the agent to read it, or let "
-            "it follow the file"
-        )
-
-
-class TopicTableChanged(CallRefused):
-    """The table of the page before is gone."""
-
-    def __init__(self) -> None:
-        super().__init__("the topic table has changed since the page before: start again with the first page")
+    text = (
+        f"{file} was written by another process although the agent owns it: restart the agent to read it, or let it "
+        "follow the file"
+    )
+    return Refused(Reason.TOPICS_FILE_CHANGED, text)
 
 
-class ChannelGone(CallRefused):
+def channel_gone() -> Refused:
     """The client channel is unknown here, or its stream has ended."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "channel_id names no open client channel of this agent: open another, send a heartbeat over it"
-        )
+    text = "channel_id names no open client channel of this agent: open another, send a heartbeat over it"
+    return Refused(Reason.CHANNEL_GONE, text)
 
 
-class ConsumerGroupNotFound(CallRefused):
-    """Nobody is in the consumer group."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(f"no client is in the consumer group {group!r}", {"consumer_group": group})
-
-
-class ProducerGroupNotFound(CallRefused):
-    """Nobody is in the producer group."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(f"no client is in the producer group {group!r}", {"producer_group": group})
+def consumer_group_not_found(group: str) -> Refused:
+    """No client is in the consumer group."""
+    text = f"no client is in the consumer group {group!r}"
+    return Refused(Reason.CONSUMER_GROUP_NOT_FOUND, text, consumer_group=group)
 
 
-class SlowReader(common.SlowReader):
-    """The holder of a channel does not read."""
+def producer_group_not_found(group: str) -> Refused:
+    """No client is in the producer group."""
+    text = f"no client is in the producer group {group!r}"
+    return Refused(Reason.PRODUCER_GROUP_NOT_FOUND, text, producer_group=group)
 
-    def __init__(self) -> None:
-        super().__init__("the holder of this channel does not read it: open another, send a heartbeat over it")
+
+def slow_reader() -> Refused:
+    """The reader of a stream takes too little."""
+    text = "this stream is read too slowly: open another; over a client channel, send a heartbeat"
+    return Refused(Reason.SLOW_READER, text)
 
 
-class ShuttingDown(CallRefused):
+def shutting_down() -> Refused:
     """The agent is at its end."""
-
-    def __init__(self) -> None:
-        super().__init__("the agent is shutting down")
+    return Refused(Reason.SHUTTING_DOWN, "the agent is shutting down")
 
 
-# The table of errors: the gRPC code and the reason of each, for both listeners of the agent.
+# The table of errors: the gRPC code of each reason, for both listeners of the agent.
 
-DOMAIN = "broker-agent"
+DOMAIN = "agent.namesrv.dev"
 """Domain of all reasons."""
 
-_Reason = error_reason_pb2.ErrorReason
 _Code = grpc.StatusCode
 
-CODES: dict[type[CallRefused], tuple[grpc.StatusCode, _Reason]] = {
-    MalformedRequest: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_MALFORMED_REQUEST),
-    InvalidField: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
-    LimitExceeded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_LIMIT_EXCEEDED),
-    InternalDefect: (_Code.INTERNAL, _Reason.ERROR_REASON_INTERNAL_DEFECT),
-    TopicNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_TOPIC_NOT_FOUND),
-    SystemTopic: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_SYSTEM_TOPIC),
-    TopicsFollowed: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_TOPICS_FOLLOWED),
-    NotMaster: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NOT_MASTER),
-    TopicsFileChanged: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_TOPICS_FILE_CHANGED),
-    NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
-    TopicTableChanged: (_Code.ABORTED, _Reason.ERROR_REASON_TOPIC_TABLE_CHANGED),
-    ChannelGone: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CHANNEL_GONE),
-    ConsumerGroupNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_CONSUMER_GROUP_NOT_FOUND),
-    ProducerGroupNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_PRODUCER_GROUP_NOT_FOUND),
-    SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),
-    NotAuthenticated: (_Code.UNAUTHENTICATED, _Reason.ERROR_REASON_NOT_AUTHENTICATED),
-    NotPermitted: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_NOT_PERMITTED),
-    ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
+CODES: Mapping[Reason, grpc.StatusCode] = {
+    Reason.MALFORMED_REQUEST: _Code.INVALID_ARGUMENT,
+    Reason.INVALID_FIELD: _Code.INVALID_ARGUMENT,
+    Reason.LIMIT_EXCEEDED: _Code.RESOURCE_EXHAUSTED,
+    Reason.INTERNAL_DEFECT: _Code.INTERNAL,
+    Reason.TOPIC_NOT_FOUND: _Code.NOT_FOUND,
+    Reason.SYSTEM_TOPIC: _Code.FAILED_PRECONDITION,
+    Reason.TOPICS_FOLLOWED: _Code.FAILED_PRECONDITION,
+    Reason.NOT_MASTER: _Code.FAILED_PRECONDITION,
+    Reason.TOPICS_FILE_CHANGED: _Code.FAILED_PRECONDITION,
+    Reason.NOT_DURABLE: _Code.UNAVAILABLE,
+    Reason.CHANNEL_GONE: _Code.FAILED_PRECONDITION,
+    Reason.CONSUMER_GROUP_NOT_FOUND: _Code.NOT_FOUND,
+    Reason.PRODUCER_GROUP_NOT_FOUND: _Code.NOT_FOUND,
+    Reason.SLOW_READER: _Code.RESOURCE_EXHAUSTED,
+    Reason.SHUTTING_DOWN: _Code.UNAVAILABLE,
+    Reason.NOT_AUTHENTICATED: _Code.UNAUTHENTICATED,
+    Reason.NOT_PERMITTED: _Code.PERMISSION_DENIED,
 }
 
-RETRY_AFTER_SECONDS: dict[type[CallRefused], float] = {
-    NotDurable: 1.0,
-    ShuttingDown: 1.0,
-}
-"""After which time a retry helps, for the errors where one does."""
+RETRY_AFTER_SECONDS: Mapping[Reason, float] = {Reason.NOT_DURABLE: 1.0, Reason.SHUTTING_DOWN: 1.0}
+"""After which time a retry helps, for the reasons where one does."""
 
 FAILURES = Failures(
-    ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS),
+    ErrorTable(DOMAIN, CODES, RETRY_AFTER_SECONDS),
     defect_event="defect",
-    shutting_down=ShuttingDown,
-    slow_reader=lambda _seconds: SlowReader(),
+    shutting_down=shutting_down,
+    slow_reader=lambda _seconds: slow_reader(),
 )
 """What calls to the agent end with, on either listener, when something goes wrong."""

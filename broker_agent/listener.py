@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,9 +26,10 @@ from groundwork.listener_tls import ListenerTls
 from groundwork.loop_thread import LoopThread
 from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
-from groundwork.rpc_handlers import CallHandlers, methods_of
+from groundwork.rpc_handlers import CallHandlers, Context, methods_of
 from groundwork.share_gate import ShareGate
-from groundwork.shares import Shares
+from groundwork.shares import Shares, sharer_at
+from groundwork.systemd import feed_watchdog, watchdog_seconds
 
 # Threads in which calls that block are answered, while an event loop receives them.
 
@@ -109,7 +110,9 @@ STOP_SECONDS = 1.0
 THREADS = 8
 """Calls that one listener works on at once. Health checks take none."""
 SLOW_READER_SECONDS = 30.0
-"""How long a reader of the only stream, that of the health, may take nothing."""
+"""How long a reader of a stream may take nothing."""
+MAX_TOPIC_LISTS = 32
+"""Open lists of topics. Each holds a version of the table and a message. One address has half of them."""
 MAX_HEALTH_CALLS = 1_000
 """Open health checks and watches of a listener. One address has half of them."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
@@ -132,8 +135,8 @@ class AgentServer:
 
         Args:
             listen: Where to listen; port 0 means any free one.
-            services: What answers calls of which service, by methods of their names that block. Other calls of the
-                service there are not.
+            services: What answers calls of which service, by methods of their names that block; those of streams
+                return iterators that block. Other calls of the service there are not.
             admission: Who may call; None: everybody.
 
         Raises:
@@ -145,8 +148,8 @@ class AgentServer:
             raise StartError(f"setting fast_listen: {error}") from error
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
-        self._freed_memory: asyncio.Task[None] | None = None
-        """Gives back what floods have left, on either listener."""
+        self._background: list[asyncio.Task[None]] = []
+        """Gives back what floods have left, on either listener, and feeds systemd's watchdog."""
         self._runner = LoopThread("broker-agent-operators")
         self._open_calls = OpenCalls()
         gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
@@ -206,20 +209,24 @@ class AgentServer:
         await self._set_health(_Status.NOT_SERVING)
         gate = ShareGate(Shares("open calls of health", MAX_HEALTH_CALLS))
         self._health.add_to(self._server, CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: gate))
+        streams = Shares("open lists of topics", MAX_TOPIC_LISTS)
         for service, part in services:
-            handlers.add_calls(self._server, service, _InThreads(part, methods_of(service, (part,)), self._threads))
+            methods = methods_of(service, (part,))
+            handlers.add_calls(self._server, service, _InThreads(part, methods, self._threads, streams))
         if tls is None:
             return self._server.add_insecure_port(str(listen))
         return self._server.add_secure_port(str(listen), tls.credentials())
 
     async def _start(self) -> None:
         await self._server.start()
-        self._freed_memory = asyncio.create_task(GrownProcess().run())
+        self._background.append(asyncio.create_task(GrownProcess().run()))
+        if seconds := watchdog_seconds():
+            self._background.append(asyncio.create_task(feed_watchdog(seconds)))
 
     async def _stop(self) -> None:
-        if self._freed_memory is not None:
-            self._freed_memory.cancel()
-            await asyncio.gather(self._freed_memory, return_exceptions=True)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self._server.stop(STOP_SECONDS)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
@@ -233,9 +240,15 @@ class AgentServer:
 class _InThreads:
     """The calls of a part that blocks: each runs in a thread."""
 
-    def __init__(self, part: object, methods: Iterable[MethodDescriptor], threads: CallThreads) -> None:
+    def __init__(
+        self, part: object, methods: Iterable[MethodDescriptor], threads: CallThreads, streams: Shares
+    ) -> None:
         for method in methods:
-            setattr(self, method.name, _in_thread(getattr(part, method.name), threads))
+            call = getattr(part, method.name)
+            if method.server_streaming:
+                setattr(self, method.name, _stream_in_threads(call, threads, streams))
+            else:
+                setattr(self, method.name, _in_thread(call, threads))
 
 
 def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any:
@@ -243,6 +256,23 @@ def _in_thread(call: Callable[[Any, Any], Message], threads: CallThreads) -> Any
         return await threads.run(call, request, context)
 
     return answer
+
+
+def _stream_in_threads(call: Callable[[Any, Any], Iterator[Message]], threads: CallThreads, streams: Shares) -> Any:
+    """Makes each message in a thread. A reader that takes nothing holds no thread."""
+
+    async def answers(request: Message, context: Context) -> AsyncIterator[bytes]:
+        with streams.holding(sharer_at(context.peer())):
+            messages = await threads.run(call, request, context)
+            while (encoded := await threads.run(_next_encoded, messages)) is not None:
+                yield encoded
+
+    return answers
+
+
+def _next_encoded(messages: Iterator[Message]) -> bytes | None:
+    message = next(messages, None)
+    return None if message is None else message.SerializeToString()
 
 
 def _options() -> list[tuple[str, int]]:

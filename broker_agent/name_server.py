@@ -24,7 +24,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from broker_agent.channel import ConnectionOptions, NamesrvChannel, Reopening
 from broker_agent.concurrency import OuterExecutor
 from broker_agent.errors import NameServerError
-from broker_agent.registration import Registration
+from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
 from broker_agent.timing import Timing
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
@@ -36,7 +36,7 @@ from groundwork.topic_names import MAX_NAME_LENGTH
 
 FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS = 60.0, 3_600.0
 """How long a table that a name server refused for good is not sent to it again while neither table nor channel changes;
-doubled each time. Otherwise all parts of a table that is too large would be sent at every period.
+doubled each time. Otherwise a table that breaks a rule would be sent at every period.
 """
 _REFUSED_FOR_GOOD = frozenset({"INVALID_FIELD", "LIMIT_EXCEEDED"})
 
@@ -104,11 +104,6 @@ class TargetState:
         with self._changed:
             self._claim = True
 
-    def want_full(self) -> None:
-        """The name server asks for the whole table."""
-        with self._changed:
-            self._wanted = True
-
     def want_answer(self) -> None:
         """The name server has news that an answer to a registration brings."""
         with self._changed:
@@ -145,7 +140,7 @@ class TargetState:
         with self._changed:
             self._held, self._wanted = None, True
             self._id_doubtful = self._id_doubtful or reason == "NEED_FULL_REGISTRATION"
-            if reason in _REFUSED_FOR_GOOD:
+            if reason in _REFUSED_FOR_GOOD and "caller" not in error.rich.metadata:
                 again = registration.same_as(self._refused)
                 seconds = min(2 * self._refused_seconds, LONGEST_REFUSED_SECONDS) if again else FIRST_REFUSED_SECONDS
                 self._refused, self._refused_seconds = registration, seconds
@@ -254,22 +249,19 @@ class TargetRecord:
     def late_answer(self) -> None:
         """An answer came after the wait for it was over."""
         with self._lock:
-            self._status.late_answers += 1
+            self._status.late_answer_count += 1
 
     def queried(self) -> None:
         """The name server said that nothing has changed."""
         with self._lock:
             self._confirmed_at = self._timing.clock()
             self._status.last_kind = agent_pb.REGISTRATION_KIND_QUERY
-            self._status.last_parts = self._status.last_topics = 0
+            self._status.last_topic_count = 0
 
-    def accepted(
-        self, kind: agent_pb.RegistrationKind, *, parts: int, topics: int, generation: int, channel_is_open: bool
-    ) -> None:
+    def accepted(self, kind: agent_pb.RegistrationKind, *, topics: int, generation: int, channel_is_open: bool) -> None:
         """The name server accepted a registration.
 
         Args:
-            parts: Messages that it travelled in.
             generation: The name server's number for it.
             channel_is_open: False if its channel has ended since: then the name server has removed the broker again.
         """
@@ -277,19 +269,19 @@ class TargetRecord:
             self._counts[kind, "accepted"] += 1
             self._confirmed_at = self._timing.clock()
             status = self._status
-            status.last_kind, status.last_parts, status.last_topics = kind, parts, topics
+            status.last_kind, status.last_topic_count = kind, topics
             status.generation = generation
             status.last_registered_at_millis = int(self._timing.wall_clock() * 1000)
             status.broker_id_held_by = ""
             if kind == agent_pb.REGISTRATION_KIND_FULL:
-                status.full_registrations += 1
+                status.full_registration_count += 1
             else:
-                status.increments += 1
+                status.increment_count += 1
             newly = channel_is_open and self._registered is not True
             self._registered = self._registered or newly
             name = status.namesrv_name
         if newly:
-            self._log.info("registered", namesrv_name=name, generation=generation, topics=topics, parts=parts)
+            self._log.info("registered", namesrv_name=name, generation=generation, topics=topics)
 
     def not_registered(self, why: str) -> None:
         """The name server does not hold the registration."""
@@ -364,8 +356,8 @@ class NamesrvTarget:
         """Creates it; calls nobody yet.
 
         Args:
-            on_wanted: Called when a channel is open that has no registration yet, or the name server asks for the full
-                table. Like ``on_accepted`` it is called in the target's own threads, and must not block.
+            on_wanted: Called when a channel is open that has no registration yet. Like ``on_accepted``, it is called in
+                the target's own threads and must not block.
             on_accepted: Called when the name server has accepted a registration.
             interceptors: Called around each call (RocketMQ: RPCHook).
             security: What to show to the name server and to check it with; None: no TLS.
@@ -438,7 +430,7 @@ class NamesrvTarget:
         """
         topics = len(message.topic_configs)
         kind = agent_pb.REGISTRATION_KIND_INCREMENT if topics else agent_pb.REGISTRATION_KIND_REFRESH
-        return self._register(registration, (message,), kind, deadline)
+        return self._register(registration, message, kind, deadline)
 
     def need_register(self, registration: Registration, deadline: float) -> bool:
         """Asks whether the name server holds another version of the topic table (RocketMQ: needRegister).
@@ -540,12 +532,7 @@ class NamesrvTarget:
     def channel_event(self, event: pb.OpenChannelResponse) -> None:
         """Takes an event of the name server; unknown events are ignored."""
         kind = event.WhichOneof("event")
-        if kind == "full_registration_wanted":
-            self.state.want_full()
-            self.record.event(agent_pb.NamesrvEvent.KIND_FULL_REGISTRATION_WANTED)
-            self._log.info("full_registration_wanted")
-            self._on_wanted(self)
-        elif kind == "order_topic_config_changed":
+        if kind == "order_topic_config_changed":
             self.state.want_answer()
             self.record.event(agent_pb.NamesrvEvent.KIND_ORDER_TOPIC_CONFIG_CHANGED)
         elif kind == "min_broker_id_changed":
@@ -560,7 +547,7 @@ class NamesrvTarget:
     def _register(
         self,
         registration: Registration,
-        messages: Sequence[pb.RegisterBrokerRequest],
+        message: pb.RegisterBrokerRequest,
         kind: agent_pb.RegistrationKind,
         deadline: float,
     ) -> RegisterBrokerResult:
@@ -571,11 +558,11 @@ class NamesrvTarget:
             self.record.not_registered(str(error))
             raise
         try:
-            for message in messages:
-                request = pb.RegisterBrokerRequest()
-                request.CopyFrom(message)
-                request.channel_id = channel_id
-                response = self._call(self._stub.RegisterBroker, request, deadline, self._compression)
+            request = pb.RegisterBrokerRequest()
+            request.CopyFrom(message)
+            request.channel_id = channel_id
+            _check_size(request)
+            response = self._call(self._stub.RegisterBroker, request, deadline, self._compression)
         except NameServerError as error:
             self.record.count(kind, "failed")
             self._registration_failed(error, channel_id, registration)
@@ -585,10 +572,8 @@ class NamesrvTarget:
             is_open = self._channel.id == channel_id
             self.state.accepted(registration, response.generation, channel_is_open=is_open)
         self._channel.confirmed()
-        topics = sum(len(message.topic_configs) for message in messages)
-        self.record.accepted(
-            kind, parts=len(messages), topics=topics, generation=response.generation, channel_is_open=is_open
-        )
+        topics = len(message.topic_configs)
+        self.record.accepted(kind, topics=topics, generation=response.generation, channel_is_open=is_open)
         self._on_accepted()
         return RegisterBrokerResult(
             self.endpoint,
@@ -614,6 +599,7 @@ class NamesrvTarget:
             self.state.failed(registration, error)
             if error.rich.reason == "CHANNEL_GONE":
                 self._channel.gone(channel_id)
+        self.record.failed(str(error))
         if error.rich.reason != "NEED_FULL_REGISTRATION":
             self.record.not_registered(str(error))
 
@@ -644,6 +630,17 @@ class NamesrvTarget:
             raise NameServerError(RichError(grpc.StatusCode.CANCELLED, failure)) from error
         finally:
             self.record.call_ended(self._timing.clock() - started, failure)
+
+
+def _check_size(request: pb.RegisterBrokerRequest) -> None:
+    """Refuses what no name server takes, before it is sent. Raises NameServerError."""
+    size = request.ByteSize()
+    if size > MAX_REGISTRATION_BYTES:
+        problem = (
+            f"the registration of {len(request.topic_configs)} topics has {size} bytes, "
+            f"over the limit of {MAX_REGISTRATION_BYTES}; remove topics, or shorten their names"
+        )
+        raise NameServerError(RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, problem, "LIMIT_EXCEEDED"))
 
 
 # Retries of a call to a name server, where one can help and there is time.
@@ -769,7 +766,7 @@ class RegistrationSync:
                     target.record.event(agent_pb.NamesrvEvent.KIND_NEED_FULL_REGISTRATION, error.rich.message)
         if not self._may_take_id(target, registration, deadline):
             return None
-        return self._retries.run(lambda: _register_whole(target, registration, deadline), deadline)
+        return self._retries.run(lambda: target.register(registration, deadline), deadline)
 
     def _need_register(self, target: NamesrvTarget, registration: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not say (RocketMQ: needRegister counts that, too)."""
@@ -806,16 +803,6 @@ class RegistrationSync:
         else:
             target.record.broker_id_taken(holder)
         return claim
-
-
-def _register_whole(target: NamesrvTarget, registration: Registration, deadline: float) -> RegisterBrokerResult:
-    """Sends the whole table; once more from the first part if the name server has dropped parts meanwhile."""
-    try:
-        return target.register(registration, deadline)
-    except NameServerError as error:
-        if error.rich.reason != "NEED_FULL_REGISTRATION":
-            raise
-    return target.register(registration, deadline)
 
 
 # One name server's place in the thread pool.

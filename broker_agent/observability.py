@@ -147,7 +147,7 @@ def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
         for (kind, result), count in record.counts.items():
             name = pb.RegistrationKind.Name(kind).removeprefix(_KIND_PREFIX).lower()
             registrations.add_metric([endpoint, name, result], count)
-        late.add_metric([endpoint], record.status().late_answers)
+        late.add_metric([endpoint], record.status().late_answer_count)
     yield from (registered, age, registrations, late)
 
 

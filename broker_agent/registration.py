@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -24,12 +24,8 @@ from broker_agent.topics.table import (
 
 # The registration of a broker: all that the agent tells name servers about it.
 
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
-"""Most bytes of topics in one message: name servers take 4 MiB, broker and channel included."""
-MAX_MESSAGE_TOPICS = 50_000
-"""Most topics in one message: a name server on grpcio parses it in one go, during which it answers nobody."""
-_TOPIC_FRAME_BYTES = 4
-"""Bytes that a topic takes in its message besides itself: tag and length."""
+MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
+"""Largest registration that name servers take: 200,000 topics with names of 70 characters."""
 _READ_AND_WRITE = 6
 
 
@@ -105,7 +101,7 @@ class Registration:
         self.table = table
         self.version = broker.version_of(table)
         self._making = threading.Lock()
-        self._full: tuple[pb.RegisterBrokerRequest, ...] | None = None
+        self._full: pb.RegisterBrokerRequest | None = None
 
     def same_as(self, other: Registration | None) -> bool:
         """Whether a name server that holds the other one holds this one."""
@@ -115,15 +111,11 @@ class Registration:
         """Asks whether a name server holds another version."""
         return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=_data_version(self.version))
 
-    def full(self) -> tuple[pb.RegisterBrokerRequest, ...]:
-        """The whole table: one message, or several numbered ones if it is too large for one."""
+    def full(self) -> pb.RegisterBrokerRequest:
+        """The whole table."""
         with self._making:
             if self._full is None:
-                parts = list(_split(self._topic_message(topic) for topic in self.table.topics))
-                self._full = tuple(
-                    self._message(topics, (index, len(parts)) if len(parts) > 1 else None)
-                    for index, topics in enumerate(parts)
-                )
+                self._full = self._message(self.table.topics)
             return self._full
 
     def increment_from(self, held: Registration) -> pb.RegisterBrokerRequest | None:
@@ -136,25 +128,20 @@ class Registration:
         topics = () if self.table is held.table else changed_topics(held.table, self.table)
         if topics is None or (topics and self.version == held.version):
             return None
-        parts = list(_split(self._topic_message(topic) for topic in topics))
-        if len(parts) > 1:
-            return None
-        message = self._message(parts[0], None)
+        message = self._message(topics)
         message.base_version.CopyFrom(_data_version(held.version))
         return message
 
-    def _message(
-        self, topics: list[route_data_pb2.TopicConfig], part: tuple[int, int] | None
-    ) -> pb.RegisterBrokerRequest:
+    def _message(self, topics: Iterable[TopicConfig]) -> pb.RegisterBrokerRequest:
+        topic_configs = [self._topic_message(topic) for topic in topics]
         filter_servers = self.broker.filter_servers
         message = pb.RegisterBrokerRequest(
             broker=self.broker.identity(),
             ha_server_addr=self.broker.ha_server_addr,
             data_version=_data_version(self.version),
-            topic_configs=topics,
+            topic_configs=topic_configs,
             filter_servers=None if filter_servers is None else pb.FilterServerList(filter_servers=filter_servers),
-            part=pb.RegistrationPart(index=part[0], count=part[1]) if part else None,
-            body_crc32=body_crc32(topics),
+            body_crc32=body_crc32(topic_configs),
             zone_name=self.broker.zone_name,
         )
         if self.broker.enable_acting_master is not None:
@@ -169,7 +156,7 @@ class Registration:
         """
         downgraded = self.broker.permission & _READ_AND_WRITE != _READ_AND_WRITE
         return route_data_pb2.TopicConfig(
-            topic_name=topic.topic_name,
+            topic=topic.topic_name,
             read_queue_nums=topic.read_queue_nums,
             write_queue_nums=topic.write_queue_nums,
             perm=topic.perm & self.broker.permission if downgraded else topic.perm,
@@ -183,22 +170,8 @@ def body_crc32(topics: Iterable[route_data_pb2.TopicConfig]) -> int:
     crc = 0
     for topic in topics:
         numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_sys_flag}"
-        crc = zlib.crc32(f"{topic.topic_name} {numbers}\n".encode(), crc)
+        crc = zlib.crc32(f"{topic.topic} {numbers}\n".encode(), crc)
     return crc
-
-
-def _split(topics: Iterable[route_data_pb2.TopicConfig]) -> Iterator[list[route_data_pb2.TopicConfig]]:
-    """Groups topics into messages that are not too large; one empty message if there are none."""
-    part: list[route_data_pb2.TopicConfig] = []
-    size = 0
-    for topic in topics:
-        topic_size = topic.ByteSize() + _TOPIC_FRAME_BYTES
-        if part and (size + topic_size > MAX_MESSAGE_BYTES or len(part) == MAX_MESSAGE_TOPICS):
-            yield part
-            part, size = [], 0
-        part.append(topic)
-        size += topic_size
-    yield part
 
 
 def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMapping:
@@ -261,7 +234,7 @@ class CurrentBroker:
 
         Raises:
             ValueError: The state version is below the one in force, or above the largest that there may be.
-            CallRefused: The version could not be made durable; nothing has changed.
+            Refused: The version could not be made durable; nothing has changed.
         """
         with self._lock:
             before = self._state.version_of(self._topic_configs.table).state_version or 0

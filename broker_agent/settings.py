@@ -18,8 +18,11 @@ from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
 from groundwork.topic_names import MAX_PERM, check_name
 
-DEFAULT_LISTEN = "127.0.0.1:10920"
-"""Default address of the ordinary listener: on loopback, one above RocketMQ's own port 10919."""
+DEFAULT_BROKER_PORT = 10911
+"""RocketMQ's default port of a broker."""
+PORT_OFFSET = 9
+"""Default port of the ordinary listener, counted from the broker's: two agents on one host have different ones."""
+MAX_PORT = 65_535
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 beside 10911)."""
 
@@ -108,7 +111,7 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     master_agent: _Address | None = Field(
         None,
-        description="Master's agent for a slave, host:port; by default this agent's fast port on the master's host.",
+        description="Master's agent for a slave, host:port; by default on the master's host, at its default port.",
         json_schema_extra=ADVANCED,
     )
     probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
@@ -132,8 +135,9 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         json_schema_extra=ADVANCED,
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
-    listen: Annotated[str, AfterValidator(_listen_address)] = Field(
-        DEFAULT_LISTEN, description="Listener for clients, host:port."
+    listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+        None,
+        description="Listener for clients, host:port; on loopback, 9 above the broker's port by default.",
     )
     fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
         None,
@@ -176,13 +180,26 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
 
     @property
     def listen_endpoint(self) -> Endpoint:
-        return Endpoint.parse(self.listen, allow_port_zero=True)
+        if self.listen is not None:
+            return Endpoint.parse(self.listen, allow_port_zero=True)
+        return default_listen(Endpoint.parse(self.broker_addr))
+
+    @property
+    def listens_by_default(self) -> bool:
+        """Whether its ports follow from the broker's, as those of other agents then do."""
+        return self.listen is None and self.fast_listen is None
 
     @property
     def fast_listen_endpoint(self) -> Endpoint:
         if self.fast_listen is not None:
             return Endpoint.parse(self.fast_listen, allow_port_zero=True)
         return fast_endpoint(self.listen_endpoint)
+
+
+def default_listen(broker: Endpoint) -> Endpoint:
+    """Where the ordinary listener of a broker's agent is by default."""
+    port = broker.port + PORT_OFFSET
+    return Endpoint("127.0.0.1", port if port <= MAX_PORT else DEFAULT_BROKER_PORT + PORT_OFFSET)
 
 
 def fast_endpoint(ordinary: Endpoint) -> Endpoint:

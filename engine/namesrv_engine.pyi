@@ -38,12 +38,11 @@ class KnownCalls:
 class Engine:
     def __init__(
         self,
-        methods: list[tuple[str, bool, bool, str]],
+        methods: list[tuple[str, bool, bool, int, str]],
         *,
         threads: int,
         permits: bool,
         cache_bytes: int,
-        max_message: int,
         max_metadata: int,
         max_streams: int,
         max_connections: int,
@@ -61,7 +60,7 @@ class Engine:
         handshake_timeout: float,
         body_timeout: float,
         linger: float,
-        explanations: dict[str, tuple[str, bytes]],
+        explanations: dict[str, tuple[str, bytes, int | None]],
     ) -> None: ...
     def handover(self) -> int: ...
     def listen(self) -> None: ...

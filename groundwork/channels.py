@@ -241,8 +241,8 @@ class RenewedAioChannel(grpc.aio.Channel):
 Options = Sequence[tuple[str, int | str]]
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise: a full
-batch of routes has 4 MiB, and the names beside it less. A hostile message takes 26 times its size when it is parsed."""
+"""Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise. A hostile
+message takes 26 times its size when it is parsed."""
 
 _LARGEST_MESSAGE = "grpc.max_receive_message_length"
 

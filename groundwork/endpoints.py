@@ -74,6 +74,11 @@ def is_ip_address(host: str) -> bool:
     return True
 
 
+def is_host_name(host: str) -> bool:
+    """Whether a host is a name. A last label of digits would be an IPv4 address, however wrong."""
+    return _HOST_NAME.fullmatch(host) is not None and not host.rstrip(".").rpartition(".")[2].isdigit()
+
+
 def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
     """Parses a list of endpoints, in the form of RocketMQ's ``namesrvAddr`` or in the usual one with commas.
 

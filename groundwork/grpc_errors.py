@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from groundwork.endpoints import Endpoint
-from groundwork.errors import CallRefused, InvalidField
+from groundwork.errors import FieldViolation, Refused
 
 # What to look at when no connection came about: gRPC has one code for all of it, and only its text tells more.
 
@@ -51,6 +51,9 @@ def hint_of(text: str) -> str | None:
 DETAILS_KEY = "grpc-status-details-bin"
 """Trailing metadata key of the serialized google.rpc.Status."""
 
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""Trailing metadata key of the time after which gRPC's own retries try again, in milliseconds."""
+
 
 class FailedCall(Protocol):
     """The parts of a failed call that a client gets: ``grpc.RpcError`` of either API has them."""
@@ -58,16 +61,6 @@ class FailedCall(Protocol):
     def code(self) -> grpc.StatusCode: ...
     def details(self) -> str | None: ...
     def trailing_metadata(self) -> Iterable[Any] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FieldViolation:
-    """One field that breaks its rule."""
-
-    field: str
-    """Path of the field in the request, such as ``topic_configs[3].perm``."""
-    description: str
-    """What is wrong with the value, and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +77,13 @@ class RichError:
     retry_after_seconds: float | None = None
     """When to try again; None if the server did not say."""
 
+    @property
+    def pushback_millis(self) -> int | None:
+        """The same in milliseconds, as the trailer for retries of gRPC libraries has it."""
+        return None if self.retry_after_seconds is None else round(self.retry_after_seconds * 1000)
+
     def status(self) -> grpc.Status:
-        """The error as ``abort_with_status`` of a server takes it: code, message, details in the trailers."""
+        """The error as ``abort_with_status`` of a server takes it: with details and pushback in the trailers."""
         status = status_pb2.Status(code=self.code.value[0], message=self.message)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
         status.details.add().Pack(info)
@@ -98,7 +96,11 @@ class RichError:
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(int(self.retry_after_seconds * 1e9))
             status.details.add().Pack(retry)
-        return rpc_status.to_status(status)
+        answer: Any = rpc_status.to_status(status)
+        if self.pushback_millis is None:
+            return cast("grpc.Status", answer)
+        pushback = (PUSHBACK_KEY, str(self.pushback_millis))
+        return cast("grpc.Status", answer._replace(trailing_metadata=(*answer.trailing_metadata, pushback)))
 
     @classmethod
     def of(cls, call: FailedCall) -> Self:
@@ -177,7 +179,7 @@ class CallError(Exception):
         return self.error.code in ELSEWHERE
 
 
-# A program's table of errors: the gRPC code and the reason of each, and the form in which an error travels.
+# A program's table of errors: the gRPC code of each reason, and the form in which an error travels.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,22 +188,19 @@ class ErrorTable:
 
     domain: str
     """Domain of all reasons."""
-    reasons: Any
-    """The contract's enum ErrorReason."""
-    codes: Mapping[type[CallRefused], tuple[grpc.StatusCode, int]]
-    """The code and the reason of each error; the reason is a value of that enum."""
-    retry_after_seconds: Mapping[type[CallRefused], float]
-    """After which time a retry helps, for the errors where one does."""
+    codes: Mapping[Any, grpc.StatusCode]
+    """The code of each reason, a text."""
+    retry_after_seconds: Mapping[Any, float]
+    """After which time a retry helps, for the reasons where one does."""
 
-    def rich(self, error: CallRefused) -> RichError:
-        code, reason = self.codes[type(error)]
+    def rich(self, error: Refused) -> RichError:
         retry_after = error.retry_after_seconds
         return RichError(
-            code,
-            error.message,
-            reason=self.reasons.Name(reason).removeprefix("ERROR_REASON_"),
+            self.codes[error.reason],
+            error.text,
+            reason=str(error.reason),
             domain=self.domain,
             metadata=error.metadata,
-            violations=(FieldViolation(error.field, error.problem),) if isinstance(error, InvalidField) else (),
-            retry_after_seconds=self.retry_after_seconds.get(type(error)) if retry_after is None else retry_after,
+            violations=error.violations,
+            retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
         )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import grpc
@@ -13,6 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.channels import ClientSecurity, Options, bounded, open_aio_channel, open_channel
 from groundwork.endpoints import Endpoint
@@ -26,6 +28,7 @@ AnswerT = TypeVar("AnswerT")
 SERVICES: tuple[ServiceDescriptor, ...] = (
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
 )
 """What programs that read and administer call of a name server."""
 
@@ -98,8 +101,17 @@ class CallTable:
         self._methods = {method.name: method for service in services for method in service.methods}
         self._calls: dict[tuple[str, object], Any] = {}
 
+    def get_open(self, name: str) -> Any:
+        """Returns what makes a call whose answers are a stream; it takes an iterator of requests, timeout and metadata.
+
+        Each answer comes with its encoded size.
+        """
+        method = self._methods[name]
+        parse = GetMessageClass(method.output_type).FromString
+        return self._channel.stream_stream(_path(method), _encoded, _sized(parse))
+
     def get(self, name: str, read: Callable[[bytes], Any] | None = None) -> Any:
-        """What makes a call of the contract; it takes request, timeout and metadata.
+        """What makes a call of the contract with one request; it takes request, timeout and metadata.
 
         Each answer of a stream comes with its encoded size.
 
@@ -214,22 +226,22 @@ class AioNamesrvClient:
 
     def stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
         """Makes a streaming call that must end within the time for a call; yields its answers as they come."""
-        return self._messages(name, request, self._timeout_seconds)
+        call = partial(self._calls.get(name), request, timeout=self._timeout_seconds)
+        return self._messages(call, Intake(name, STREAM_LIMITS))
 
-    def endless_stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
-        """Makes a streaming call without a deadline: pings of the connection notice a name server that is gone."""
-        return self._messages(name, request, None)
+    def endless_stream(self, name: str, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
+        """Makes a streaming call without a deadline: pings of the connection notice a name server that is gone.
+
+        The requests must end when the call has ended: gRPC waits for the next one until then.
+        """
+        return self._messages(partial(self._calls.get_open(name), requests), None)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Closes the connection, after its calls or after a time at most."""
         await self._connection.close(grace_seconds)
 
-    async def _messages(
-        self, name: str, request: Message, timeout_seconds: float | None
-    ) -> AsyncGenerator[Message, None]:
-        call: grpc.aio.UnaryStreamCall[Message, tuple[int, Message]]
-        call = self._calls.get(name)(request, timeout=timeout_seconds)
-        intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)
+    async def _messages(self, begin: Callable[[], Any], intake: Intake | None) -> AsyncGenerator[Message, None]:
+        call = begin()
         try:
             with self._failures(), _bounds(self.endpoint):
                 async for sized in call:

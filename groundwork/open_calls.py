@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from groundwork.errors import CallRefused
+from groundwork.errors import Refused
 
 CHECK_SLICE = 64
 """Calls that are checked before yielding: less than a millisecond, and the ends of as many calls."""
@@ -22,9 +22,9 @@ class OpenCall(Protocol):
     """A call, or a connection, that lasts."""
 
     def check(self) -> None:
-        """Checks again what admitted it. Raises CallRefused if the caller has lost the right."""
+        """Checks again what admitted it. Raises Refused if the caller has lost the right."""
 
-    def end(self, refusal: CallRefused) -> None: ...
+    def end(self, refusal: Refused) -> None: ...
 
 
 class OpenCalls:
@@ -42,7 +42,7 @@ class OpenCalls:
         self._open.pop(call, None)
 
     def while_allowed(self, check: Callable[[], None]) -> WhileAllowed:
-        """A context in which the current task is ended with CallRefused once its check fails."""
+        """A context in which the current task is ended with Refused once its check fails."""
         return WhileAllowed(self, check)
 
     async def check_again(self) -> None:
@@ -52,7 +52,7 @@ class OpenCalls:
             if call in self._open:
                 try:
                     call.check()
-                except CallRefused as refusal:
+                except Refused as refusal:
                     self.remove(call)
                     call.end(refusal)
                     ended += 1
@@ -71,7 +71,7 @@ class WhileAllowed:
     _task: asyncio.Task[object] | None = None
     _cancels: int = 0
     """How often others had cancelled the task before."""
-    _refusal: CallRefused | None = None
+    _refusal: Refused | None = None
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
@@ -79,7 +79,7 @@ class WhileAllowed:
         self._cancels = self._task.cancelling()
         self.calls.add(self)
 
-    def end(self, refusal: CallRefused) -> None:
+    def end(self, refusal: Refused) -> None:
         """Cancels what the task does. The task continues at the end of the context."""
         assert self._task is not None, "it has been entered"
         self._refusal = refusal

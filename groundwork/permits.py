@@ -12,27 +12,36 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from groundwork.certificates import identities
-from groundwork.errors import CallRefused, NotAuthenticated, NotPermitted
+from groundwork.endpoints import MAX_ADDRESS_LENGTH, Endpoint, is_host_name
+from groundwork.errors import Refused, not_authenticated, not_permitted
 from groundwork.files import read_at_most
 from groundwork.flood_log import FloodLog
+from groundwork.group_patterns import Group, GroupPattern
 from groundwork.topic_names import MAX_NAME_LENGTH
 from groundwork.watched_file import WatchedFile
 
 # Permits: principals, the certificates and tokens that identify them, and what each may do.
 
 _SECRET = secrets.token_bytes(32)
-_NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
 
 
-Group = tuple[str, str]
-"""The names of a broker group: cluster and broker."""
+_Network = IPv4Network | IPv6Network
+
+
+class NamedBroker(NamedTuple):
+    """A broker as a call names it. Its names and its address are not checked yet."""
+
+    group: Group
+    address: str | None = None
+    """``HOST:PORT``; None if the call names the group only."""
 
 
 class Permission(Enum):
@@ -43,7 +52,7 @@ class Permission(Enum):
     REGISTER = "register"
     """All calls of RegistrationService, for some broker groups."""
     ADMINISTER = "administer"
-    """All calls of AdminService, also those that only read: they show who did what."""
+    """All calls of AdminService, also those that only read: they show who did what. The call of read-only copies."""
 
 
 class AgentAction(Enum):
@@ -64,21 +73,44 @@ class AgentAction(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPattern:
-    """Names of broker groups, ``CLUSTER/BROKER``, where ``*`` stands for any characters of a name."""
+class BrokerPattern:
+    """Brokers by group and address: ``CLUSTER/BROKER`` for any address, or ``CLUSTER/BROKER@HOSTS``.
 
-    text: str
-    _compiled: re.Pattern[str]
+    HOSTS is a network (``10.0.0.0/24``, ``fd00::/64``), which has no host names in it, or one address or host name.
+    """
+
+    groups: GroupPattern
+    hosts: _Network | str | None = None
+    """A network, a host name, or None for any address."""
 
     @classmethod
-    def parse(cls, text: str) -> GroupPattern:
-        """Reads a pattern. Raises ValueError if it is none."""
-        if not _NAMES.fullmatch(text):
-            raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
-        return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
+    def parse(cls, text: str) -> BrokerPattern:
+        """Reads a pattern. Raises ValueError if the text is not of that form."""
+        groups, at, hosts = text.partition("@")
+        return cls(GroupPattern.parse(groups), _hosts(hosts) if at else None)
 
-    def matches(self, group: Group) -> bool:
-        return self._compiled.fullmatch("/".join(group)) is not None
+    def matches(self, broker: NamedBroker) -> bool:
+        return self.groups.matches(broker.group) and (
+            self.hosts is None or broker.address is None or self._has(broker.address)
+        )
+
+    def _has(self, address: str) -> bool:
+        try:
+            host = Endpoint.parse(address).host
+            return ip_address(host) in self.hosts if isinstance(self.hosts, _Network) else host == self.hosts
+        except ValueError:  # no address at all, or a host name, which is in no network
+            return False
+
+
+def _hosts(text: str) -> _Network | str:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        if "/" in text:
+            raise ValueError(f"{text!r} is not a network such as 10.0.0.0/24 or fd00::/64: {error}") from None
+    if not is_host_name(text):
+        raise ValueError(f"{text!r} is not a network, an IP address or a host name; * stands for nothing after @")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +120,35 @@ class Principal:
     name: str
     """What the journal and the log call it."""
     lookup: bool = False
-    register: tuple[GroupPattern, ...] = ()
-    """Groups for which it may make the calls of RegistrationService."""
+    register: tuple[BrokerPattern, ...] = ()
+    """Brokers for which it may make the calls of RegistrationService."""
     administer: bool = False
     agents: Mapping[AgentAction, tuple[GroupPattern, ...]] = field(default_factory=dict)
     """What it may have agents do, of the brokers of which groups."""
 
     def check(self, permission: Permission) -> None:
-        """Raises NotPermitted if it lacks a permission altogether."""
+        """Raises NOT_PERMITTED if it lacks a permission altogether."""
         granted = {
             Permission.LOOKUP: self.lookup,
             Permission.REGISTER: bool(self.register),
             Permission.ADMINISTER: self.administer,
         }
         if not granted[permission]:
-            raise NotPermitted(self.name, permission.value)
+            raise not_permitted(self.name, permission.value)
 
-    def check_groups(self, groups: Iterable[Group]) -> None:
-        """Raises NotPermitted if it may not register one of these groups."""
-        for group in groups:
-            if not any(pattern.matches(group) for pattern in self.register):
-                shown = "/".join(name[:MAX_NAME_LENGTH] for name in group)
-                raise NotPermitted(self.name, Permission.REGISTER.value, shown)
+    def check_brokers(self, brokers: Iterable[NamedBroker]) -> None:
+        """Raises NOT_PERMITTED if it may not register one of these brokers."""
+        for broker in brokers:
+            if not any(pattern.matches(broker) for pattern in self.register):
+                group = "/".join(name[:MAX_NAME_LENGTH] for name in broker.group)
+                address = None if broker.address is None else broker.address[:MAX_ADDRESS_LENGTH]
+                raise not_permitted(self.name, Permission.REGISTER.value, group, address)
 
     def check_agent(self, actions: Iterable[AgentAction], group: Group) -> None:
-        """Raises NotPermitted if it may have the agent of a group's broker do none of these."""
+        """Raises NOT_PERMITTED if it may have the agent of a group's broker do none of these."""
         actions = tuple(actions)
         if not any(pattern.matches(group) for action in actions for pattern in self.agents.get(action, ())):
-            raise NotPermitted(self.name, " or ".join(action.value for action in actions), "/".join(group))
+            raise not_permitted(self.name, " or ".join(action.value for action in actions), "/".join(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +200,18 @@ class Call(Protocol):
 
 
 def of_token(call: Call, permits: Permits) -> Principal | None:
-    """The principal of a call's token; None if the call carries none. Raises NotAuthenticated if it is no good."""
+    """The principal of a call's token; None if the call carries none. Raises NOT_AUTHENTICATED if it is no good."""
     values = [value for key, value in call.invocation_metadata() or () if key == "authorization"]
     if not values:
         return None
     if len(values) > 1:
-        raise NotAuthenticated("there is more than one authorization in the metadata; send one")
+        raise not_authenticated("there is more than one authorization in the metadata; send one")
     token = bearer_token(str(values[0]))
     if token is None:
-        raise NotAuthenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
+        raise not_authenticated("authorization has another scheme than Bearer; send 'Bearer TOKEN'")
     principal = permits.of_token(token)
     if principal is None:
-        raise NotAuthenticated("the bearer token is not one of the permits")
+        raise not_authenticated("the bearer token is not one of the permits")
     return principal
 
 
@@ -195,10 +228,10 @@ def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
     """The principal of the names in a certificate; one that may do nothing if the permits know none of them.
 
     Raises:
-        NotAuthenticated: There is no name, so there is no certificate.
+        NOT_AUTHENTICATED: There is no name, so there is no certificate.
     """
     if not names:
-        raise NotAuthenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
+        raise not_authenticated("show a client certificate, or send 'authorization: Bearer TOKEN' in the metadata")
     # A caller with a certificate that the permits do not know has a name, but may do nothing.
     return permits.of_certificate(names) or Principal(names[0][:MAX_SHOWN_NAME])
 
@@ -247,11 +280,16 @@ def _certificate(text: str) -> str:
     return text
 
 
-def _pattern(text: str) -> str:
+def _group_pattern(text: str) -> str:
     return GroupPattern.parse(text).text
 
 
-_Patterns = list[Annotated[str, AfterValidator(_pattern)]]
+def _broker_pattern(text: str) -> str:
+    BrokerPattern.parse(text)
+    return text
+
+
+_Patterns = list[Annotated[str, AfterValidator(_group_pattern)]]
 
 
 class _Agents(BaseModel):
@@ -282,7 +320,7 @@ class _Row(BaseModel):
     ] = []
     token_sha256: list[Annotated[str, AfterValidator(_digest)]] = []
     look_up: bool = False
-    register_: _Patterns = Field([], alias="register")
+    register_: list[Annotated[str, AfterValidator(_broker_pattern)]] = Field([], alias="register")
     administer: bool = False
     agents: _Agents = _Agents()
 
@@ -362,7 +400,7 @@ def _permits(file: _File) -> Permits:
             )
         if not row.certificates and not row.token_sha256:
             raise ValueError(f"principals.{name}: has neither certificates nor token_sha256, so nobody can be it")
-        patterns = tuple(GroupPattern.parse(text) for text in row.register_)
+        patterns = tuple(map(BrokerPattern.parse, row.register_))
         principal = Principal(
             name, lookup=row.look_up, register=patterns, administer=row.administer, agents=row.agents.granted()
         )
@@ -387,6 +425,6 @@ class RefusalLog:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = FloodLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)
 
-    def refused(self, call: str, peer: str, error: CallRefused) -> None:
+    def refused(self, call: str, peer: str, error: Refused) -> None:
         """Logs that a call was refused, and how many before it have no line."""
-        self._log.tell(call=call, peer=peer, problem=error.message)
+        self._log.tell(call=call, peer=peer, problem=error.text)

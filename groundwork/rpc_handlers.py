@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from groundwork.call_metrics import CallObserver, observed
-from groundwork.errors import CallRefused, InternalDefect, LimitExceeded, MalformedRequest, SlowReader
+from groundwork.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
 from groundwork.grpc_errors import ErrorTable, RichError
 
 # The admission of a call before it is answered: a gate, and room in memory. By default both are open.
@@ -32,13 +32,13 @@ class Gate(Protocol):
     """Lets in the calls of one method."""
 
     def enter(self, context: Context) -> Any:
-        """A call begins; ``leave`` must follow unless this raises CallRefused. Returns who calls, for ``checked``."""
+        """A call begins; ``leave`` must follow unless this raises Refused. Returns the caller, for ``checked``."""
 
     def checked(self, entered: Any, request: RequestT, context: Context) -> RequestT:
-        """The parsed request. Raises CallRefused if whoever entered may not ask for it."""
+        """The parsed request. Raises Refused if the caller may not make it."""
 
     def while_allowed(self, entered: Any, context: Context) -> AbstractContextManager[None]:
-        """A context that ends with CallRefused once the caller loses the right. The call has just entered."""
+        """A context that ends with Refused once the caller loses the right. The call has just entered."""
 
     def leave(self, entered: Any) -> None:
         """The call of whoever entered has ended."""
@@ -51,7 +51,7 @@ class Memory(Protocol):
     """Bounds the bytes of all requests under way."""
 
     def take(self, entered: Any, size: int) -> int:
-        """Takes room for a request of so many bytes; returns what to give back. Raises CallRefused if there is none."""
+        """Takes room for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
 
     def give_back(self, entered: Any, taken: int) -> None:
         """Gives back what ``take`` returned."""
@@ -98,6 +98,7 @@ class UnboundedMemory:
 
 UnaryBehaviour = Callable[[Any, Context], Awaitable[Message | bytes]]
 StreamBehaviour = Callable[[Any, Context], AsyncIterator[Message | bytes]]
+"""Takes the request, or the iterator of all requests if they are a stream."""
 Behaviour = Callable[[Any, Context], Any]
 """Either of them: what answers a call."""
 
@@ -144,7 +145,7 @@ class Composition:
 class RefusedCalls:
     """A part that refuses calls: it has a method for each of them."""
 
-    def __init__(self, methods: Iterable[MethodDescriptor], refusal: Callable[[MethodDescriptor], CallRefused]) -> None:
+    def __init__(self, methods: Iterable[MethodDescriptor], refusal: Callable[[MethodDescriptor], Refused]) -> None:
         for method in methods:
             make = _refused_stream if method.server_streaming else _refused
             setattr(self, method.name, make(method, refusal))
@@ -175,14 +176,14 @@ def _part_of(method: MethodDescriptor, parts: tuple[object, ...]) -> object:
     return found[0]
 
 
-def _refused(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], CallRefused]) -> UnaryBehaviour:
+def _refused(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], Refused]) -> UnaryBehaviour:
     async def refused(_request: Message, _context: Context) -> bytes:
         raise refusal(method)
 
     return refused
 
 
-def _refused_stream(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], CallRefused]) -> StreamBehaviour:
+def _refused_stream(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], Refused]) -> StreamBehaviour:
     async def refused(_request: Message, _context: Context) -> AsyncIterator[bytes]:
         raise refusal(method)
         yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are
@@ -203,17 +204,17 @@ class Failures:
     """All errors that the program answers calls with."""
     defect_event: str
     """The log event of a defect."""
-    shutting_down: Callable[[], CallRefused]
+    shutting_down: Callable[[], Refused]
     """Makes the error of a call that something else than its caller has cancelled."""
-    slow_reader: Callable[[float], SlowReader]
+    slow_reader: Callable[[float], Refused]
     """Makes the error of a reader that has taken nothing for so many seconds."""
 
     def answer(self, error: BaseException, call: str) -> RichError:
         """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
-        if isinstance(error, CallRefused):
+        if isinstance(error, Refused):
             # Its traceback would hold the parsed request, perhaps many megabytes, until the answer has left.
             return self.table.rich(error.with_traceback(None))
-        defect = InternalDefect(uuid.uuid4().hex[:12])
+        defect = internal_defect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
         return self.table.rich(defect)
 
@@ -327,6 +328,7 @@ class CallHandlers:
         memory: Memory | None = None,
         large_requests: LargeRequests | None = None,
         observers: Sequence[CallObserver] = (),
+        max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf,
         large_streams: Collection[str] = (),
     ) -> None:
         """Takes what differs between servers.
@@ -336,8 +338,10 @@ class CallHandlers:
             gate_of: Who is let in, for each call of the contract.
             memory: Bounds the requests under way; None: no bound.
             large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
+            max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
             large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
         """
+        self._max_request_bytes = max_request_bytes
         self._large_streams = frozenset(large_streams)
         self._failures = failures
         self._slow_reader_seconds = slow_reader_seconds
@@ -391,14 +395,16 @@ class CallHandlers:
             self._failures,
         )
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._observed(method, _stream(answering, self._slow_reader_seconds, self._most_bytes_of(method)))
-            )
-        handle = self._observed(method, _unary(answering))
+            stream = self._observed(method, _stream(answering, self._slow_reader_seconds, self._most_bytes_of(method)))
+            if method.client_streaming:
+                return grpc.stream_stream_rpc_method_handler(stream)
+            return grpc.unary_stream_rpc_method_handler(stream)
+        handle = self._observed(method, _unary(answering, self._max_request_bytes(method)))
         return grpc.unary_unary_rpc_method_handler(marked(handle, gate.has_room) if is_inline else handle)
 
     def _most_bytes_of(self, method: MethodDescriptor) -> float:
-        return math.inf if method.full_name in self._large_streams else MAX_STREAM_REQUEST_BYTES
+        is_large = method.full_name in self._large_streams
+        return self._max_request_bytes(method) if is_large else MAX_STREAM_REQUEST_BYTES
 
     def _observed(self, method: MethodDescriptor, handle: Any) -> Any:
         name = f"{method.containing_service.full_name}/{method.name}"
@@ -407,7 +413,7 @@ class CallHandlers:
     def _code_of(self, error: BaseException | None) -> grpc.StatusCode:
         """The code that a call was ended with because of an error."""
         match error:
-            case CallRefused():
+            case Refused():
                 return self._failures.table.rich(error).code
             case DecodeError():
                 return grpc.StatusCode.INVALID_ARGUMENT
@@ -432,7 +438,7 @@ class _CallerGone(Exception):
     """There is nobody any more to write to."""
 
 
-def _unary(answering: _Answering) -> Any:
+def _unary(answering: _Answering, most_bytes: float) -> Any:
     method, message, large_requests, behaviour, gate, memory, failures = answering
     parse, is_inline = message.FromString, large_requests is None
 
@@ -442,6 +448,7 @@ def _unary(answering: _Answering) -> Any:
             caller = gate.enter(context)
             entered = True
             with NO_LIMIT if is_inline else gate.while_allowed(caller, context):
+                _check_size(request, most_bytes)
                 taken = memory.take(caller, len(request))
                 # No name for the parsed request: if this fails, it must not be held until the answer has left.
                 if taken:
@@ -459,9 +466,54 @@ def _unary(answering: _Answering) -> Any:
     return handle
 
 
+END_OF_REQUESTS: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
+"""What ``read`` of a context returns after the last request."""
+
+
+class _Intake:
+    """The requests of a stream: each is admitted to the memory for requests, and parsed."""
+
+    caller: Any = None
+    """As the gate returned it."""
+
+    def __init__(self, answering: _Answering, most_bytes: float, context: Context) -> None:
+        self._answering = answering
+        self._most_bytes = most_bytes
+        self._context = context
+        self._taken = 0
+
+    async def asked(self, request: Any) -> Any:
+        """Returns the request as a message, or the iterator of all requests."""
+        return self._each() if self._answering.method.client_streaming else await self._parsed(request)
+
+    def answered(self) -> None:
+        """An answer is about to leave: a single request gives its memory back."""
+        if not self._answering.method.client_streaming:
+            self.give_back()
+
+    def give_back(self) -> None:
+        taken, self._taken = self._taken, 0
+        self._answering.memory.give_back(self.caller, taken)
+
+    async def _parsed(self, request: bytes) -> Any:
+        _check_size(request, self._most_bytes)
+        answering, caller = self._answering, self.caller
+        self._taken = answering.memory.take(caller, len(request))
+        message = await _large(answering, request) if self._taken else answering.message.FromString(request)
+        return answering.gate.checked(caller, message, self._context)
+
+    async def _each(self) -> AsyncIterator[Any]:
+        # Not by the engine's iterator, which keeps the bytes of the last request for as long as it waits for the next.
+        while (request := await self._context.read()) is not END_OF_REQUESTS:
+            parsed = await self._parsed(request)
+            del request
+            yield parsed
+            del parsed
+            self.give_back()  # the next one is asked for
+
+
 def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float) -> Any:
-    method, message, _, behaviour, gate, memory, failures = answering
-    parse = message.FromString
+    method, _, _, behaviour, gate, _, failures = answering
 
     async def write(context: Context, answer: Message | bytes) -> None:
         try:
@@ -472,45 +524,37 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
         except grpc.aio.InternalError:  # what grpcio says if the connection went before this call was cancelled
             raise _CallerGone from None
 
-    async def handle(request: bytes, context: Context) -> None:
-        taken, entered, caller = 0, False, None
+    async def handle(request: Any, context: Context) -> None:
+        entered, intake = False, _Intake(answering, most_bytes, context)
         try:
-            caller = gate.enter(context)
+            intake.caller = gate.enter(context)
             entered = True
-            with gate.while_allowed(caller, context):
-                _check_size(request, most_bytes)
-                taken = memory.take(caller, len(request))
+            with gate.while_allowed(intake.caller, context):
                 # The behaviour must be closed when the caller goes, not when the garbage collector comes by.
-                async with contextlib.aclosing(
-                    behaviour(
-                        gate.checked(caller, await _large(answering, request) if taken else parse(request), context),
-                        context,
-                    )
-                ) as answers:
+                async with contextlib.aclosing(behaviour(await intake.asked(request), context)) as answers:
                     del request  # a stream may last, and has taken from it what it needs
                     async for answer in answers:
-                        memory.give_back(caller, taken)
-                        taken = 0
+                        intake.answered()
                         await write(context, answer)
         except _CallerGone:
             raise asyncio.CancelledError from None  # as if it had come first: nobody is there to be told anything
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - no text of an unexpected one may get out
-            if isinstance(error, SlowReader):
+            if isinstance(error, Refused) and error.reason == CommonReason.SLOW_READER:
                 _log.warning("slow_reader_cut", call=method.full_name, peer=context.peer())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT_SECONDS):
                     await _end_with(error, context, method, failures)
         finally:
-            memory.give_back(caller, taken)
+            intake.give_back()
             if entered:
-                gate.leave(caller)
+                gate.leave(intake.caller)
 
     return handle
 
 
 def _check_size(request: bytes, most_bytes: float) -> None:
     if len(request) > most_bytes:
-        raise LimitExceeded("bytes of the request of a stream", len(request), int(most_bytes))
+        raise limit_exceeded("bytes of the request", len(request), int(most_bytes))
 
 
 async def _large(answering: _Answering, request: bytes) -> Message:
@@ -522,7 +566,7 @@ async def _large(answering: _Answering, request: bytes) -> Message:
 async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:
     if isinstance(error, DecodeError):
         error.with_traceback(None)  # a half-parsed request is held by it
-        error = MalformedRequest(method.input_type.full_name)
+        error = malformed_request(method.input_type.full_name)
     elif isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -16,7 +16,7 @@ class ShareGate:
         self.shares = shares
 
     def enter(self, context: Context) -> Sharer:
-        """A call begins; ``leave`` must follow unless this raises. Raises Overloaded if no share is left."""
+        """A call begins; ``leave`` must follow unless this raises. Raises OVERLOADED if no share is left."""
         sharer = sharer_at(context.peer())
         self.shares.take(sharer)
         return sharer

@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from groundwork.endpoints import LOOPBACK, owner_of, site_of
-from groundwork.errors import CallRefused, LimitExceeded
+from groundwork.errors import Refused, limit_exceeded
 
 EVERYBODY = "all"
 """Whose share is used up where it is not the caller's own."""
@@ -52,7 +52,7 @@ class ShareRules:
         return most * self.kept_percent // 100
 
 
-Refusal = Callable[[str, int, int, str], CallRefused]
+Refusal = Callable[[str, int, int, str], Refused]
 """Makes an error of what is bounded, the amount that would be held, the bound, and whose it is."""
 
 
@@ -65,8 +65,8 @@ class Shares:
         most: int,
         rules: ShareRules | None = None,
         *,
-        own: Refusal = LimitExceeded,
-        full: Refusal = LimitExceeded,
+        own: Refusal = limit_exceeded,
+        full: Refusal = limit_exceeded,
     ) -> None:
         """Starts with nothing held.
 
@@ -88,17 +88,30 @@ class Shares:
         self.refused = 0
         """How often there was too little left."""
 
-    def take(self, sharer: Sharer, amount: int = 1) -> None:
-        """Takes a share; ``give_back`` must follow. Raises what ``own`` or ``full`` make if that would be too much."""
-        held = self._held[sharer.name] + amount
-        if held > self.most_of_caller and not sharer.is_many:
+    def take(self, sharer: Sharer, amount: int = 1, *, spared_percent: int = 0) -> None:
+        """Takes a share; ``give_back`` must follow. Raises what ``own`` or ``full`` make if that would be too much.
+
+        ``spared_percent`` of the caller's bound, and of that of all, stays for takers that are more important.
+        """
+        refused = self._refusal(sharer, amount, spared_percent)
+        if refused is not None:
             self.refused += 1
-            raise self._own(self._what, held, self.most_of_caller, sharer.name)
+            raise refused
+        self.used += amount
+        self._held[sharer.name] += amount
+
+    def would_refuse(self, sharer: Sharer, amount: int = 1, *, spared_percent: int = 0) -> bool:
+        """Reports whether ``take`` would raise."""
+        return self._refusal(sharer, amount, spared_percent) is not None
+
+    def _refusal(self, sharer: Sharer, amount: int, spared_percent: int) -> Refused | None:
+        held = self._held.get(sharer.name, 0) + amount
+        most = self.most_of_caller - self.most_of_caller * spared_percent // 100
+        if held > most and not sharer.is_many:
+            return self._own(self._what, held, most, sharer.name)
         used, most = self.used + amount, self.most if sharer.is_operator else self.most - self._kept
-        if used > most:
-            self.refused += 1
-            raise self._full(self._what, used, most, EVERYBODY)
-        self.used, self._held[sharer.name] = used, held
+        most -= most * spared_percent // 100
+        return self._full(self._what, used, most, EVERYBODY) if used > most else None
 
     def has_room_for_anyone(self) -> bool:
         """Whether nobody at all would be refused one more."""

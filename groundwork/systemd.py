@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 import structlog
 
@@ -12,6 +13,9 @@ from groundwork.endpoints import Endpoint
 
 FIRST_DESCRIPTOR = 3
 """The number of the first descriptor that is handed over; the others follow it."""
+
+WATCHDOG_MESSAGES = 4
+"""Messages within the time after which systemd takes a service for stalled: one that comes late does no harm."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +66,21 @@ def tell_systemd(state: str) -> None:
             one.sendto(state.encode(), f"\0{target[1:]}" if abstract else target)
     except OSError as error:
         _log.warning("systemd_not_told", state=state, problem=str(error))
+
+
+def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
+    """After which silence systemd ends this process (``WatchdogSec=``); None if it does not watch it."""
+    process, microseconds = (environment.get(name, "") for name in ("WATCHDOG_PID", "WATCHDOG_USEC"))
+    if process not in {"", str(os.getpid())} or not (microseconds.isascii() and microseconds.isdigit()):
+        return None
+    return int(microseconds) / 1e6 or None
+
+
+async def feed_watchdog(within_seconds: float) -> None:
+    """Tells systemd again and again that this event loop runs. Runs until cancelled."""
+    while True:
+        tell_systemd("WATCHDOG=1")
+        await asyncio.sleep(within_seconds / WATCHDOG_MESSAGES)
 
 
 def _listener(number: int, name: str) -> socket.socket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 # Rules for the names of clusters, brokers and topics, and for topics' settings: the same on both sides.
@@ -54,20 +54,20 @@ def check_topic(topic: str) -> str:
     return check_name(topic, MAX_RETRY_TOPIC_LENGTH if topic.startswith(_LONG_TOPIC_PREFIXES) else MAX_NAME_LENGTH)
 
 
-# Kinds of topics, by their names: RocketMQ's conventions.
+# Kinds of topics, by their names: RocketMQ's conventions. Whatever tells topics of applications from others asks here.
 
 AUTO_CREATE_TOPIC = "TBW102"
 """The template of topics that are made by sending to them (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC)."""
 
-_SYSTEM_PREFIX = "rmq_sys_"
+_SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+"""RocketMQ tests for the first only; each of its topics with the second is in its list, or is of a later release."""
 _SYSTEM_TOPICS = frozenset(
     {
         AUTO_CREATE_TOPIC,
         "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+        "DefaultHeartBeatSyncerTopic",  # RocketMQ's proxies tell each other their clients by it
         "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "SCHEDULE_TOPIC_XXXX",
         "SELF_TEST_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -92,7 +92,7 @@ class TopicKind(StrEnum):
 
 def is_system_name(topic: str) -> bool:
     """Whether every broker has a topic of this name for itself (RocketMQ: TopicValidator.isSystemTopic)."""
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
 
 
 def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
@@ -103,3 +103,18 @@ def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
         return TopicKind.DEAD_LETTER
     system = is_system_name(topic) or topic in named_after or topic.removesuffix(_REPLY_SUFFIX) in named_after
     return TopicKind.SYSTEM if system else TopicKind.NORMAL
+
+
+def is_application(topic: str, named_after: Collection[str] = ()) -> bool:
+    """Whether a topic is for messages of an application. Only these can be missed by somebody."""
+    return kind_of(topic, named_after) is TopicKind.NORMAL
+
+
+def listing_order(topic: str, named_after: Collection[str] = ()) -> tuple[bool, str]:
+    """The place of a topic in a list for people: by name, topics of applications before all others."""
+    return not is_application(topic, named_after), topic
+
+
+def application_first(topics: Iterable[str], named_after: Collection[str] = ()) -> list[str]:
+    """Topics in the order of a list for people."""
+    return sorted(topics, key=lambda topic: listing_order(topic, named_after))

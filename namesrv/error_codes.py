@@ -1,64 +1,102 @@
-"""The table of errors: the gRPC code and the reason of each, for the whole server."""
+"""The table of errors: what each reason is in both protocols, and when a retry helps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
 import grpc
-from namesrv_api.v1 import error_reason_pb2
 
 from groundwork.grpc_errors import ErrorTable
 from groundwork.rpc_handlers import Failures
-from namesrv.core import errors
+from namesrv.core.errors import Reason, shutting_down, slow_reader
 
-DOMAIN = "namesrv"
+DOMAIN = "namesrv.dev"
 """Domain of all reasons."""
 
-_Reason = error_reason_pb2.ErrorReason
+
+class ResponseCode(IntEnum):
+    """The answers of a name server (RocketMQ: ResponseCode and RemotingSysResponseCode)."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    QUERY_NOT_FOUND = 22
+    GO_AWAY = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCodes:
+    """How an error of one reason travels."""
+
+    grpc: grpc.StatusCode
+    rocketmq: ResponseCode = ResponseCode.SYSTEM_ERROR
+    """A client of RocketMQ drops what it knows of a topic on TOPIC_NOT_EXIST and no other code."""
+    retry_after_seconds: float | None = None
+    """After which time a retry helps; None: it does not help. Short where another name server may answer: a client that
+    balances over several waits this long before it asks the next one."""
+    words: str = ""
+    """RocketMQ's own words, where its tools or its operators look for them. They come before the text."""
+
+
 _Code = grpc.StatusCode
 
-CODES: dict[type[errors.CallRefused], tuple[grpc.StatusCode, _Reason]] = {
-    errors.MalformedRequest: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_MALFORMED_REQUEST),
-    errors.InvalidField: (_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
-    errors.LimitExceeded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_LIMIT_EXCEEDED),
-    errors.TopicNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_TOPIC_NOT_FOUND),
-    errors.BrokerNotRegistered: (_Code.NOT_FOUND, _Reason.ERROR_REASON_BROKER_NOT_REGISTERED),
-    errors.ChannelGone: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CHANNEL_GONE),
-    errors.NeedFullRegistration: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NEED_FULL_REGISTRATION),
-    errors.StaleStateVersion: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_STALE_STATE_VERSION),
-    errors.RegistryWarming: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_REGISTRY_WARMING),
-    errors.IntentNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_INTENT_NOT_FOUND),
-    errors.SnapshotGone: (_Code.NOT_FOUND, _Reason.ERROR_REASON_SNAPSHOT_GONE),
-    errors.EpochChanged: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_EPOCH_CHANGED),
-    errors.RevisionCompacted: (_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_REVISION_COMPACTED),
-    errors.KvNotFound: (_Code.NOT_FOUND, _Reason.ERROR_REASON_KV_NOT_FOUND),
-    errors.ConfigKeyDenied: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_CONFIG_KEY_DENIED),
-    errors.NotAuthenticated: (_Code.UNAUTHENTICATED, _Reason.ERROR_REASON_NOT_AUTHENTICATED),
-    errors.NotPermitted: (_Code.PERMISSION_DENIED, _Reason.ERROR_REASON_NOT_PERMITTED),
-    errors.NoDataDir: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_NO_DATA_DIR),
-    errors.NotDurable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_NOT_DURABLE),
-    errors.Crc32NotMatch: (_Code.DATA_LOSS, _Reason.ERROR_REASON_CRC32_NOT_MATCH),
-    errors.ProductEnvUnavailable: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_PRODUCT_ENV_UNAVAILABLE),
-    errors.ReadOnlyReplica: (_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_READ_ONLY_REPLICA),
-    errors.ShuttingDown: (_Code.UNAVAILABLE, _Reason.ERROR_REASON_SHUTTING_DOWN),
-    errors.Overloaded: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
-    errors.SlowReader: (_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_SLOW_READER),
-    errors.NotImplementedYet: (_Code.UNIMPLEMENTED, _Reason.ERROR_REASON_NOT_IMPLEMENTED),
-    errors.InternalDefect: (_Code.INTERNAL, _Reason.ERROR_REASON_INTERNAL_DEFECT),
+ERROR_CODES: Mapping[Reason, ErrorCodes] = {
+    Reason.MALFORMED_REQUEST: ErrorCodes(_Code.INVALID_ARGUMENT),
+    Reason.INVALID_FIELD: ErrorCodes(_Code.INVALID_ARGUMENT),
+    Reason.LIMIT_EXCEEDED: ErrorCodes(_Code.RESOURCE_EXHAUSTED),
+    Reason.TOPIC_NOT_FOUND: ErrorCodes(_Code.NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST),
+    Reason.BROKER_NOT_REGISTERED: ErrorCodes(_Code.NOT_FOUND),
+    Reason.CHANNEL_GONE: ErrorCodes(_Code.FAILED_PRECONDITION),
+    Reason.NEED_FULL_REGISTRATION: ErrorCodes(_Code.FAILED_PRECONDITION),
+    Reason.REGISTRY_WARMING: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=0.2, words="name server not ready"),
+    Reason.SHUTTING_DOWN: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=0.1),
+    Reason.OVERLOADED: ErrorCodes(
+        _Code.RESOURCE_EXHAUSTED,
+        ResponseCode.SYSTEM_BUSY,
+        retry_after_seconds=1.0,
+        words="[OVERLOAD]system busy, start flow control for a while",
+    ),
+    Reason.NOT_IMPLEMENTED: ErrorCodes(_Code.UNIMPLEMENTED, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+    Reason.INTERNAL_DEFECT: ErrorCodes(_Code.INTERNAL),
+    Reason.REVISION_COMPACTED: ErrorCodes(_Code.OUT_OF_RANGE),
+    Reason.REVISION_NOT_REACHED: ErrorCodes(_Code.OUT_OF_RANGE, retry_after_seconds=1.0),
+    Reason.EPOCH_CHANGED: ErrorCodes(_Code.FAILED_PRECONDITION),
+    Reason.SNAPSHOT_GONE: ErrorCodes(_Code.NOT_FOUND),
+    Reason.SLOW_READER: ErrorCodes(_Code.RESOURCE_EXHAUSTED),
+    Reason.CRC32_NOT_MATCH: ErrorCodes(_Code.DATA_LOSS, words="crc32 not match"),
+    Reason.NO_DATA_DIR: ErrorCodes(_Code.FAILED_PRECONDITION),
+    Reason.NOT_DURABLE: ErrorCodes(_Code.UNAVAILABLE),
+    Reason.KV_NOT_FOUND: ErrorCodes(_Code.NOT_FOUND, ResponseCode.QUERY_NOT_FOUND),
+    Reason.CONFLICT: ErrorCodes(_Code.ABORTED),
+    Reason.CONFIG_KEY_DENIED: ErrorCodes(_Code.PERMISSION_DENIED, ResponseCode.NO_PERMISSION),
+    Reason.STALE_STATE_VERSION: ErrorCodes(_Code.FAILED_PRECONDITION),
+    Reason.NOT_AUTHENTICATED: ErrorCodes(_Code.UNAUTHENTICATED),
+    Reason.NOT_PERMITTED: ErrorCodes(_Code.PERMISSION_DENIED),
+    Reason.INTENT_NOT_FOUND: ErrorCodes(_Code.NOT_FOUND),
+    Reason.PRODUCT_ENV_UNAVAILABLE: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=1.0),
+    Reason.READ_ONLY_REPLICA: ErrorCodes(_Code.FAILED_PRECONDITION, words="name server not ready"),
+    Reason.WATCH_EXPIRED: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=0.0),
+    Reason.TOPICS_IN_USE: ErrorCodes(_Code.FAILED_PRECONDITION),
 }
-
-
-RETRY_AFTER_SECONDS: dict[type[errors.CallRefused], float] = {
-    errors.ShuttingDown: 1.0,
-    errors.Overloaded: 1.0,
-    errors.RegistryWarming: 1.0,
-    errors.ProductEnvUnavailable: 1.0,
-}
-"""Where a retry helps: when."""
 
 
 FAILURES = Failures(
-    ErrorTable(DOMAIN, _Reason, CODES, RETRY_AFTER_SECONDS),
+    ErrorTable(
+        DOMAIN,
+        codes={reason: codes.grpc for reason, codes in ERROR_CODES.items()},
+        retry_after_seconds={
+            reason: codes.retry_after_seconds
+            for reason, codes in ERROR_CODES.items()
+            if codes.retry_after_seconds is not None
+        },
+    ),
     defect_event="internal_defect",
-    shutting_down=errors.ShuttingDown,
-    slow_reader=errors.SlowReader,
+    shutting_down=shutting_down,
+    slow_reader=slow_reader,
 )
 """What calls end with when something goes wrong."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Largest request. Where it cannot be cut, parsing is one call that holds the interpreter: 4 MiB take about 20 ms."""
+"""Largest request of every call but RegisterBroker, and the most that is parsed in one step: such a step holds the
+interpreter, for about 20 ms."""
+
+MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
+"""Largest request of RegisterBroker: 200,000 topics with names of 70 characters. It is parsed in pieces."""
 
 MAX_METADATA_BYTES = 16 * 1024
 """Largest metadata of a request, as HTTP/2 counts it: name, value and 32 for each entry. Metadata is in memory before
@@ -24,21 +28,11 @@ MAX_CONNECTIONS_PER_SECOND = 2_000
 behind one address comes back at once, and a flood leaves accepts to others."""
 
 MAX_TOPICS_PER_REGISTRATION = 200_000
-"""Most topics of one registration, all parts together: publishing them is one step of the event loop."""
-
-MAX_REGISTRATION_PARTS = 64
-"""Most parts of one registration. With the largest message, 256 MiB."""
+"""Most topics of one registration: publishing them is one step of the event loop."""
 
 MAX_TOPICS_UNDER_WAY = 4_000_000
 """Most topics of registrations that are being read or wait for their turn, of all calls together: each takes about 120
 bytes as a record, and the same again in its request."""
-
-MAX_STAGED_TOPICS = 2_000_000
-"""Most topics of registrations that wait for their last part, of all channels together: each takes about 120 bytes, and
-with the longest names and numbers of its own 600."""
-
-STAGED_PART_SECONDS = 30.0
-"""How long parts wait for the next one."""
 
 MAX_FILTER_SERVERS = 64
 """Most filter servers of one broker: they travel in every route of its topics."""
@@ -67,6 +61,11 @@ MAX_WATCHERS = 20_000
 MAX_WATCH_TOPICS = 10_000
 """Most topics of one watch by their names. A client that needs more watches prefixes, or follows a snapshot."""
 
+MAX_WATCH_SECONDS = 3_600.0
+"""Longest time that a watch stays open. Then its reader chooses a name server anew, so that watches which left one that
+restarted spread over all again. Each ends after another time, the first after three quarters of this.
+"""
+
 MAX_WATCH_PREFIXES = 32
 """Most prefixes of one watch: each is listed by ListWatchers, and a topic is compared with all of them."""
 
@@ -78,6 +77,10 @@ MAX_WAITING_TOPICS = 2_000_000
 that have many of them are ended; each can go on from its last bookmark.
 """
 
+MAX_CLIENTS = 5_000
+"""Most clients in the list of ListClients: all of them fit one answer."""
+MAX_RECORD_MILLIS = 7 * 86_400_000
+"""Longest time for which one call has clients recorded."""
 DEFAULT_WATCHER_PAGE_SIZE = 100
 """Watchers in a page if the caller does not say."""
 
@@ -93,10 +96,8 @@ MAX_HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
 MAX_BATCH_TOPICS = 1_000
 """Most topics of one BatchGetTopicRoutes: its lookups are of one revision, so they are one step of the event loop."""
 
-MAX_BATCH_ROUTES_BYTES = 4 * 1024 * 1024
-"""Most bytes of routes in one answer: topics on very many groups would fill memory, and clients take no more by
-default.
-"""
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""Largest answer to a BatchGetTopicRoutes: gRPC clients accept no more by default."""
 
 MAX_QUEUE_DATAS_PER_TOPIC = 1_000
 """Most groups in one RegisterTopic: giving a topic its nth group copies the n before it."""
@@ -141,8 +142,8 @@ MAX_PRODUCT_ENV_LOOKUPS = 100
 """Most lookups in the product environment at once: a flood of unknown topics must not pile up behind a name server
 that hangs. Below the calls that a connection carries at once."""
 
-MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_ROUTES_BYTES + 1024 * 1024
-"""Largest answer of the product environment: a full batch of routes, and the names of the topics that are not there."""
+MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_BYTES
+"""Largest answer of the product environment: a full batch."""
 
 DEFAULT_AUDIT_PAGE_SIZE = 100
 """Entries of the journal in a page if the caller does not say."""
@@ -170,24 +171,32 @@ MAX_INTENTS = 5_000
 """Most intents that may be in force: every change writes all of them to disk, and encoding so many with the longest
 comments holds the interpreter for 8 ms."""
 
+MAX_ABSENT_INTENTS = 1_000
+"""Most of these about groups that are not registered, and topics that no broker reports: names that nobody will ever
+register must not take what decisions about registered brokers need."""
+
 DEFAULT_INTENT_PAGE_SIZE = 100
 """Intents in a page if the caller does not say."""
 
 MAX_INTENT_PAGE_SIZE = 1_000
 """Most intents in a page: with the longest comments a page stays below the 4 MiB that clients take."""
 
-DEFAULT_PIN_LEASE_SECONDS = 600
+DEFAULT_PIN_LEASE_MILLIS = 600_000
 """How long a pinned snapshot is kept unless it is read, if the caller does not say: a Spark task starts, and is tried
 again, within minutes."""
 
-MIN_PIN_LEASE_SECONDS = 1
+MIN_PIN_LEASE_MILLIS = 1_000
 """Shortest lease of a pinned snapshot."""
 
-MAX_PIN_LEASE_SECONDS = 3_600
+MAX_PIN_LEASE_MILLIS = 3_600_000
 """Longest lease of a pinned snapshot: an unused pin holds one of few places, and memory."""
 
-MAX_SHARDS = 1_024
-"""Most shards of a snapshot: reading each of them walks all topics."""
+MAX_GROUP_PAGE_SIZE = 2_000
+"""Most groups in a page of GetBrokerClusterInfo: finding so many holds up the event loop for a few milliseconds."""
+
+GROUP_PAGE_BYTES = 1024 * 1024
+"""A page of GetBrokerClusterInfo ends after the group with which it has so many bytes, far below the 4 MiB that clients
+take."""
 
 MAX_DIGEST_PAGE_SIZE = 2_000
 """Most brokers in a page of digests: encoding so many holds up the event loop for about a millisecond, and with the
@@ -198,8 +207,8 @@ MAX_EXPLANATIONS = 1_000
 clients take."""
 
 MAX_LOOKUPS_UNDER_WAY = 10_000
-"""Most unary calls of RouteService that are being worked on. Each class of calls has a bound of its own, so that a
-flood of one is refused and the others go on."""
+"""Most unary calls of RouteService and DiagnosticsService that are being worked on. Each class of calls has a bound
+of its own, so that a flood of one is refused and the others go on."""
 
 MAX_REGISTRATIONS_UNDER_WAY = 12_000
 """The same for RegistrationService: above the changes that may wait for their turn, which most of them do."""

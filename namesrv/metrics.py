@@ -24,6 +24,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.liveness import Doubt
 from namesrv.core.pins import Pins
 from namesrv.core.replica import ReplicaTables
 from namesrv.core.state import RouteState, Unconfirmed
@@ -82,6 +83,7 @@ class NamesrvMetrics(Collector):
 
     def collect(self) -> Iterator[Family]:
         yield from self._gauges()
+        yield _of_doubts(self._sources.state)
         yield from self._certificates()
         yield from _of_data_dir(self._sources.durable)
         yield _of_digests(self._sources.digest_samples)
@@ -160,11 +162,23 @@ class NamesrvMetrics(Collector):
                 self._removals.labels(row.reason.name).inc()
 
 
+def _of_doubts(state: RouteState) -> Family:
+    text = "Brokers that stay though their channel has ended, because the end says nothing about them."
+    doubted = GaugeMetricFamily("namesrv_doubted_brokers", text, labels=["why"])
+    reasons = list(state.liveness.doubted.values())
+    for why in Doubt:
+        doubted.add_metric([why.value], reasons.count(why))
+    return doubted
+
+
 def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
     """Whether the disk takes what is durable. Empty without a data directory."""
     if durable.is_kept:
         text = "1 while the disk refuses the database or the snapshot file."
         yield GaugeMetricFamily("namesrv_durable_writes_refused", text, value=durable.data_dir_problem() is not None)
+    if (crashes := durable.crashes) is not None:
+        text = "Processes on this data directory that ended without an orderly stop."
+        yield CounterMetricFamily("namesrv_crashes", text, value=crashes)
     if durable.journal is not None:
         text = "Changes that the journal on disk left out, because too many waited."
         yield CounterMetricFamily("namesrv_journal_changes_left_out", text, value=durable.journal.left_out)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, NamedTuple, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from groundwork.errors import FieldViolation
+from namesrv.core.errors import FieldProblems, Refused, config_key_denied, invalid_field
 from namesrv.settings import NamesrvSettings
 
 MAX_KEY_CHARACTERS = 100
@@ -97,25 +98,30 @@ def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSe
     """The settings with some of them replaced, checked by the rules that hold for flags.
 
     Raises:
-        ConfigKeyDenied: A key never changes over the wire.
-        InvalidField: A key is unknown, or a value breaks its rule.
+        CONFIG_KEY_DENIED: A key never changes over the wire.
+        INVALID_FIELD: A key is unknown, or a value breaks its rule.
     """
     names = sorted(texts)
     for name in names:  # checked first, so that no other mistake hides an attack
         _check_allowed(name)
-    keys = [_known(name) for name in names]
-    return settings.model_copy(update={key.field: _value(key, texts[key.name]) for key in keys})
+    problems, update = FieldProblems(), {}
+    for name in names:
+        with problems:
+            key = _known(name)
+            update[key.field] = _value(key, texts[name])
+    problems.raise_any()
+    return settings.model_copy(update=update)
 
 
-def key_of(error: InvalidField) -> str:
+def key_of(violation: FieldViolation) -> str:
     """The key that an error of ``with_texts`` is about; an unknown one as far as it can be shown."""
-    return error.field.removeprefix("values[").removesuffix("]")
+    return violation.field.removeprefix("values[").removesuffix("]")
 
 
 def _check_allowed(name: str) -> None:
     key = CONFIG_KEYS.get(name)
     if name in ROCKETMQ_DENIED or (key is not None and key.effect is Effect.NEVER):
-        raise ConfigKeyDenied(name)
+        raise config_key_denied(name)
 
 
 def _known(name: str) -> ConfigKey:
@@ -143,7 +149,7 @@ def _value(key: ConfigKey, text: str) -> object:
         raise _invalid(key.name, f"{problem['msg']} (got {text!r})") from None
 
 
-def _invalid(name: str, problem: str) -> InvalidField:
+def _invalid(name: str, problem: str) -> Refused:
     """An error that names a key, with whatever characters it has."""
     shown = name[:MAX_KEY_CHARACTERS].encode("unicode_escape").decode()
-    return InvalidField(f"values[{shown}]", problem)
+    return invalid_field(f"values[{shown}]", problem)

@@ -14,7 +14,7 @@ from groundwork.logs import LogLevel
 from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.shares import ShareRules
 from groundwork.tls_settings import ListenerSecuritySettings
-from namesrv.core.policy import ADDRESS_CLAIM_SECONDS, Behaviour
+from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
 
 Engine = Literal["auto", "grpcio", "native"]
@@ -267,7 +267,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             order_message_enable=self.order_message_enable,
             return_order_topic_config_to_broker=self.return_order_topic_config_to_broker,
             mass_loss_percent=self.mass_loss_percent,
-            address_claim_seconds=ADDRESS_CLAIM_SECONDS if self.permits_file else 0.0,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
 

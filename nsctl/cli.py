@@ -16,7 +16,8 @@ from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
-from nsctl.session import PROGRAM, USAGE, Agent, Agents, add_command
+from nsctl.commands.drained import drained
+from nsctl.session import PROGRAM, USAGE, Agent, Agents, Called, Context, Namesrv, add_command
 
 app = typer.Typer(
     help="See, understand and change what name servers hold.",
@@ -26,7 +27,6 @@ app = typer.Typer(
 )
 kv = typer.Typer(help="The KV configuration.", no_args_is_help=True)
 config = typer.Typer(help="Settings of the name servers.", no_args_is_help=True)
-address = typer.Typer(help="Addresses that are kept for brokers that are down.", no_args_is_help=True)
 guard = typer.Typer(help="The mass-loss guard.", no_args_is_help=True)
 backup_app = typer.Typer(help="What operators made of a name server, kept in a file.", no_args_is_help=True)
 
@@ -39,8 +39,14 @@ def main() -> None:
 
 
 @app.callback()
-def _program(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
-    pass
+def _program(
+    program: typer.Context,
+    *,
+    namesrv: Namesrv = None,
+    context: Context = None,
+    version: Annotated[bool, version_option(PROGRAM)] = False,  # noqa: ARG001 - printed while it is parsed
+) -> None:
+    program.obj = Called(namesrv, context)
 
 
 _SHOWS: dict[str, Callable[..., None]] = {
@@ -51,6 +57,7 @@ _SHOWS: dict[str, Callable[..., None]] = {
     "topics": show.topics,
     "route": show.route,
     "watchers": show.watchers,
+    "clients": show.clients,
     "explain": history.explain,
     "history": history.history,
     "diff": diff,
@@ -60,6 +67,7 @@ _SHOWS: dict[str, Callable[..., None]] = {
 }
 _ACTS: dict[str, Callable[..., None]] = {
     "drain": change.drain,
+    "drained": drained,  # continues by itself, with --wait
     "restore": change.restore,
     "delete-topic": change.delete_topic,
     "release-topic": change.release_topic,
@@ -76,8 +84,6 @@ add_command(kv, "put", change.kv_put, acts=True)
 add_command(kv, "delete", change.kv_delete, acts=True)
 add_command(config, "show", change.config_show)
 add_command(config, "set", change.config_set, acts=True)
-add_command(address, "claims", change.address_claims)
-add_command(address, "release", change.release_address, acts=True)
 add_command(guard, "confirm-loss", change.confirm_loss, acts=True)
 add_command(backup_app, "save", backup.save, acts=True)
 add_command(backup_app, "restore", backup.bring_back, acts=True)
@@ -91,7 +97,6 @@ app.add_typer(agent_app, name="agent")
 app.add_typer(backup_app, name="backup")
 app.add_typer(kv, name="kv")
 app.add_typer(config, name="config")
-app.add_typer(address, name="address")
 app.add_typer(guard, name="guard")
 
 
@@ -102,7 +107,8 @@ app.add_typer(guard, name="guard")
 )
 def console(context: typer.Context) -> None:
     """Runs the console, which needs an extra of its own: it is imported only for this command."""
-    _of_console("app").main(context.args)
+    before: Called = context.find_root().obj
+    _of_console("app").main([*before.arguments(), *context.args])
 
 
 @app.command("console-user")

@@ -76,14 +76,22 @@ def in_force(intents: Iterable[admin_service_pb2.Intent]) -> dict[IntentKey, str
     return dict.fromkeys(map(intent_key, intents), "in force")
 
 
-def queues(topic: str, route: route_data_pb2.TopicRouteData) -> dict[QueuesKey, str]:
-    """The rows of a route as readers get them: permission, read queues and write queues of each group."""
+def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: bool = False) -> dict[QueuesKey, str]:
+    """The rows of a route: permission, read queues and write queues of each group.
+
+    Args:
+        as_reported: Whether permissions are those that brokers report, and not those that readers get.
+    """
     return {
         QueuesKey(row.cluster_name, row.broker_name, topic): (
-            f"{PERMISSIONS[row.perm & 7]} {row.read_queue_nums}/{row.write_queue_nums}"
+            f"{PERMISSIONS[_perm(row, as_reported=as_reported) & 7]} {row.read_queue_nums}/{row.write_queue_nums}"
         )
         for row in route.queue_datas
     }
+
+
+def _perm(row: route_data_pb2.QueueData, *, as_reported: bool) -> int:
+    return row.reported_perm if as_reported and row.HasField("reported_perm") else row.perm
 
 
 class Difference(NamedTuple):

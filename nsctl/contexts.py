@@ -13,12 +13,18 @@ from groundwork.endpoints import Endpoint, parse_endpoints
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 """The variable that RocketMQ's own tools read."""
 
+LISTENER_VARIABLE = "NAMESRV_LISTEN"
+"""Where the name server of the same container listens: its image sets the variable."""
+
 CONTEXTS_VARIABLE = "NSCTL_CONTEXTS"
 """Where the contexts file is, if not at its usual place."""
 
 
 TLS_KEYS = ("tls_ca", "tls_cert", "tls_key", "token_file", "tls_server_name")
 """What a context says about TLS. Files are relative to the contexts file."""
+
+_LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # listeners' addresses, read and never bound
+"""Addresses of all interfaces, and the loopback address of the same family."""
 
 
 class ContextError(Exception):
@@ -38,7 +44,8 @@ def name_servers(
 ) -> tuple[Endpoint, ...]:
     """The name servers to ask.
 
-    ``--namesrv`` wins over ``--context``, that over the variable, that over the file's ``current``.
+    ``--namesrv`` wins over ``--context``, that over the variable, that over the file's ``current``, and that over the
+    listener of the name server in the same container.
 
     Raises:
         ContextError: Nothing names any, or what names them makes no sense.
@@ -52,6 +59,8 @@ def name_servers(
         return _parsed(NAMESRV_VARIABLE, text)
     if file.exists():
         return _of_context(file, None)
+    if text := environment.get(LISTENER_VARIABLE):
+        return tuple(map(_reachable, _parsed(LISTENER_VARIABLE, text)))
     raise ContextError(
         f"which name servers? Give --namesrv 'host:port;host:port', set {NAMESRV_VARIABLE}, or write {file}"
     )
@@ -121,6 +130,11 @@ def _context_values(file: Path, wanted: str | None) -> tuple[str, Mapping[str, o
         there = ", ".join(sorted(contexts)) if isinstance(contexts, dict) and contexts else "none"
         raise ContextError(f"{file}: there is no context {name!r:.100}; there are: {there:.1000}")
     return f"{file}: contexts.{name:.100}", contexts[name]
+
+
+def _reachable(listener: Endpoint) -> Endpoint:
+    """The address at which a listener answers its own machine: nobody can call the address of all interfaces."""
+    return Endpoint(_LOOPBACK_OF.get(listener.host, listener.host), listener.port)
 
 
 def _parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:

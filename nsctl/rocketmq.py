@@ -1,14 +1,15 @@
-"""A name server of RocketMQ, asked over its own protocol: clusters, topics and routes. Nothing here writes."""
+"""Name servers and brokers of RocketMQ, asked over their own protocol. Nothing here writes."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
 from namesrv_api.v1 import route_data_pb2
@@ -31,13 +32,21 @@ MAX_REMARK_CHARACTERS = 1_000
 
 _PIECE_BYTES = 65_536
 _CLUSTER_INFO, _ALL_TOPICS, _ROUTE = 106, 206, 105
+_RUNTIME_INFO, _CONSUME_STATS = 28, 317
 _NO_SUCH_TOPIC = 17
 _VERSION = 513
 """RocketMQ's number of 5.5.0: such a client is answered in standard JSON, but for the keys of lists of brokers."""
 _PREFIX = struct.Struct(">II")
 _HEADER_LENGTH_MASK = 0xFF_FFFF
 _BEFORE_VALUES = (b",", b"[", b"{")
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
+_ODD_KEY = re.compile(
+    r"""
+    "(?:[^"\\]|\\.)*+(?:"|\Z)                                       # a text, as it is
+    | ([{,]\s*) (?: (-?\d+) | (\{ (?:"(?:[^"\\]|\\.)*+"|[^{}"])*+ \}) ) (?=\s*:)  # a key: a number, or an object
+    """,
+    re.VERBOSE,
+)
+"""Keys that JSON does not allow, which fastjson writes without quotes: numbers, and the queues of consume stats."""
 
 
 ReadT = TypeVar("ReadT")
@@ -47,42 +56,39 @@ class _NoSuchTopic(Exception):
     """It has no route of the topic."""
 
 
-class RocketmqNamesrv:
-    """A connection to one."""
+class _Connection:
+    """A connection to a name server or a broker."""
 
     def __init__(
-        self, endpoint: Endpoint, timeout_seconds: float, monotonic: Callable[[], float] = time.monotonic
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float,
+        tls: ssl.SSLContext | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connects. Raises CallError."""
+        """Connects, with TLS if there is a context. Raises CallError."""
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._monotonic = monotonic
+        self._has_tls = tls is not None
         try:
             self._socket = socket.create_connection(endpoint, timeout=timeout_seconds)
         except OSError as error:
             raise self._failed(f"cannot be reached: {error.strerror or error}") from error
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=endpoint.host)
+            except OSError as error:
+                self._socket.close()
+                may_be_plain = not isinstance(error, ssl.SSLCertVerificationError)
+                hint = "; if it takes no TLS, leave out --rocketmq-tls-ca" if may_be_plain else ""
+                raise self._failed(f"did not agree on TLS: {_of_tls(error)}{hint}") from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
-
-    def groups(self) -> list[route_data_pb2.BrokerData]:
-        """All broker groups that it shows. Raises CallError."""
-        return self._ask(_CLUSTER_INFO, {}, _groups)
-
-    def topics(self) -> list[str]:
-        """All topics. Raises CallError."""
-        return self._ask(_ALL_TOPICS, {}, lambda told: sorted(map(str, told.get("topicList", []))))
-
-    def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
-        """A topic's route; None if there is none. Raises CallError."""
-        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        try:
-            return self._ask(_ROUTE, fields, _route)
-        except _NoSuchTopic:
-            return None
 
     def _ask(self, code: int, fields: Mapping[str, str], read: Callable[[Any], ReadT]) -> ReadT:
         values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": _VERSION}
@@ -91,9 +97,11 @@ class RocketmqNamesrv:
             self._socket.sendall(_PREFIX.pack(4 + len(header), len(header)) + header)
             answer, body = self._read()
             if answer.get("code") == 0:
-                return read(json.loads(_BARE_KEY.sub(_quoted, body.decode())))
+                return read(json.loads(_ODD_KEY.sub(_quoted, body.decode())))
         except OSError as error:
-            raise self._failed(f"did not answer: {error}") from error
+            may_want_tls = isinstance(error, ConnectionError) and not self._has_tls
+            hint = "; if it takes nothing but TLS, give --rocketmq-tls-ca" if may_want_tls else ""
+            raise self._failed(f"did not answer: {_of_tls(error)}{hint}") from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             problem = f"answered something else than RocketMQ's protocol: {error!r}"
             raise self._failed(problem) from error
@@ -133,6 +141,94 @@ class RocketmqNamesrv:
         return CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, problem))
 
 
+def _of_tls(error: OSError) -> str:
+    """Returns the text of an error, in OpenSSL's words for an error of TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return str(error.reason or error) if isinstance(error, ssl.SSLError) else str(error)
+
+
+class RocketmqNamesrv(_Connection):
+    """A connection to a name server."""
+
+    def groups(self) -> list[route_data_pb2.BrokerData]:
+        """All broker groups that it shows. Raises CallError."""
+        return self._ask(_CLUSTER_INFO, {}, _groups)
+
+    def topics(self) -> list[str]:
+        """All topics. Raises CallError."""
+        return self._ask(_ALL_TOPICS, {}, lambda told: sorted(map(str, told.get("topicList", []))))
+
+    def route(self, topic: str) -> route_data_pb2.TopicRouteData | None:
+        """A topic's route; None if there is none. Raises CallError."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            return self._ask(_ROUTE, fields, _route)
+        except _NoSuchTopic:
+            return None
+
+
+class Waiting(NamedTuple):
+    """Messages of a topic that a consumer group has not consumed yet."""
+
+    group: str
+    topic: str
+    messages: int
+
+
+class Load(NamedTuple):
+    """Messages that a broker keeps for later, and messages that arrive."""
+
+    delayed: int
+    """Messages with a delay level that is not over."""
+    timed: int
+    """Messages of timers (RocketMQ 5)."""
+    written_per_second: float
+    """Messages written during the last ten seconds, system topics included."""
+
+
+class RocketmqBroker(_Connection):
+    """A connection to a broker."""
+
+    def waiting(self, broker_name: str) -> list[Waiting]:
+        """The lag of each consumer group on each topic (mqadmin brokerConsumeStats). Raises CallError.
+
+        Args:
+            broker_name: The group that it must belong to: another broker may have the address by now.
+        """
+        names: set[str] = set()
+        found = self._ask(_CONSUME_STATS, {"isOrder": "false"}, lambda told: _waiting(told, names))
+        if names - {broker_name}:
+            raise self._failed(f"is {', '.join(sorted(names))} and not {broker_name}"[:MAX_REMARK_CHARACTERS])
+        return found
+
+    def load(self) -> Load:
+        """What it keeps for later (mqadmin brokerStatus). Raises CallError."""
+        return self._ask(_RUNTIME_INFO, {}, lambda told: _load(told["table"]))
+
+
+def _waiting(told: Mapping[str, Any], names: set[str]) -> list[Waiting]:
+    """Reads the lags in consume stats, and adds the broker's own names to ``names``."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in told["consumeStatsList"]:
+        for group, of_topics in one.items():
+            for stats in of_topics:
+                for key, offsets in stats["offsetTable"].items():
+                    queue = json.loads(key)
+                    names.add(str(queue["brokerName"]))
+                    lag = int(offsets["brokerOffset"]) - int(offsets["consumerOffset"])
+                    subject = str(group), str(queue["topic"])
+                    counts[subject] = counts.get(subject, 0) + max(lag, 0)
+    return [Waiting(*subject, count) for subject, count in counts.items()]
+
+
+def _load(table: Mapping[str, str]) -> Load:
+    levels = [value.split(",") for key, value in table.items() if key.startswith("scheduleMessageOffset_")]
+    delayed = sum(max(int(end) - int(begin), 0) for begin, end in levels)
+    timed = sum(max(int(table.get(key, "0")), 0) for key in ("timerCongestNum", "timerOffsetBehind"))
+    return Load(delayed, timed, float(table.get("putTps", "0").split()[0]))
+
+
 def _groups(told: Mapping[str, Any]) -> list[route_data_pb2.BrokerData]:
     return [_group(row) for row in told.get("brokerAddrTable", {}).values()]
 
@@ -163,5 +259,8 @@ def _group(row: Mapping[str, Any]) -> route_data_pb2.BrokerData:
 
 
 def _quoted(found: re.Match[str]) -> str:
-    """A number as a key with quotes, which fastjson leaves out; a text as it is."""
-    return found.group() if found.group(2) is None else f'{found.group(1)}"{found.group(2)}"'
+    """A key with the quotes that fastjson leaves out; a text as it is."""
+    before, number, queue = found.groups()
+    if number is not None:
+        return f'{before}"{number}"'
+    return found.group() if queue is None else before + json.dumps(queue)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
+import grpc
 import typer
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from groundwork.certificates import CertificateError
+from groundwork.certificates import CertificateError, read_authorities
 from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
@@ -29,8 +31,8 @@ from nsctl.tls_probe import TlsProblem, tls_problem
 # Exit codes of the commands.
 
 FOUND = 1
-"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, or ``agent status`` a registration that is
-missing."""
+"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, ``drained`` messages that wait, or
+``agent status`` a registration that is missing."""
 USAGE = 2
 """The command line, the environment or the contexts file makes no sense; nobody was asked."""
 REFUSED = 3
@@ -38,7 +40,7 @@ REFUSED = 3
 UNREACHABLE = 4
 """A name server or agent did not answer. What the others said is shown."""
 WARNED = 5
-"""``doctor`` found a warning and no problem: cron may tell the two apart."""
+"""``doctor`` found a warning and no problem: cron may tell the two apart. ``backup save`` could not write an intent."""
 
 
 # One run of a command: which name servers, how its answer is shown, and what its exit code will be.
@@ -88,7 +90,27 @@ AgentServerName = Annotated[
 AgentTokenFile = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
 ]
+RocketmqTlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--rocketmq-tls-ca",
+        metavar="FILE",
+        help="Certificates of authorities for a call over TLS; without them, no TLS.",
+    ),
+]
 Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
+
+
+class Called(NamedTuple):
+    """Which name servers the options before the command name; those after it win."""
+
+    namesrv: str | None = None
+    context: str | None = None
+
+    def arguments(self) -> list[str]:
+        """The options again, for a command with a parser of its own."""
+        given = (("--namesrv", self.namesrv), ("--context", self.context))
+        return [part for option, value in given if value is not None for part in (option, value)]
 
 
 class Session:
@@ -111,6 +133,23 @@ class Session:
         self.watch = watch
         """Pause in seconds after which the command runs again, or None if it runs once."""
         self.exit_code = 0
+
+    def rocketmq_tls(self, authorities: Path | None) -> ssl.SSLContext | None:
+        """Returns how to call a program of RocketMQ, which is shown the same certificate as the name servers.
+
+        Args:
+            authorities: Certificates that its own is checked with. None if it is called without TLS.
+        """
+        if authorities is None:
+            return None
+        try:
+            context = ssl.create_default_context(cadata=read_authorities(authorities).decode("ascii", "ignore"))
+        except CertificateError as error:
+            raise typer.BadParameter(str(error)) from error
+        files = None if self.security is None else self.security.files
+        if files is not None and files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key)
+        return context
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
         """Shows rows as the user wants them."""
@@ -145,7 +184,12 @@ class Session:
             self.found(REFUSED)
             return
         problem = self._tls_problem(error.endpoint)
-        self.note(str(error) if problem is None else f"{error.endpoint}: {problem.what}: {problem.do}")
+        if problem is not None:
+            self.note(f"{error.endpoint}: {problem.what}: {problem.do}")
+        elif error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self.note(f"{error.endpoint}: did not answer within {self.timeout_seconds:g} s")
+        else:
+            self.note(str(error))
         self.found(UNREACHABLE)
 
     def _tls_problem(self, endpoint: Endpoint) -> TlsProblem | None:
@@ -192,9 +236,14 @@ def add_command(
     own = [parameter for key, parameter in signature.parameters.items() if key != "session"]
 
     def command(**values: Any) -> None:
-        namesrv, context, asked = values.pop("namesrv", None), values.pop("context"), values.pop("agents", None)
+        before: Called = values.pop("program").find_root().obj or Called()
+        namesrv, asked = values.pop("namesrv", None) or before.namesrv, values.pop("agents", None)
+        context = values.pop("context") or before.context
         output, timeout, watch = values.pop("output"), values.pop("timeout"), values.pop("watch", None)
         tls = {key: values.pop(key, None) for key in TLS_KEYS}
+        if agents is not None and namesrv is not None:
+            say(PROGRAM, "--namesrv is for name servers, and this command asks agents: name them as AGENT")
+            raise typer.Exit(USAGE)
         try:
             files = client_files(tls, namesrv, context, os.environ, Path.home())
             if agents is None:
@@ -216,7 +265,7 @@ def add_command(
         raise typer.Exit(session.exit_code)
 
     called = dict(CALLED)
-    parameters = []
+    parameters = [inspect.Parameter("program", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     if agents is not None:
         parameters.append(inspect.Parameter("agents", inspect.Parameter.KEYWORD_ONLY, annotation=agents))
         del called["namesrv"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGES = ("namesrv_api", "broker_agent_api")
+PACKAGES = ("namesrv_api", "namesrv_internal", "broker_agent_api")
 SPARK_PACKAGE = "pyspark_namesrv"
 """Spark finds data sources by top-level packages of such names alone."""
 

@@ -4,6 +4,8 @@
 Begin reading in ``aio_client`` and ``source``.
 """
 
+# Before anything imports gRPC.
+from route_client import fork_handlers as _fork_handlers  # isort: skip
 from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale
@@ -13,6 +15,7 @@ from route_client.errors import (
     BadTopicNameError,
     ClientClosedError,
     EndpointListError,
+    ForkedProcessError,
     MalformedOrderConfError,
     NoNamesrvAnsweredError,
     NoWritableQueueError,
@@ -38,6 +41,7 @@ __all__ = [
     "ClientStatus",
     "Counters",
     "EndpointListError",
+    "ForkedProcessError",
     "FoundBroker",
     "GroupKey",
     "KnownRoute",

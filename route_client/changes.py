@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from route_client.cache import RouteChange
+from route_client.forks import Owner
 
 Callback = Callable[[RouteChange], object]
 
@@ -23,11 +24,12 @@ class Changes:
 
     A change of a topic that still waits is merged into it: from the first before to the last after. Changes that undo
     each other are dropped. So a reader cannot be too slow, and never more waits than the topics that the client keeps.
-    Close it, or use it in a ``with`` statement.
+    Close it, or use it in a ``with`` statement. Iterating raises ForkedProcessError in a forked process.
     """
 
-    def __init__(self, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
+    def __init__(self, owner: Owner, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
         """Takes the topics that the reader wants (None means all), and a function to call when it wants no more."""
+        self._owner = owner
         self._topics = None if topics is None else frozenset(topics)
         self._on_close = on_close
         self._waiting: dict[str, RouteChange] = {}
@@ -51,7 +53,9 @@ class Changes:
         self._wake.set()
 
     def close(self) -> None:
-        """Ends the iteration. Changes that still wait are dropped."""
+        """Ends the iteration. Changes that still wait are dropped. Does nothing in a forked process."""
+        if not self._owner.is_this_process:
+            return
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -60,6 +64,7 @@ class Changes:
 
     def take(self, timeout_seconds: float | None = None) -> RouteChange | None:
         """The next change; waits for it. None after the time, or once closed."""
+        self._owner.check()
         with self._condition:
             self._condition.wait_for(lambda: self._closed or self._waiting, timeout_seconds)
             if self._closed or not self._waiting:
@@ -104,12 +109,13 @@ class CallbackThread(Changes):
 
     def __init__(
         self,
+        owner: Owner,
         callback: Callback,
         topics: Collection[str] | None,
         on_close: Callable[[Changes], object],
     ) -> None:
         """Starts the thread. It ends after the call that runs when this is closed."""
-        super().__init__(topics, on_close)
+        super().__init__(owner, topics, on_close)
         self._callback = callback
         self.failures = 0
         """Calls that raised."""
@@ -138,18 +144,20 @@ class CallbackThread(Changes):
 class Listeners:
     """All readers of a client's changes. Changes come from the event loop; readers come and go from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
+        """Takes the process that the readers belong to."""
+        self._owner = owner
         self._all: dict[Changes, None] = {}
 
     def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Adds a reader that iterates."""
-        reader = Changes(topics, self._drop)
+        reader = Changes(self._owner, topics, self._drop)
         self._all[reader] = None
         return reader
 
     def call(self, callback: Callback, topics: Collection[str] | None = None) -> CallbackThread:
         """Adds a callback."""
-        thread = CallbackThread(callback, topics, self._drop)
+        thread = CallbackThread(self._owner, callback, topics, self._drop)
         self._all[thread] = None
         return thread
 

@@ -25,8 +25,8 @@ ResultT = TypeVar("ResultT")
 class RouteClient:
     """Routes by topic, kept up to date by whichever name server answers. May be used from any thread.
 
-    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Like all
-    of gRPC, it does not survive a fork: make it afterwards.
+    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. A forked
+    process cannot use it: each method but ``close`` raises ForkedProcessError there.
     """
 
     def __init__(
@@ -54,7 +54,12 @@ class RouteClient:
             raise
 
     def close(self) -> None:
-        """Ends all calls and threads. Routes that wait to be saved are saved. A callback may call it, too."""
+        """Ends all calls and threads. Routes that wait to be saved are saved. A callback may call it, too.
+
+        Does nothing in a forked process: threads and connections are the parent's.
+        """
+        if not self._client.owner.is_this_process:
+            return
         with self._closing:
             if self._closed:
                 return
@@ -140,6 +145,9 @@ class RouteClient:
         return self._client.status()
 
     def _result_of(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        if not self._client.owner.is_this_process:
+            work.close()
+        self._client.owner.check()
         with self._closing:
             if self._closed:
                 work.close()

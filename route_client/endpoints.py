@@ -115,7 +115,7 @@ class EndpointChooser:
         self._doubted_until.pop(endpoint, None)
 
     def doubt(self, endpoint: Endpoint) -> None:
-        """A lookup waited for this name server in vain."""
+        """A lookup waited too long for this name server."""
         self._doubted_until[endpoint] = self._clock() + DOUBT_SECONDS
 
     def failed(self, endpoint: Endpoint, retry_after_seconds: float | None = None) -> None:
@@ -129,6 +129,12 @@ class EndpointChooser:
         steps = range(1, len(self._order) + 1)
         waits = {step: self._wait_of(self._order[(self._current + step) % len(self._order)], now) for step in steps}
         self._current = (self._current + min(steps, key=lambda step: waits[step])) % len(self._order)
+
+    def choose_anew(self) -> None:
+        """Goes to any name server, the current one included, unless that wants to be left alone for a time."""
+        now = self._clock()
+        free = [index for index, endpoint in enumerate(self._order) if self._wait_of(endpoint, now) == 0.0]
+        self._current = self._rng.choice(free or [self._current])
 
     def delay_seconds(self) -> float:
         """How long to wait before the current name server is tried."""

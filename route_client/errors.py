@@ -12,6 +12,7 @@
 | NoWritableQueueError        | there is a route, and no queue to send to                       |
 | TooManyTopicsError          | the client keeps as many topics as it may                       |
 | ClientClosedError           | the client is closed                                            |
+| ForkedProcessError          | gRPC ran before this process was forked                         |
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class TooManyTopicsError(RouteClientError):
 
 class ClientClosedError(RouteClientError):
     """The client is closed."""
+
+
+class ForkedProcessError(RouteClientError):
+    """A forked process uses a client of its parent, or makes one after its parent did; the text says what to do."""
 
 
 class TopicNotFoundError(RouteClientError):

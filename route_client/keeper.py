@@ -99,11 +99,11 @@ class RouteKeeper:
                 self._leave(endpoint, None)
             finally:
                 self.status.mode, self.status.endpoint = "disconnected", None
-                self.status.up_to_date.clear()
 
     def _leave(self, endpoint: Endpoint, retry_after: float | None) -> None:
-        self._cache.cut_off = True
         self._chooser.failed(endpoint, retry_after)
+        if self._chooser.all_failed:
+            self._cache.cut_off = True
         self._namesrvs.drop(endpoint)
 
     async def _session(self, endpoint: Endpoint) -> None:
@@ -126,12 +126,17 @@ class RouteKeeper:
 
     async def _watched(self, namesrv: Namesrv, lasts: float | None) -> bool:
         """Watches; False if the name server has no watch for this client, so that it must be polled."""
+        loop = asyncio.get_running_loop()
+        steady_at = loop.time() + STEADY_SECONDS
         try:
             async with asyncio.timeout(lasts):
                 await self._watch_session(namesrv, lasts).run(self._topics_changed)
         except TimeoutError:
             return True
         except CallError as failed:
+            if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
+                self._chooser.choose_anew()
+                return True
             if failed.error.code != grpc.StatusCode.UNIMPLEMENTED and failed.error.reason != "LIMIT_EXCEEDED":
                 raise
             _log.warning("routes are polled: %s", _text(failed))
@@ -145,7 +150,7 @@ class RouteKeeper:
             self._topics,
             take=self._take,
             refuse=self._refuse,
-            told=self.status.up_to_date.update,
+            up_to_date=self.status.up_to_date,
             stands=lambda: self._connected("watch", namesrv),
             poll=lambda: self._poll_once(namesrv, while_ready=lasts is None),
             resync_seconds=RESYNC_SECONDS * self._rng.uniform(0.9, 1.1),

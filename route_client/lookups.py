@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import grpc
 
@@ -12,10 +12,13 @@ from groundwork.grpc_errors import CallError, RichError
 from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
-from route_client.namesrv import Namesrvs
+from route_client.namesrv import BatchAnswer, Namesrvs
 
 BATCH_TOPICS = 500
 """Most topics of one lookup; a name server takes 1,000."""
+
+PATIENCE_SECONDS = 1.0
+"""Silence of a name server after which the next one is asked as well."""
 
 ASK_ELSEWHERE = frozenset(
     {
@@ -96,27 +99,53 @@ class Lookups:
             raise
 
     async def _ask_in_turn(self, topics: list[str]) -> None:
+        """Asks the next name server where one fails, has no answer for a topic, or is silent for too long."""
         errors: dict[Endpoint, RichError] = {}
-        for endpoint in self._chooser.in_order():
-            try:
-                batch = await self._namesrvs.at(endpoint).lookup(topics)
-            except CallError as failed:
-                if failed.error.code not in ASK_ELSEWHERE:
-                    self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
+        to_ask = self._chooser.in_order()
+        asked: dict[asyncio.Task[BatchAnswer], Endpoint] = {}
+        try:
+            while to_ask or asked:
+                if to_ask:
+                    endpoint = to_ask.pop(0)
+                    asked[asyncio.create_task(self._namesrvs.at(endpoint).lookup(topics))] = endpoint
+                answered = await self._first_of(asked, PATIENCE_SECONDS if to_ask else None)
+                for call in answered:
+                    endpoint = asked.pop(call)
+                    try:
+                        errors[endpoint] = self._take_batch(await call)
+                    except CallError as failed:
+                        if failed.error.code not in ASK_ELSEWHERE:
+                            self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
+                            return
+                        errors[endpoint] = failed.error
+                        if failed.error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                            self._chooser.doubt(endpoint)
+                topics = [topic for topic in topics if topic in self._under_way]
+                if not topics:
                     return
-                errors[endpoint] = failed.error
-                if failed.error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    self._chooser.doubt(endpoint)
-                continue
-            refused = [*self._take_all(batch.answers), *batch.refused]
-            for problem in batch.refused:
-                self._refuse(problem)
-            topics = [topic for topic in topics if topic in self._under_way]
-            if not topics:
-                return
-            errors[endpoint] = _no_answer(refused)
+        finally:
+            for call in asked:
+                call.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         for topic in topics:
             self._settle(topic, NoNamesrvAnsweredError(f"topic {topic!r}", errors))
+
+    async def _first_of(
+        self, asked: Mapping[asyncio.Task[BatchAnswer], Endpoint], patience_seconds: float | None
+    ) -> Collection[asyncio.Task[BatchAnswer]]:
+        """Waits for one answer or error; none in time makes the name servers that were asked doubtful."""
+        answered, silent = await asyncio.wait(asked, timeout=patience_seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not answered:
+            for call in silent:
+                self._chooser.doubt(asked[call])
+        return answered
+
+    def _take_batch(self, batch: BatchAnswer) -> RichError:
+        """Takes the answers of a name server; returns why it has none for the topics that are left."""
+        refused = [*self._take_all(batch.answers), *batch.refused]
+        for problem in batch.refused:
+            self._refuse(problem)
+        return _no_answer(refused)
 
     def _take_all(self, answers: Iterable[Answer]) -> Iterator[ValueError]:
         """Takes answers; yields why some are not taken."""

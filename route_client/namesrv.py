@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -24,7 +24,7 @@ _ROUTES = pb.DESCRIPTOR.services_by_name["RouteService"]
 _SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a name server is pinged, and time for its answer. A name server that hangs is left after 10 s.
-Name servers permit a ping every 5 s."""
+Name servers permit a ping every second."""
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
 
 
@@ -41,6 +41,33 @@ class BatchAnswer:
 
     def __add__(self, other: BatchAnswer) -> BatchAnswer:
         return BatchAnswer(self.answers + other.answers, self.warming + other.warming, self.refused + other.refused)
+
+
+class WatchRequests:
+    """The requests of one watch, in the order in which they are sent. Belongs to its event loop."""
+
+    def __init__(self, opening: pb.WatchTopicRoutesRequest) -> None:
+        """Begins with the request that opens the watch."""
+        # One request that waits, and the end.
+        self._waiting: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue(2)
+        self._waiting.put_nowait(opening)
+
+    def put(self, request: pb.WatchTopicRoutesRequest) -> None:
+        """Has a request sent. The one before it must have been answered."""
+        self._waiting.put_nowait(request)
+
+    def end(self) -> None:
+        """Ends the requests, once: gRPC goes on waiting for the next one of a call that has ended."""
+        self._waiting.put_nowait(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pb.WatchTopicRoutesRequest:
+        request = await self._waiting.get()
+        if request is None:
+            raise StopAsyncIteration
+        return request
 
 
 class Namesrv:
@@ -68,23 +95,31 @@ class Namesrv:
         return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def lookup(self, topics: Sequence[str]) -> BatchAnswer:
-        """The routes of topics. If they are too large for one answer, in halves.
+        """The routes of topics, in as many calls as they need.
 
         Raises:
             CallError: No answer, or an error.
         """
-        try:
-            response = await self._client.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=topics))
-        except CallError as failed:
-            if failed.error.reason != "LIMIT_EXCEEDED" or len(topics) < 2:
-                raise
-            half = len(topics) // 2
-            return await self.lookup(topics[:half]) + await self.lookup(topics[half:])
-        return _batch_answer(cast("pb.BatchGetTopicRoutesResponse", response))
+        answer, pending = BatchAnswer((), (), ()), topics
+        while pending:
+            request = pb.BatchGetTopicRoutesRequest(topics=pending)
+            try:
+                response = cast(
+                    "pb.BatchGetTopicRoutesResponse", await self._client.call("BatchGetTopicRoutes", request)
+                )
+            except CallError as failed:
+                if pending is topics or failed.error.reason != "LIMIT_EXCEEDED":
+                    raise
+                # The routes that are left are too large for any answer.
+                return answer + BatchAnswer((), (), (ValueError(f"the route of {pending[0]!r}: {failed.error}"),))
+            if len(response.topics_left_out) >= len(pending):
+                raise CallError(self.endpoint, RichError(grpc.StatusCode.INTERNAL, "leaves all topics of a batch out"))
+            answer, pending = answer + _batch_answer(response), response.topics_left_out
+        return answer
 
-    def watch(self, request: pb.WatchTopicRoutesRequest) -> AsyncGenerator[Message, None]:
+    def watch(self, requests: WatchRequests) -> AsyncGenerator[Message, None]:
         """Opens a watch; to be closed. Pings of the connection notice a name server that is gone."""
-        return self._client.endless_stream("WatchTopicRoutes", request)
+        return self._client.endless_stream("WatchTopicRoutes", requests)
 
     async def next_of(self, watch: AsyncGenerator[Message, None]) -> pb.WatchTopicRoutesResponse:
         """The next message of a watch.

@@ -133,12 +133,14 @@ def static_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
     return tuple(sorted(queues, key=lambda queue: (queue.queue_id, queue.broker_name)))
 
 
-def place_of(route: TopicRoute, queue: MessageQueue) -> QueuePlace | None:
+def place_of(route: TopicRoute | None, queue: MessageQueue) -> QueuePlace | None:
     """Where a queue of a route is now: for a static topic's, the group whose mapping is the newest that has it.
 
     Returns:
-        None if it is a static topic's queue that no group has.
+        None if there is no route, or if it is a static topic's queue that no group has.
     """
+    if route is None:
+        return None
     if not queue.broker_name.startswith(STATIC_PREFIX):
         return QueuePlace(GroupKey(queue.cluster_name, queue.broker_name), queue.queue_id)
     found: tuple[int, QueuePlace] | None = None

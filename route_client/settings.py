@@ -11,6 +11,10 @@ DEFAULT_TOPIC = "TBW102"
 """The topic whose brokers take messages of topics that do not exist yet (RocketMQ: AUTO_CREATE_TOPIC_KEY_TOPIC)."""
 
 
+MAX_WATCH_TOPICS = 10_000
+"""Most topics of one watch, by the contract."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """How a client behaves. Times are in seconds."""
@@ -33,8 +37,9 @@ class ClientSettings:
     """The topic whose brokers take messages of topics that do not exist yet; empty for none."""
     send_latency_fault_enable: bool = False
     """Whether brokers that were slow or failed are avoided (RocketMQ: sendLatencyFaultEnable)."""
-    max_topics: int = 10_000
-    """Topics that are kept at most: a slip in a program must not make the client watch ever more names."""
+    max_topics: int = MAX_WATCH_TOPICS
+    """Topics that are kept at most, up to 10,000, the most of one watch: a slip in a program must not make the client
+    watch ever more names."""
     tls: ClientFiles | None = None
     """Certificates and a token for the name servers, as files that are read again when they change; None for no TLS."""
 
@@ -49,3 +54,5 @@ class ClientSettings:
             may_be_zero = field.name == "hold_seconds"
             if field.type in {"float", "int"} and not (value > 0 or (may_be_zero and value == 0)):
                 raise ValueError(f"{field.name} is {value}, not {'0 or more' if may_be_zero else 'above 0'}")
+        if self.max_topics > MAX_WATCH_TOPICS:
+            raise ValueError(f"max_topics is {self.max_topics}, over {MAX_WATCH_TOPICS}, the most topics of a watch")

@@ -25,6 +25,7 @@ from route_client.errors import (
     RequestRefusedError,
     TopicNotFoundError,
 )
+from route_client.forks import Owner
 from route_client.keeper import RouteKeeper
 from route_client.lookups import Lookups
 from route_client.namesrv import Namesrvs
@@ -77,15 +78,16 @@ class RouteSource:
         settings: ClientSettings,
         topics: Iterable[str],
         rng: random.Random,
+        owner: Owner,
     ) -> None:
         """Connects to nobody yet. Arguments and errors as in the clients."""
         listed = EndpointList.parse(endpoints)
         self._chooser = EndpointChooser(listed.unresolved, rng, time.monotonic)
         self.cache = RouteCache(settings.hold_seconds, time.monotonic)
-        self._topics = KeptTopics(settings.max_topics, time.monotonic)
+        self._topics = KeptTopics(settings.max_topics)
         for topic in topics:
             self._topics.add(_checked(topic))
-        self.listeners = Listeners()
+        self.listeners = Listeners(owner)
         self._disk = None if settings.cache_dir is None else DiskWriter(DiskCache(settings.cache_dir, settings.fleet))
         self._dns = DnsRefresh(listed, self._chooser, settings.timeout_seconds) if listed.dns_names else None
         self._namesrvs = Namesrvs(settings)

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.name_server import WHOLE, ShardOf, Span, open_snapshot, read_changes
+from route_pipeline.name_server import Span, open_snapshot, read_changes
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import CHANGES, READS
 from route_pipeline.snapshot_rows import QueueColumns, live_columns, queue_columns, static_mapping
@@ -38,11 +38,15 @@ def snapshot_rows(
     endpoint: Endpoint,
     connecting: Connecting,
     pin_id: str,
-    shard: ShardOf = WHOLE,
     wanted: RowFilter = EVERYTHING,
+    *,
+    cold: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a pinned snapshot as changes that put every row; shard 0 ends with the row that says that it is one."""
-    with open_snapshot(endpoint, connecting, pin_id, shard) as snapshot:
+    """Reads a pinned snapshot as changes that put every row; ends with the row that says that it is one.
+
+    ``cold`` is whether to read a name server that is warming up.
+    """
+    with open_snapshot(endpoint, connecting, pin_id, cold=cold) as snapshot:
         origin = snapshot.origin
         common = {
             "namesrv": origin.namesrv,
@@ -60,18 +64,16 @@ def snapshot_rows(
                 row for row in _chunk_rows(chunk) if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
             ]:
                 yield _batch(common, rows)
-    if shard.index == 0:
-        yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(endpoint)}])
+    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(endpoint), "warm": origin.warm}])
 
 
 def change_rows(
     source: tuple[Endpoint, str],
     connecting: Connecting,
     span: Span,
-    shard: ShardOf = WHOLE,
     wanted: RowFilter = EVERYTHING,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads changes; shard 0 ends with the row that says which ones they are.
+    """Reads changes; ends with the row that says which ones they are.
 
     ``source`` is where the name server listens, and its name.
     """
@@ -79,26 +81,24 @@ def change_rows(
     common = {"namesrv": namesrv, "epoch": span.epoch, "from_snapshot": False}
     rows: list[_Row] = []
     applied_at = 0
-    for response in read_changes(endpoint, connecting, span, shard):
+    for response in read_changes(endpoint, connecting, span):
         applied_at = response.changes.applied_at_millis * 1000
         at = {"revision": response.header.revision, "changed_at": applied_at}
         rows += [at | row for change in response.changes.changes for row in _rows_of(change, wanted)]
         if len(rows) >= MAX_BATCH_ROWS:
             yield _batch(common, rows)
             rows = []
-    if shard.index == 0:
-        rows.append(
-            {
-                "revision": span.up_to,
-                "changed_at": applied_at or int(time.time() * 1_000_000),
-                "table_name": READS,
-                "op": CHANGES_READ,
-                "key": str(endpoint),
-                "after_revision": span.after,
-            }
-        )
-    if rows:
-        yield _batch(common, rows)
+    rows.append(
+        {
+            "revision": span.up_to,
+            "changed_at": applied_at or int(time.time() * 1_000_000),
+            "table_name": READS,
+            "op": CHANGES_READ,
+            "key": str(endpoint),
+            "after_revision": span.after,
+        }
+    )
+    yield _batch(common, rows)
 
 
 def reader_row(row: _Row) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from groundwork.command_line import version_option
@@ -33,6 +34,7 @@ from route_pipeline.log.protocol.summaries import Summary
 from route_pipeline.log.protocol.writer import ConflictError, ReplacedError
 from route_pipeline.log.retention import drop_old
 from route_pipeline.log.sinks import DELTA, PARQUET, SinkError, check_sink, session_settings
+from route_pipeline.name_server import waiting_text
 from route_pipeline.options import MAX_TIMEOUT_SECONDS, ReadRequest, Timeouts
 from route_pipeline.queries import (
     INGEST_TIME,
@@ -40,6 +42,7 @@ from route_pipeline.queries import (
     LatestState,
     clock_leads,
     divergence,
+    divergence_causes,
     events_of,
     latest_state,
     route_at,
@@ -181,7 +184,7 @@ def ingest_command(
         with _spark(master, {**QUICK_START, **session_settings(sink, jars)}) as spark:
             _say(f"reading {', '.join(map(str, endpoints))} ...")
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
-            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch, new_run=restart)
+            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch, on_wait=_say_wait, new_run=restart)
             result = ingester.once()
             if mirror is not None:
                 mirror.catch_up()
@@ -213,7 +216,7 @@ def follow_command(
         with _spark(master, session_settings(sink, jars)) as spark:
             _say(f"following {', '.join(map(str, endpoints))} every {every:g} s; end it with Ctrl-C")
             mirror = DeltaMirror(spark, log) if sink == DELTA else None
-            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch)
+            ingester = Ingester(spark, endpoints, log, options, on_batch=_say_batch, on_wait=_say_wait, follows=True)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each batch reads certificates and tokens anyway
 
             def ingest_once() -> None:
@@ -275,11 +278,13 @@ def divergence_command(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most disagreements shown of each kind.")] = 20,
     master: Master = None,
 ) -> None:
-    """Print where name servers disagreed, since when, and for how long."""
+    """Print where name servers disagreed: by broker and cause first, then each, since when, and for how long."""
     with _history(log_url, master) as (_, changes, computed):
         versions = computed.cache()
         leads = clock_leads(changes).orderBy("namesrv").collect()
-        found = {by: divergence(changes, versions, by) for by in (WALL_TIME, INGEST_TIME)}
+        found = {by: divergence(changes, versions, by).cache() for by in (WALL_TIME, INGEST_TIME)}
+        causes = {by: divergence_causes(changes, versions, rows, by) for by, rows in found.items()}
+        tables.print_causes(_console(), causes, limit)
         tables.print_divergence(_console(), found, leads, limit)
 
 
@@ -330,6 +335,10 @@ def _say_batch(summaries: list[Summary]) -> None:
         _say(f"{summary.namesrv}: {summary.read or 'nothing'}, {summary.rows:,} rows{aside}, now {at}{gap}")
 
 
+def _say_wait(endpoint: Endpoint, namesrv: str) -> None:
+    _say(f"waiting: {waiting_text(endpoint, namesrv)}")
+
+
 def _endpoints(namesrv: list[str]) -> tuple[Endpoint, ...]:
     try:
         return parse_endpoints(namesrv)
@@ -348,7 +357,8 @@ def _options(option: list[str] | None, endpoints: tuple[Endpoint, ...], timeout:
             _exit_with(f"--option {name}: the log is of everything, and the name servers are --namesrv", EXIT_BAD_INPUT)
         options[name] = value
     try:
-        ReadRequest.of_options(options | {"endpoints": ",".join(map(str, endpoints))}, streaming=True)
+        checked = CaseInsensitiveDict(options | {"endpoints": ",".join(map(str, endpoints))})
+        ReadRequest.of_options(checked, streaming=True)
     except ValueError as error:
         _exit_with(f"--option: {error}", EXIT_BAD_INPUT)
     return options

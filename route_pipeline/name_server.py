@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +22,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.namesrv_client import ConnectionSettings, NamesrvClient
-from route_pipeline.options import Connecting
+from route_pipeline.options import FAIL, READ, WAIT, Connecting
+
+logger = logging.getLogger(__name__)
 
 # Hints about a call that failed: which option of the data source to look at, by what gRPC and OpenSSL say.
 
@@ -88,6 +93,24 @@ class NamesrvError(Exception):
         """The contract's reason, such as SNAPSHOT_GONE; empty if the name server sent none."""
         self.lost = cause is not None and cause.code in _LOST
         """True if the name server did not answer at all, and may answer later."""
+
+
+class ColdError(NamesrvError):
+    """A name server is warming up: it does not have all routes yet. It has not been read."""
+
+
+def cold_error(namesrv: str, endpoint: Endpoint, waited_seconds: float | None = None) -> ColdError:
+    """The error for a name server that is warming up, also after so many seconds of waiting."""
+    hint = (
+        "wait a minute, or set the option onCold to 'wait', or to 'read' for what it has so far"
+        if waited_seconds is None
+        else f"waited {waited_seconds:g} s, the option timeoutSeconds"
+    )
+    return ColdError(f"{waiting_text(endpoint, namesrv)}, so brokers and topics may be missing: {hint}")
+
+
+def waiting_text(endpoint: Endpoint, namesrv: str) -> str:
+    return f"name server {namesrv} at {endpoint} is warming up"
 
 
 class Connection:
@@ -186,28 +209,16 @@ SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_en
 """A message of a snapshot. Its ``queue_datas`` are bytes, for whoever makes rows; all else is as in the contract."""
 
 
-# The reader of one name server's route snapshot, or of one shard of it: whole or not at all.
+# The reader of one name server's route snapshot: whole or not at all.
 
 SnapshotMessage = route_service_pb2.StreamRouteSnapshotResponse
 
-_SNAPSHOT_HINTS = {"SNAPSHOT_GONE": "call load() again, or raise the option pinSeconds"}
-
-
-@dataclass(frozen=True, slots=True)
-class ShardOf:
-    """A part of a name server's tables."""
-
-    index: int = 0
-    """From 0; brokers and clusters are in shard 0."""
-    count: int = 1
-    """Number of shards that make the whole."""
-
-    def message(self) -> route_service_pb2.Shard:
-        return route_service_pb2.Shard(index=self.index, count=self.count)
-
-
-WHOLE = ShardOf()
-"""All of a name server's tables."""
+_SNAPSHOT_HINTS = {
+    "SNAPSHOT_GONE": (
+        "it was not read for longer than the option pinSeconds, or gave way to newer reads: call load() again, and "
+        "cache() what is read several times"
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +233,8 @@ class Origin:
     """Revision of its tables."""
     taken_at_millis: int
     """When the snapshot was taken, by its clock, milliseconds since the Unix epoch."""
+    warm: bool | None = None
+    """Whether it was warm then, or None if it does not say."""
 
 
 MAX_QUEUE_ROWS = 50_000_000
@@ -281,7 +294,9 @@ class SnapshotStream:
         header = first.header
         if not header.namesrv_name:
             raise self._connection.error("does not say its name")
-        return Origin(header.namesrv_name, header.epoch, header.revision, first.snapshot_header.taken_at_millis)
+        start = first.snapshot_header
+        warm = start.warm if start.HasField("warm") else None
+        return Origin(header.namesrv_name, header.epoch, header.revision, start.taken_at_millis, warm)
 
     def _check_origin(self, response: SnapshotMessage) -> None:
         if not response.HasField("header"):
@@ -307,35 +322,40 @@ def open_snapshot(
     endpoint: Endpoint,
     connecting: Connecting,
     pin_id: str | None = None,
-    shard: ShardOf = WHOLE,
     tables: Iterable[route_service_pb2.RouteTable] = (),
+    *,
+    cold: bool = False,
 ) -> Iterator[SnapshotStream]:
     """Connects to a name server and starts to read its tables.
 
     Args:
         pin_id: Which pinned snapshot; None: the tables as they are now.
-        tables: Which tables; none: all. Older name servers send all the same.
+        tables: Which tables; none: all.
+        cold: Whether to read a name server that is warming up.
 
     Yields:
         The snapshot, its header read. The connection is closed when the block is left.
 
     Raises:
         NamesrvError: The name server cannot be reached, refuses, or does not begin with a header.
+        ColdError: It was warming up.
     """
     request = route_service_pb2.StreamRouteSnapshotRequest(pin_id=pin_id, tables=tables)
-    if shard != WHOLE:
-        request.shard.CopyFrom(shard.message())
     with connect(endpoint, connecting) as connection:
         responses = connection.stream("StreamRouteSnapshot", request, _SNAPSHOT_HINTS, SnapshotResponse.FromString)
-        yield SnapshotStream(connection, responses)
+        snapshot = SnapshotStream(connection, responses)
+        if snapshot.origin.warm is False and not cold:
+            raise cold_error(snapshot.origin.namesrv, endpoint)
+        yield snapshot
 
 
-# The reader of changes between two revisions of one name server, or of one shard of them: whole or not at all.
+# The reader of changes between two revisions of one name server: whole or not at all.
 
 ChangesResponse = route_service_pb2.StreamRouteChangesResponse
 
 _CHANGES_HINTS = {
     "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
+    "REVISION_NOT_REACHED": "it is a copy that is behind its leader: try again, or read the leader",
     "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
 }
 
@@ -352,9 +372,7 @@ class Span:
     """... up to and with this one."""
 
 
-def read_changes(
-    endpoint: Endpoint, connecting: Connecting, span: Span, shard: ShardOf = WHOLE
-) -> Iterator[ChangesResponse]:
+def read_changes(endpoint: Endpoint, connecting: Connecting, span: Span) -> Iterator[ChangesResponse]:
     """Yields messages with changes, by ascending revision; they are all only if this ends without an error.
 
     Raises:
@@ -364,8 +382,6 @@ def read_changes(
     request = route_service_pb2.StreamRouteChangesRequest(
         after=route_service_pb2.ResumePoint(epoch=span.epoch, revision=span.after), up_to_revision=span.up_to
     )
-    if shard != WHOLE:
-        request.shard.CopyFrom(shard.message())
     with connect(endpoint, connecting) as connection:
         revision = span.after
         for response in connection.stream("StreamRouteChanges", request, _CHANGES_HINTS):
@@ -385,7 +401,17 @@ def read_changes(
 
 # The state of a name server before it is read: where it is in its history, and a pin to read from.
 
-_PIN_HINTS = {"LIMIT_EXCEEDED": "wait until a lease has ended, and pin for less: option pinSeconds"}
+_RANDOM = random.SystemRandom()
+
+PIN_WAIT_SECONDS = 60.0
+"""How long to wait where all snapshots that a name server may hold are being read."""
+
+_PIN_HINTS = {
+    "LIMIT_EXCEEDED": (
+        f"waited {PIN_WAIT_SECONDS:g} s: all snapshots that it may hold for this caller are being read; "
+        "start fewer reads at once"
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,8 +426,8 @@ class NamesrvState:
     """Its current revision."""
     compacted_revision: int
     """Oldest revision that changes can be read after."""
-    topics: int
-    """Number of its topics."""
+    warm: bool = True
+    """Whether it is warm: if not, brokers and topics may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,33 +442,113 @@ class Pin:
     """Revision of the snapshot."""
     pin_id: str
     """Identifies the pin to the name server."""
+    warm: bool
+    """Whether the name server was warm."""
 
 
 def ask_state(endpoint: Endpoint, connecting: Connecting) -> NamesrvState:
     """Asks a name server where it is. Raises NamesrvError if it cannot be reached, or refuses."""
     with connect(endpoint, connecting) as connection:
-        status = cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
+        status = _status(connection)
         header = status.header
         if not header.namesrv_name:
             raise connection.error("does not say its name")
-    return NamesrvState(
-        header.namesrv_name, header.epoch, header.revision, status.compacted_revision, status.topic_count
-    )
+    return NamesrvState(header.namesrv_name, header.epoch, header.revision, status.compacted_revision, status.warm)
 
 
-def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int) -> Pin:
+def _status(connection: Connection) -> pb.GetNamesrvStatusResponse:
+    return cast("pb.GetNamesrvStatusResponse", connection.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest()))
+
+
+WARM_POLL_SECONDS = 1.0
+
+
+def log_wait(endpoint: Endpoint, namesrv: str) -> None:
+    logger.warning("waiting: %s", waiting_text(endpoint, namesrv))
+
+
+def wait_until_warm(
+    endpoint: Endpoint, connecting: Connecting, on_wait: Callable[[Endpoint, str], None] = log_wait
+) -> NamesrvState:
+    """Waits until a name server is warm, and returns where it is then.
+
+    Args:
+        on_wait: Called once with the address and the name of the name server if it is not warm yet.
+
+    Raises:
+        NamesrvError: It cannot be reached, or refuses.
+        ColdError: It is still warming up after ``timeoutSeconds``.
+    """
+    until = time.monotonic() + connecting.timeouts.total
+    told = False
+    while not (state := ask_state(endpoint, connecting)).warm:
+        if not told:
+            on_wait(endpoint, state.namesrv)
+            told = True
+        if time.monotonic() > until:
+            raise cold_error(state.namesrv, endpoint, connecting.timeouts.total)
+        time.sleep(WARM_POLL_SECONDS)
+    return state
+
+
+def pin_snapshot(endpoint: Endpoint, connecting: Connecting, seconds: int, *, follow: bool = False) -> Pin:
     """Has a name server hold its tables as they are now.
 
     Args:
         seconds: How long the pin is kept unless it is read from.
+        follow: Whether the changes after the snapshot are read as well.
 
     Raises:
-        NamesrvError: It cannot be reached, or holds as many snapshots as it may.
+        NamesrvError: It cannot be reached, or holds as many snapshots as it may, also after a minute.
     """
+    request = pb.PinRouteSnapshotRequest(lease_millis=seconds * 1000, follow=follow)
     with connect(endpoint, connecting) as connection:
-        request = pb.PinRouteSnapshotRequest(lease_seconds=seconds)
-        answer = cast("pb.PinRouteSnapshotResponse", connection.call("PinRouteSnapshot", request, _PIN_HINTS))
+        answer = _pin_patiently(connection, request, min(PIN_WAIT_SECONDS, connecting.timeouts.total))
         header = answer.header
         if not header.namesrv_name:
             raise connection.error("does not say its name")
-    return Pin(header.namesrv_name, header.epoch, header.revision, answer.pin_id)
+        # A name server with the first form of the contract does not say it here.
+        warm = answer.warm if answer.HasField("warm") else _status(connection).warm
+    return Pin(header.namesrv_name, header.epoch, header.revision, answer.pin_id, warm)
+
+
+def pin_warm_snapshot(
+    endpoint: Endpoint, connecting: Connecting, seconds: int, on_cold: str = FAIL, *, follow: bool = False
+) -> Pin:
+    """Has a name server hold its tables, if it is warm or may be cold.
+
+    Raises:
+        NamesrvError: As :func:`pin_snapshot`.
+        ColdError: It is warming up; with ``wait``, also after ``timeoutSeconds``.
+    """
+    if on_cold == WAIT:
+        wait_until_warm(endpoint, connecting)
+    pin = pin_snapshot(endpoint, connecting, seconds, follow=follow)
+    if not pin.warm and on_cold != READ:
+        release_snapshot(endpoint, connecting, pin.pin_id)
+        raise cold_error(pin.namesrv, endpoint)
+    return pin
+
+
+def _pin_patiently(
+    connection: Connection, request: pb.PinRouteSnapshotRequest, seconds: float
+) -> pb.PinRouteSnapshotResponse:
+    """Pins, and tries again where other reads must end first: they take seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return cast("pb.PinRouteSnapshotResponse", connection.call("PinRouteSnapshot", request, _PIN_HINTS))
+        except NamesrvError as error:
+            pause = _RANDOM.uniform(0.2, 1.0)
+            if error.reason != "LIMIT_EXCEEDED" or time.monotonic() + pause > until:
+                raise
+            time.sleep(pause)
+
+
+def release_snapshot(endpoint: Endpoint, connecting: Connecting, pin_id: str) -> None:
+    """Lets a pin go. A failure is logged: its lease ends anyway."""
+    try:
+        with connect(endpoint, connecting) as connection:
+            connection.call("ReleaseRouteSnapshot", pb.ReleaseRouteSnapshotRequest(pin_id=pin_id))
+    except NamesrvError as error:
+        logger.debug("not released: %s", error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 # A filter of rows: the options ``topics`` and ``clusters``, and what Spark pushes down.
@@ -148,19 +149,15 @@ FORMAT = "namesrv"
 MAX_TIMEOUT_SECONDS = 86_400.0
 """Longest timeout: a day. What takes longer hangs."""
 
-MAX_SHARDS = 1024
-"""Most shards that a name server makes of its tables."""
-
-DEFAULT_SHARDS = 4
-"""Tasks a large name server: few enough for two cores, enough to keep them busy."""
-
-DEFAULT_PIN_SECONDS = 600
-"""Name servers extend a pin while it is read from, so this is how long a plan may wait for its tasks."""
+DEFAULT_PIN_SECONDS = 60
+"""Name servers extend a pin while it is read from, so this is how long a plan may wait for its tasks, and how long a
+DataFrame can be read again."""
 
 MAX_REVISIONS = 2**62
 """Largest revision that can be asked for."""
 
 FAIL, RESYNC, CONTINUE = "fail", "resync", "continue"
+WAIT, READ = "wait", "read"
 
 _OPTIONS = (
     "endpoints",
@@ -168,10 +165,10 @@ _OPTIONS = (
     "topics",
     "clusters",
     "columns",
-    "shards",
     "pins",
     "pinSeconds",
     "onLost",
+    "onCold",
     "onCompacted",
     "maxRevisionsPerTrigger",
     "tls",
@@ -200,21 +197,62 @@ class ReadRequest:
     """Which rows."""
     columns: tuple[str, ...]
     """Which columns, in the table's order; empty: all."""
-    shards: int | None
-    """Tasks a name server; None: by its size."""
     pin_seconds: int
     """How long snapshots stay readable unless they are read from."""
     pins: Mapping[Endpoint, str]
     """Snapshots that were pinned before, by name server; empty: each plan pins anew."""
     fail_on_lost: bool
     """Whether a name server that does not answer fails the read although others answer."""
+    on_cold: str
+    """What to do about a name server that is warming up: ``fail``, ``wait`` until it is warm, or ``read`` it anyway."""
     resync_when_compacted: bool
     """Streams: whether to take a snapshot where changes were missed."""
     max_revisions: int | None
     """Streams: most revisions of one name server in one batch; None: no limit."""
 
+    may_be_null: frozenset[str] = frozenset()
+    """Columns that a schema of the user's declares nullable, though they are never null."""
+
     def selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows.select(self.columns) if self.columns else rows
+        """The columns that were asked for, in their order, as Spark expects them."""
+        if not self.columns:
+            return rows
+        rows = rows.select(self.columns)
+        if not self.may_be_null:
+            return rows
+        schema = rows.schema
+        for number, name in enumerate(schema.names):
+            if name in self.may_be_null:
+                schema = schema.set(number, schema.field(number).with_nullable(True))
+        return rows.from_arrays(rows.columns, schema=schema)
+
+    def with_schema(self, schema: StructType) -> ReadRequest:
+        """The request for the columns of a schema, which may leave some out and have them in another order.
+
+        Raises:
+            ValueError: It has a column that the table does not have, or has with another type.
+        """
+        there = {column.name: column for column in columns_of(self.table)}
+        relaxed = set()
+        for asked in schema.fields:
+            column = there.get(asked.name)
+            if column is None:
+                hint = _did_you_mean(asked.name, there)
+                raise ValueError(f"the schema has {asked.name!r:.80}, which is no column of table {self.table}{hint}")
+            kind, declared = asked.dataType.simpleString(), column.type.lower().replace(" ", "")
+            if kind != declared:
+                raise ValueError(
+                    f"the schema has {asked.name} as {kind}, but in table {self.table} it is {declared}: "
+                    "read it so, and cast it"
+                )
+            if column.nullable and not asked.nullable:
+                raise ValueError(f"the schema has {asked.name} as not null, but in table {self.table} it may be null")
+            if asked.nullable and not column.nullable:
+                relaxed.add(asked.name)
+        names = tuple(asked.name for asked in schema.fields)
+        if not names or (names == tuple(there) and not relaxed):
+            return self
+        return replace(self, columns=names, may_be_null=frozenset(relaxed))
 
     @classmethod
     def of_options(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadRequest:
@@ -230,7 +268,6 @@ class ReadRequest:
         """
         _check_names(options)
         endpoints = _endpoints(options)
-        shards = _whole_number(options, "shards", 1, MAX_SHARDS)
         pin_seconds = _whole_number(options, "pinSeconds", MIN_PIN_SECONDS, MAX_PIN_SECONDS)
         on_lost = _one_of(options, "onLost", (CONTINUE, FAIL) if streaming else (FAIL, CONTINUE))
         timeouts = Timeouts(
@@ -245,10 +282,10 @@ class ReadRequest:
             connecting=Connecting(timeouts, tls, _token(options, tls=tls is not None)),
             wanted=RowFilter.of(_names(options, "topics"), _names(options, "clusters")),
             columns=_columns(options, table),
-            shards=shards,
             pin_seconds=DEFAULT_PIN_SECONDS if pin_seconds is None else pin_seconds,
             pins=_pins(options, endpoints),
             fail_on_lost=on_lost == FAIL,
+            on_cold=_one_of(options, "onCold", (WAIT, FAIL, READ) if streaming else (FAIL, WAIT, READ)),
             resync_when_compacted=_one_of(options, "onCompacted", (FAIL, RESYNC)) == RESYNC,
             max_revisions=_whole_number(options, "maxRevisionsPerTrigger", 1, MAX_REVISIONS),
         )
@@ -308,10 +345,14 @@ def _columns(options: Mapping[str, str], table: str) -> tuple[str, ...]:
     there = [column.name for column in columns_of(table)]
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, there, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
+            hint = _did_you_mean(name, there)
             raise ValueError(f"option 'columns' has {name!r:.80}, which is no column of table {table}{hint}")
     return tuple(name for name in there if name in wanted)
+
+
+def _did_you_mean(name: str, there: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, there, n=1)
+    return f": did you mean {near[0]!r}?" if near else f", which has {', '.join(there)}"
 
 
 def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -156,6 +156,114 @@ def divergence(changes: DataFrame, versions: DataFrame, by: str = WALL_TIME) -> 
     return _disagreements(_states(events, names), names)
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Disagreements about one broker that began for one cause."""
+
+    cluster_name: str
+    broker: str
+    """Name of the broker group, else the address of the broker; empty for rows of a cluster."""
+    cause: str
+    """What happened where: a removal reason, CAME, CHANGED, FIRST_READ, or NOT_READ, and the name servers."""
+    count: int
+    lasting: int
+    """How many of them last."""
+    since: datetime
+    """When the first one began, UTC."""
+    longest_seconds: float | None
+    """The longest one that ended. None: no one has ended."""
+
+
+def divergence_causes(
+    changes: DataFrame, versions: DataFrame, disagreements: DataFrame, by: str = WALL_TIME
+) -> list[Cause]:
+    """Sums disagreements up by broker and cause, the most frequent cause first.
+
+    The cause is what began the disagreement. Where a name server was lost at that time, the cause is its loss:
+    a difference to the others tells about the name server, and nothing about the broker.
+
+    Args:
+        disagreements: The rows of :func:`divergence` with the same ``by``.
+    """
+    events = _causes_of(versions, by)
+    begun = disagreements.withColumnRenamed("since", "at")
+    keys = versions.groupBy("table_name", "key").agg(
+        F.first("cluster_name", ignorenulls=True).alias("cluster_name"),
+        F.coalesce(F.first("broker_name", ignorenulls=True), F.first("broker_addr", ignorenulls=True)).alias("broker"),
+    )
+    rows = begun.join(events, ["table_name", "key", "at"], "left").join(keys, ["table_name", "key"], "left")
+    # Few rows: name servers are lost seldom.
+    lost = F.broadcast(_lost_times(changes, by))
+    while_lost = lost.join(rows.select("at").distinct(), on=(F.col("at") > F.col("from")) & _before("at", "to"))
+    unread = while_lost.groupBy("at").agg(F.sort_array(F.collect_set("namesrv")).alias("unread"))
+    rows = rows.join(unread, "at", "left").withColumn(
+        "cause",
+        F.coalesce(
+            F.concat(F.lit("NOT_READ: "), F.array_join("unread", ", ")),
+            "cause",
+            F.lit("FIRST_READ"),
+        ),
+    )
+    summed = rows.groupBy(
+        F.coalesce("cluster_name", F.lit("")).alias("cluster"), F.coalesce("broker", F.lit("")).alias("broker"), "cause"
+    ).agg(
+        F.count("*").alias("count"),
+        F.count(F.when(F.col("until").isNull(), 1)).alias("lasting"),
+        F.min(F.unix_micros("at")).alias("first"),
+        F.max("seconds").alias("longest"),
+    )
+    return [
+        Cause(
+            row["cluster"],
+            row["broker"],
+            row["cause"],
+            row["count"],
+            row["lasting"],
+            utc(row["first"]),
+            row["longest"],
+        )
+        for row in summed.orderBy(F.desc("count"), "cluster", "broker", "cause").collect()
+    ]
+
+
+def _causes_of(versions: DataFrame, by: str) -> DataFrame:
+    """What happened to a key at a time, and at which name servers, in words."""
+    began, ended, _ = _COLUMNS[by]
+    of_row = Window.partitionBy(*KEY).orderBy("valid_from_epoch", "valid_from_revision")
+    follows = F.coalesce(F.lag("end_reason").over(of_row) == CHANGED, F.lit(False))
+    key = ("table_name", "key", "namesrv")
+    came = versions.select(*key, F.col(began).alias("at"), F.when(follows, CHANGED).otherwise("CAME").alias("what"))
+    went = versions.where(F.col("end_reason").isNotNull() & (F.col("end_reason") != CHANGED))
+    went = went.select(*key, F.col(ended).alias("at"), F.col("end_reason").alias("what"))
+    each = came.unionByName(went).groupBy("table_name", "key", "at", "what")
+    at_servers = each.agg(F.array_join(F.sort_array(F.collect_set("namesrv")), ", ").alias("where"))
+    texts = at_servers.groupBy("table_name", "key", "at")
+    return texts.agg(
+        F.array_join(F.sort_array(F.collect_list(F.concat_ws(": ", "what", "where"))), "; ").alias("cause")
+    )
+
+
+def _lost_times(changes: DataFrame, by: str) -> DataFrame:
+    """After when and before when nothing is known of each name server that was lost. With null it is still lost.
+
+    Nothing is known after the last read before the loss. That time is the ingest's, whatever ``by`` is: good enough for
+    a hint where the clocks differ.
+    """
+    _, _, at = _COLUMNS[by]
+    reads = changes.where(F.col("table_name") == "reads")
+    again = F.col("op").isin("back", "snapshot")
+    in_order = Window.partitionBy("namesrv").orderBy("ingested_at", "epoch", "revision", again)
+    reads = reads.withColumn(
+        "to", F.min(F.when(again, F.col(at))).over(in_order.rowsBetween(1, Window.unboundedFollowing))
+    )
+    reads = reads.withColumn("from", F.coalesce(F.lag("ingested_at").over(in_order), at))
+    return reads.where(F.col("op").isin("lost", "hole")).select("namesrv", "from", "to")
+
+
+def _before(at: str, end: str) -> Column:
+    return F.col(end).isNull() | (F.col(at) < F.col(end))
+
+
 def clock_leads(changes: DataFrame) -> DataFrame:
     """How far the clock of each name server is ahead of this machine's at least, in seconds.
 

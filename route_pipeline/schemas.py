@@ -134,6 +134,7 @@ CHANGE_COLUMNS = (
     Column("reason", STRING, "why it was removed, or why a name server was lost", nullable=True),
     Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
     _STATIC_MAPPING,
+    Column("warm", BOOLEAN, "in reads, of a snapshot: if false, rows may be missing", nullable=True),
 )
 """The table of changes. Rows are unique by namesrv, epoch, revision, table_name, key and from_snapshot."""
 

@@ -13,7 +13,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from groundwork.endpoints import Endpoint
 from route_pipeline.arrow_schemas import INTEGER, STRING, arrow_schema
-from route_pipeline.name_server import WHOLE, Origin, ShardOf, SnapshotStream, open_snapshot
+from route_pipeline.name_server import Origin, SnapshotStream, open_snapshot
 from route_pipeline.options import EVERYTHING, Connecting, RowFilter
 from route_pipeline.schemas import (
     BROKERS,
@@ -136,10 +136,10 @@ class Part:
 
     pin_id: str | None = None
     """Of which pinned snapshot; None: of the tables as they are now."""
-    shard: ShardOf = WHOLE
-    """Of which shard of the topics; for brokers and clusters all of it."""
     wanted: RowFilter = EVERYTHING
     """Of which topics and clusters."""
+    cold: bool = False
+    """Whether to read a name server that is warming up."""
 
 
 def read_table(
@@ -148,7 +148,7 @@ def read_table(
     connecting: Connecting,
     part: Part = Part(),
 ) -> Iterator[pa.RecordBatch]:
-    """Reads one table of one name server, or a shard of it; all rows are of one revision.
+    """Reads one table of one name server; all rows are of one revision.
 
     Args:
         table: topic_queues, brokers or clusters.
@@ -161,7 +161,7 @@ def read_table(
         NamesrvError: The snapshot could not be read whole.
     """
     brokers, queues = BrokerRows(), QueueColumns()
-    with open_snapshot(endpoint, connecting, part.pin_id, part.shard, _TABLES_OF[table]) as snapshot:
+    with open_snapshot(endpoint, connecting, part.pin_id, _TABLES_OF[table], cold=part.cold) as snapshot:
         batches = _Batches(table, snapshot.origin)
         for chunk in snapshot.chunks():
             if table == TOPIC_QUEUES and chunk.topics:

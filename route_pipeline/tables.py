@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, Row
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from route_pipeline.queries import Event, LatestState, RouteAt, utc
+from route_pipeline.queries import INGEST_TIME, WALL_TIME, Cause, Event, LatestState, RouteAt, utc
 
 
 def print_report(latest: LatestState, console: Console) -> None:
@@ -67,7 +67,28 @@ def print_events(console: Console, topic: str, events: Sequence[Event]) -> None:
     console.print(table)
 
 
-def print_divergence(console: Console, found: dict[str, DataFrame], leads: Sequence[Row], limit: int) -> None:
+_CLOCKS = {WALL_TIME: "the clocks of the name servers", INGEST_TIME: "the time of the ingest"}
+
+
+def print_causes(console: Console, causes: Mapping[str, Sequence[Cause]], limit: int) -> None:
+    """Prints how many disagreements each broker and cause has, by each clock; the most frequent first."""
+    for by, summed in causes.items():
+        count = sum(one.count for one in summed)
+        if not count:
+            console.print(f"No disagreements by {_CLOCKS[by]}.")
+            continue
+        headings = ("cluster", "broker", "began with", "count", "last", "first since (UTC)", "longest seconds")
+        table = _table(f"{count:,} disagreements by {_CLOCKS[by]}, by broker and cause", headings)
+        for one in summed[:limit]:
+            longest = "" if one.longest_seconds is None else f"{one.longest_seconds:.3f}"
+            numbers = (f"{one.count:,}", f"{one.lasting:,}", _time(one.since), longest)
+            table.add_row(one.cluster_name, one.broker, one.cause, *numbers)
+        console.print(table)
+        if len(summed) > limit:
+            console.print(f"(the {limit} most frequent of {len(summed):,} are shown)")
+
+
+def print_divergence(console: Console, found: Mapping[str, DataFrame], leads: Sequence[Row], limit: int) -> None:
     """Prints disagreements, longest first, by each clock."""
     for lead in leads:
         seconds = lead["lead_seconds"]
@@ -77,17 +98,17 @@ def print_divergence(console: Console, found: dict[str, DataFrame], leads: Seque
             console.print(f"{lead['namesrv']}: changes reached the log {-seconds:.3f} s after their time at the least.")
     for by, disagreements in found.items():
         rows = disagreements.withColumn("began", F.unix_micros("since")).withColumn("ended", F.unix_micros("until"))
-        rows = rows.cache()
         count = rows.count()
         lasting = F.col("until").isNull()
-        title = f"Disagreements by {'the clocks of the name servers' if by == 'wall' else 'the time of the ingest'}"
-        table = _table(f"{title}: {count:,}", ("table", "key", "since (UTC)", "until (UTC)", "seconds", "had it"))
+        table = _table(
+            f"Disagreements by {_CLOCKS[by]}: {count:,}",
+            ("table", "key", "since (UTC)", "until (UTC)", "seconds", "had it"),
+        )
         for row in rows.orderBy(lasting.desc(), F.desc("seconds"), "began", "key").limit(limit).collect():
             until = "still" if row["ended"] is None else _time(utc(row["ended"]))
             seconds_text = "" if row["seconds"] is None else f"{row['seconds']:.3f}"
             had = ", ".join(f"{name}: {_had(value)}" for name, value in sorted(row["present"].items()))
             table.add_row(row["table_name"], row["key"], _time(utc(row["began"])), until, seconds_text, had)
-        rows.unpersist()
         console.print(table)
 
 

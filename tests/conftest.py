@@ -10,6 +10,7 @@ from hypothesis import settings
 from namesrv.core import pace
 from tests.properties import MORE
 from tests.support.programs.processes import MEASURED, Process
+from tests.support.promised_errors import fail_where_others_are_sent
 
 # A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck
 # either, so each property has a fixed seed, made of its code.
@@ -19,10 +20,12 @@ settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=T
 settings.load_profile("fixed")
 
 SHARED = (
-    # Those with programs in Go, of which each compiles what the one before has not.
+    # Programs in Go and Rust: a worker compiles them once.
     (
         "tests/interop/test_foreign_",
         "tests/interop/test_watching_programs.py",
+        "tests/interop/test_rust_client.py",
+        "tests/interop/test_service_config.py",
         "tests/interop/test_grpcurl.py",
         "tests/interop/test_h2spec.py",
     ),
@@ -37,6 +40,9 @@ LONG = ("tests/faults/test_runs.py", "tests/interop/test_foreign_")
 
 # A thread that touches what belongs to the event loop fails.
 pace.is_ownership_checked = True
+
+# A call that sends an error which its comment does not promise fails its test.
+fail_where_others_are_sent()
 
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED

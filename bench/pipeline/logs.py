@@ -135,7 +135,7 @@ def _make_log(place: str, batches: int) -> None:
         servers = [stack.enter_context(NamesrvProcess("--name", name, engine="auto")) for name in ("ns-a", "ns-b")]
         clients = [stack.enter_context(server.connect()) for server in servers]
         here = cast(SparkSession, _TasksHere())
-        ingester = Ingester(here, [server.endpoint for server in servers], RouteLog.create(place), {"shards": "1"})
+        ingester = Ingester(here, [server.endpoint for server in servers], RouteLog.create(place))
         late = registration(["T0"], identity("127.0.0.1:10000", name="broker-0"))
         for number in range(batches):
             broker = identity(f"127.0.0.1:{10_000 + number % BROKERS}", name=f"broker-{number % BROKERS}")

@@ -87,7 +87,7 @@ def count(endpoint: Endpoint) -> int:
 
 def into_parquet(spark: SparkSession, endpoint: Endpoint, target: Path) -> None:
     """Writes topic_queues by Spark."""
-    routes = spark.read.format("namesrv").options(endpoints=str(endpoint), shards=CORES).load()
+    routes = spark.read.format("namesrv").option("endpoints", str(endpoint)).load()
     routes.write.mode("overwrite").parquet(f"file:{target}")
 
 
@@ -99,7 +99,7 @@ def ingest_once(spark: SparkSession, endpoint: Endpoint, folder: Path) -> None:
 
 def ingest_into(spark: SparkSession, endpoint: Endpoint, place: str) -> None:
     """The first ingest of a log."""
-    ingest(spark, [endpoint], RouteLog.create(place), {"shards": str(CORES)})
+    ingest(spark, [endpoint], RouteLog.create(place))
 
 
 class Timed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.limits import CLIENT_SILENCE_SECONDS, MAX_CHANNELS, MAX_PENDING_NOTICES
-from broker_agent.errors import ChannelGone, ShuttingDown
+from broker_agent.errors import channel_gone, shutting_down
 from groundwork.shares import MACHINE, Sharer, ShareRules, Shares
 
 
@@ -134,23 +134,23 @@ class ClientChannels:
         """Opens a channel; see ``StreamChannel`` for the arguments. It takes a share of the sharer's until its end.
 
         Raises:
-            LimitExceeded: Too many are open, or too many of the sharer's.
-            ShuttingDown: The agent is at its end.
+            LIMIT_EXCEEDED: Too many are open, or too many of the sharer's.
+            SHUTTING_DOWN: The agent is at its end.
         """
         with self._lock:
             if self._shutting_down:
-                raise ShuttingDown
+                raise shutting_down()
             self._shares.take(sharer)
             channel = StreamChannel(secrets.token_urlsafe(18), holder, remote_addr, self._clock(), wake)
             self._open[channel.channel_id], self._sharers[channel.channel_id] = channel, sharer
             return channel
 
     def heard(self, channel_id: str) -> StreamChannel:
-        """The channel that a client calls over; it is not idle now. Raises ChannelGone if it is not open."""
+        """The channel that a client calls over; it is not idle now. Raises CHANNEL_GONE if it is not open."""
         with self._lock:
             channel = self._open.get(channel_id)
             if channel is None or not channel.is_active:
-                raise ChannelGone
+                raise channel_gone()
             channel.last_heard = self._clock()
             return channel
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -29,7 +27,14 @@ from broker_agent.clients.records import (
     MessageModel,
     SubscriptionData,
 )
-from broker_agent.errors import ConsumerGroupNotFound, InvalidField, LimitExceeded, ProducerGroupNotFound, SlowReader
+from broker_agent.errors import (
+    FieldProblems,
+    consumer_group_not_found,
+    invalid_field,
+    limit_exceeded,
+    producer_group_not_found,
+    slow_reader,
+)
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from groundwork.rpc_handlers import Context
@@ -62,76 +67,67 @@ ValueT = TypeVar("ValueT")
 
 
 def heartbeat(request: pb.HeartbeatRequest) -> HeartbeatData:
-    """Checks a heartbeat. Raises InvalidField or LimitExceeded."""
+    """Checks a heartbeat. Raises INVALID_FIELD or LIMIT_EXCEEDED."""
     for kind, count in (("producer", len(request.producer_groups)), ("consumer", len(request.consumer_groups))):
         if count > limits.MAX_GROUPS_PER_HEARTBEAT:
-            raise LimitExceeded(f"{kind} groups of one heartbeat", count, limits.MAX_GROUPS_PER_HEARTBEAT)
-    producer_groups = [
-        check_group(f"producer_groups[{index}].group_name", data.group_name)
-        for index, data in enumerate(request.producer_groups)
-    ]
-    _check_unique(producer_groups, "producer_groups[{}].group_name")
-    consumers = [_consumer(f"consumer_groups[{index}]", data) for index, data in enumerate(request.consumer_groups)]
-    _check_unique([consumer.group for consumer in consumers], "consumer_groups[{}].group_name")
+            raise limit_exceeded(f"{kind} groups of one heartbeat", count, limits.MAX_GROUPS_PER_HEARTBEAT)
+    problems = FieldProblems()
+    producer_groups, consumers = [], []
+    for index, producer in enumerate(request.producer_groups):
+        with problems:
+            producer_groups.append(check_group(f"producer_groups[{index}].group_name", producer.group_name))
+    with problems:
+        _check_unique([data.group_name for data in request.producer_groups], "producer_groups[{}].group_name")
+    for index, consumer in enumerate(request.consumer_groups):
+        with problems:
+            consumers.append(_consumer(f"consumer_groups[{index}]", consumer))
+    with problems:
+        _check_unique([data.group_name for data in request.consumer_groups], "consumer_groups[{}].group_name")
+    with problems:
+        check_client_id(request.client_id)
+    with problems:
+        _check_bytes("language", request.language, limits.MAX_DESCRIPTION_BYTES)
+    with problems:
+        _check_bytes("version", request.version, limits.MAX_DESCRIPTION_BYTES)
+    problems.raise_any()
     return HeartbeatData(
-        check_client_id(request.client_id),
-        _check_length("language", request.language, limits.MAX_DESCRIPTION_LENGTH),
-        _check_length("version", request.version, limits.MAX_DESCRIPTION_LENGTH),
+        request.client_id,
+        request.language,
+        request.version,
         tuple(producer_groups),
         tuple(consumers),
     )
 
 
 def check_client_id(client_id: str) -> str:
-    """Checks the id of a client and returns it. Raises InvalidField."""
+    """Checks the id of a client and returns it. Raises INVALID_FIELD."""
     if not client_id:
-        raise InvalidField("client_id", "is empty")
-    _check_length("client_id", client_id, limits.MAX_CLIENT_ID_LENGTH)
+        raise invalid_field("client_id", "is empty")
+    _check_bytes("client_id", client_id, limits.MAX_CLIENT_ID_BYTES)
     if not client_id.isprintable():
-        raise InvalidField("client_id", f"{client_id!r} has characters that cannot be printed")
+        raise invalid_field("client_id", f"{client_id!r} has characters that cannot be printed")
     return client_id
 
 
 def check_group(field: str, name: str) -> str:
-    """Checks the name of a group and returns it. Raises InvalidField."""
+    """Checks the name of a group and returns it. Raises INVALID_FIELD."""
     return _by_rule(field, lambda: topic_names.check_name(name, limits.MAX_GROUP_NAME_LENGTH))
 
 
 def check_holder(holder: str) -> str:
-    """Checks what the holder of a channel calls itself and returns it. Raises InvalidField."""
+    """Checks what the holder of a channel calls itself and returns it. Raises INVALID_FIELD."""
     return _check_length("holder", holder, limits.MAX_HOLDER_LENGTH)
 
 
 def check_address(field: str, address: str) -> str:
-    """Checks that a text is host:port and returns it. Raises InvalidField."""
+    """Checks that a text is host:port and returns it. Raises INVALID_FIELD."""
     return _by_rule(field, lambda: str(Endpoint.parse(address)))
-
-
-def check_page_size(value: int) -> int:
-    """The page size in force. Raises InvalidField."""
-    if value < 0:
-        raise InvalidField("page_size", f"is {value}, must not be negative")
-    return min(value, limits.MAX_PAGE_SIZE) or limits.MAX_PAGE_SIZE
-
-
-def make_page_token(client_id: str, remote_addr: str) -> str:
-    """A token that says after which connection to go on, so that it stays valid while members come and go."""
-    return base64.urlsafe_b64encode(f"{client_id}\n{remote_addr}".encode()).decode()
-
-
-def after_page_token(token: str) -> tuple[str, str]:
-    """Client id and address to go on after; two empty texts for the first page. Raises InvalidField."""
-    try:
-        client_id, _, remote_addr = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition("\n")
-    except (binascii.Error, ValueError):
-        raise InvalidField("page_token", "is not a next_page_token of this call") from None
-    return client_id, remote_addr
 
 
 def _consumer(where: str, message: pb.ConsumerData) -> ConsumerData:
     count = len(message.subscriptions)
     if count > limits.MAX_SUBSCRIPTIONS:
-        raise LimitExceeded("subscriptions of one consumer group", count, limits.MAX_SUBSCRIPTIONS)
+        raise limit_exceeded("subscriptions of one consumer group", count, limits.MAX_SUBSCRIPTIONS)
     group = check_group(f"{where}.group_name", message.group_name)
     attributes = ConsumerAttributes(
         _one_of(f"{where}.consume_type", message.consume_type, CONSUME_TYPES),
@@ -158,12 +154,18 @@ def _checked_subscription(where: str, message: pb.SubscriptionData) -> Subscript
 def _one_of(field: str, number: NumberT, values: Mapping[NumberT, ValueT]) -> ValueT:
     if number in values:
         return values[number]
-    raise InvalidField(field, "is not set" if number == 0 else f"is {number}, which this version does not know")
+    raise invalid_field(field, "is not set" if number == 0 else f"is {number}, which this version does not know")
 
 
 def _check_length(field: str, text: str, longest: int) -> str:
     if len(text) > longest:
-        raise InvalidField(field, f"has {len(text)} characters, at most {longest}")
+        raise invalid_field(field, f"has {len(text)} characters, at most {longest}")
+    return text
+
+
+def _check_bytes(field: str, text: str, most: int) -> str:
+    if (size := len(text.encode())) > most:
+        raise invalid_field(field, f"has {size} bytes, at most {most}")
     return text
 
 
@@ -171,7 +173,7 @@ def _check_unique(names: Iterable[str], where: str) -> None:
     seen: set[str] = set()
     for index, name in enumerate(names):
         if name in seen:
-            raise InvalidField(where.format(index), f"{name!r} is there twice")
+            raise invalid_field(where.format(index), f"{name!r} is there twice")
         seen.add(name)
 
 
@@ -179,7 +181,7 @@ def _by_rule(field: str, rule: Callable[[], str]) -> str:
     try:
         return rule()
     except ValueError as error:
-        raise InvalidField(field, str(error)) from None
+        raise invalid_field(field, str(error)) from None
 
 
 # Queries about clients, by themselves and by operators, on either listener.
@@ -194,7 +196,7 @@ _EXPRESSION_TYPES = {
 
 
 class ClientQueries:
-    """Answers the List calls of ClientService. Thread-safe; raises CallRefused."""
+    """Answers the List calls of ClientService. Thread-safe; raises Refused."""
 
     def __init__(self, managers: ClientManagers) -> None:
         self._timing = managers.timing
@@ -209,14 +211,12 @@ class ClientQueries:
     ) -> pb.ListConsumerConnectionsResponse:
         """RocketMQ: AdminBrokerProcessor.getConsumerConnectionList."""
         group = self._consumer_group(request.consumer_group)
-        connections, next_page_token = self._page(group.members, request.page_size, request.page_token)
         return pb.ListConsumerConnectionsResponse(
             consume_type=_CONSUME_TYPES[group.attributes.consume_type],
             message_model=_MESSAGE_MODELS[group.attributes.message_model],
             consume_from_where=_CONSUME_FROM_WHERES[group.attributes.consume_from_where],
-            subscriptions=[] if request.page_token else map(_subscription, group.subscriptions),
-            connections=connections,
-            next_page_token=next_page_token,
+            subscriptions=map(_subscription, group.subscriptions),
+            connections=self._connections(group.members),
         )
 
     def list_producer_connections(
@@ -226,9 +226,8 @@ class ClientQueries:
         name = check_group("producer_group", request.producer_group)
         members = self._tables.producers.members(name)
         if not members:
-            raise ProducerGroupNotFound(name)
-        connections, next_page_token = self._page(members, request.page_size, request.page_token)
-        return pb.ListProducerConnectionsResponse(connections=connections, next_page_token=next_page_token)
+            raise producer_group_not_found(name)
+        return pb.ListProducerConnectionsResponse(connections=self._connections(members))
 
     def list_consumer_filters(self, request: pb.ListConsumerFiltersRequest) -> pb.ListConsumerFiltersResponse:
         """What RocketMQ keeps in consumerFilter.json."""
@@ -249,19 +248,11 @@ class ClientQueries:
     def _consumer_group(self, name: str) -> ConsumerGroup:
         group = self._tables.consumers.group(check_group("consumer_group", name))
         if group is None:
-            raise ConsumerGroupNotFound(name)
+            raise consumer_group_not_found(name)
         return group
 
-    def _page(
-        self, members: Iterable[ClientChannelInfo], page_size: int, page_token: str
-    ) -> tuple[list[pb.ClientConnection], str]:
-        size, after = check_page_size(page_size), after_page_token(page_token)
-        rest = sorted((info for info in members if _place(info) > after), key=_place)
-        # Members of one place stay together, or those beyond the end of the page would be on none.
-        while size < len(rest) and _place(rest[size]) == _place(rest[size - 1]):
-            size += 1
-        connections = [self._connection(info) for info in rest[:size]]
-        return connections, make_page_token(*_place(rest[size - 1])) if len(rest) > size else ""
+    def _connections(self, members: Iterable[ClientChannelInfo]) -> list[pb.ClientConnection]:
+        return [self._connection(info) for info in sorted(members, key=lambda info: (info.client_id, info.remote_addr))]
 
     def _connection(self, info: ClientChannelInfo) -> pb.ClientConnection:
         timing = self._timing
@@ -274,10 +265,6 @@ class ClientQueries:
             has_channel=info.channel.is_active,
             last_heartbeat_at_millis=int(last_heartbeat_at * 1000),
         )
-
-
-def _place(info: ClientChannelInfo) -> tuple[str, str]:
-    return info.client_id, info.remote_addr
 
 
 def _subscription(data: SubscriptionData) -> pb.SubscriptionData:
@@ -402,7 +389,7 @@ class ClientServicer:
 async def _messages(
     channel: StreamChannel, pending: asyncio.Event, channels: ClientChannels
 ) -> AsyncIterator[pb.OpenClientChannelResponse]:
-    """What a channel's holder is told, to the end of the stream. Raises SlowReader."""
+    """What a channel's holder is told, to the end of the stream. Raises SLOW_READER."""
     idle_timeout_millis = int(limits.CLIENT_SILENCE_SECONDS * 1000)
     opened = pb.ClientChannelOpened(channel_id=channel.channel_id, idle_timeout_millis=idle_timeout_millis)
     yield pb.OpenClientChannelResponse(opened=opened)
@@ -410,7 +397,7 @@ async def _messages(
         await pending.wait()
         pending.clear()
         if channel.overflown:
-            raise SlowReader
+            raise slow_reader()
         for message in channel.take():
             yield message
             if message.HasField("closing"):

@@ -20,7 +20,7 @@ from broker_agent.clients.groups import (
 )
 from broker_agent.clients.limits import MAX_CHANNELS, SCAN_SECONDS, STALL_GRACE_SECONDS, STALL_SECONDS
 from broker_agent.clients.records import ClientChannel, ClientChannelInfo, HeartbeatData
-from broker_agent.errors import ChannelGone
+from broker_agent.errors import Reason, Refused, channel_gone
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from groundwork.shares import MACHINE, Sharer
 
@@ -96,8 +96,8 @@ class ClientManageProcessor:
             The consumer groups that it changed.
 
         Raises:
-            ChannelGone: The channel is not open.
-            LimitExceeded: There is no room for it. Nothing has changed.
+            CHANNEL_GONE: The channel is not open.
+            LIMIT_EXCEEDED: There is no room for it. Nothing has changed.
         """
         with self._tables.lock:  # the end of the channel waits, and then finds all that is registered here
             channel = self._channel(channel_id, data.client_id, remote_addr)
@@ -117,12 +117,14 @@ class ClientManageProcessor:
     ) -> bool:
         """Takes a client out of the groups that are named, or out of all if none is. Returns whether it was in one.
 
-        A channel that has ended is no error: its end has removed everything.
+        Succeeds if the channel has ended: its end has removed everything.
         """
         with self._tables.lock:
             try:
                 channel = self._channel(channel_id, client_id, "")
-            except ChannelGone:
+            except Refused as error:
+                if error.reason != Reason.CHANNEL_GONE:
+                    raise
                 return False
             removed = False
             if producer_group is not None:
@@ -141,15 +143,15 @@ class ClientManageProcessor:
         """Registers or renews a filter server.
 
         Raises:
-            ChannelGone: The channel is not open.
-            LimitExceeded: There would be too many.
+            CHANNEL_GONE: The channel is not open.
+            LIMIT_EXCEEDED: There would be too many.
         """
         channel = self._channel(channel_id, f"filter server {addr}", remote_addr)
         # Not under the lock, as the listeners of filter servers must be free to take locks of their own.
         self._tables.filter_servers.register_filter_server(channel, addr)
         if channel_id is not None and self._tables.channels.find(channel_id) is None:
             self._tables.remove_everywhere(channel)  # its end came in between and found nothing
-            raise ChannelGone
+            raise channel_gone()
 
     def _channel(self, channel_id: str | None, client_id: str, remote_addr: str) -> ClientChannel:
         return PlainClient(client_id, remote_addr) if channel_id is None else self._tables.channels.heard(channel_id)

@@ -10,7 +10,7 @@ import structlog
 
 from broker_agent.clients.limits import FILTER_SERVER_SILENCE_SECONDS, MAX_FILTER_SERVERS
 from broker_agent.clients.records import ClientChannel
-from broker_agent.errors import LimitExceeded
+from broker_agent.errors import limit_exceeded
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -47,11 +47,11 @@ class FilterServerManager:
             self._listeners.append(listener)
 
     def register_filter_server(self, channel: ClientChannel, addr: str) -> None:
-        """Adds a filter server, or renews it. Raises LimitExceeded if there would be too many."""
+        """Adds a filter server, or renews it. Raises LIMIT_EXCEEDED if there would be too many."""
         with self._lock:
             known = self._table.get(channel)
             if known is None and len(self._table) >= MAX_FILTER_SERVERS:
-                raise LimitExceeded("filter servers", len(self._table) + 1, MAX_FILTER_SERVERS)
+                raise limit_exceeded("filter servers", len(self._table) + 1, MAX_FILTER_SERVERS)
             self._table[channel] = _FilterServer(addr, self._clock())
             changed = self._rebuild()
         if known is None:

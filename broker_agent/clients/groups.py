@@ -13,10 +13,11 @@ from broker_agent.clients.consumer_filter_manager import ConsumerFilterManager
 from broker_agent.clients.limits import (
     CLIENT_SILENCE_SECONDS,
     MAX_CLIENTS_PER_GROUP,
+    MAX_GROUP_SUBSCRIPTION_BYTES,
     MAX_GROUPS,
     MAX_GROUPS_PER_CLIENT,
     MAX_MEMBERSHIPS,
-    MAX_SUBSCRIPTION_CHARACTERS,
+    MAX_SUBSCRIPTION_BYTES,
 )
 from broker_agent.clients.records import (
     ClientChannel,
@@ -26,7 +27,7 @@ from broker_agent.clients.records import (
     MessageModel,
     SubscriptionData,
 )
-from broker_agent.errors import LimitExceeded
+from broker_agent.errors import limit_exceeded
 from groundwork.shares import Sharer, ShareRules, Shares
 
 # Members of groups: the table behind the managers of producers and consumers.
@@ -105,7 +106,7 @@ class GroupMembers:
         ]
 
     def check_room(self, channel: ClientChannel, groups: Iterable[str], sharer: Sharer) -> None:
-        """Checks that a client may join all of these groups, and its caller hold that much. Raises LimitExceeded."""
+        """Checks that a client may join all of these groups, and its caller hold that much. Raises LIMIT_EXCEEDED."""
         joined = [group for group in groups if channel not in self.of(group)]
         if not joined:
             return
@@ -119,7 +120,7 @@ class GroupMembers:
 
     def _check(self, what: str, value: int, limit: int) -> None:
         if value > limit:
-            raise LimitExceeded(what, value, limit)
+            raise limit_exceeded(what, value, limit)
 
 
 # The table of producers (RocketMQ: ProducerManager).
@@ -147,7 +148,7 @@ class ProducerManager:
         return self._members.size
 
     def check_room(self, channel: ClientChannel, groups: Iterable[str], sharer: Sharer) -> None:
-        """Checks that a client may join these groups. Raises LimitExceeded."""
+        """Checks that a client may join these groups. Raises LIMIT_EXCEEDED."""
         with self._lock:
             self._members.check_room(channel, groups, sharer)
 
@@ -210,8 +211,8 @@ class ConsumerGroupInfo:
         """Those of the last heartbeat."""
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._warned: set[str] = set()
-        self.characters = 0
-        """What the subscriptions count for MAX_SUBSCRIPTION_CHARACTERS."""
+        self.subscribed_bytes = 0
+        """Bytes of the subscriptions."""
 
     @property
     def subscriptions(self) -> tuple[SubscriptionData, ...]:
@@ -230,6 +231,14 @@ class ConsumerGroupInfo:
             self._warned.add(event)
             _log.warning(event, group=self._group, **details)
 
+    def merged(self, offered: Iterable[SubscriptionData]) -> list[SubscriptionData]:
+        """What the group would read after a heartbeat: of each topic that it names, the newest subscription."""
+        known = self._subscriptions
+        return [
+            old if (old := known.get(new.topic)) is not None and new.sub_version <= old.sub_version else new
+            for new in offered
+        ]
+
     def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Takes the subscriptions of a heartbeat: new topics come, those that are missing go.
 
@@ -237,17 +246,11 @@ class ConsumerGroupInfo:
             Whether a topic came or went. A newer version of a known subscription replaces it without counting as a
             change; an older one is passed over.
         """
-        offered = {subscription.topic: subscription for subscription in subscriptions}
-        came = offered.keys() - self._subscriptions.keys()
-        gone = self._subscriptions.keys() - offered.keys()
-        for topic in gone:
-            self.characters -= self._subscriptions.pop(topic).characters
-        for topic, new in offered.items():
-            old = self._subscriptions.get(topic)
-            if old is not None and new.sub_version <= old.sub_version:
-                continue
-            self.characters += new.characters - (old.characters if old is not None else 0)
-            self._subscriptions[topic] = new
+        merged = {subscription.topic: subscription for subscription in self.merged(subscriptions)}
+        came = merged.keys() - self._subscriptions.keys()
+        gone = self._subscriptions.keys() - merged.keys()
+        self._subscriptions = merged
+        self.subscribed_bytes = sum(subscription.size for subscription in merged.values())
         if came or gone:
             _log.debug("subscriptions_changed", group=self._group, came=sorted(came), gone=sorted(gone))
         return bool(came or gone)
@@ -316,7 +319,7 @@ class ConsumerManager:
         self._listener = listener
         self._members = GroupMembers("consumer")
         self._infos: dict[str, ConsumerGroupInfo] = {}
-        self._characters = 0
+        self._subscribed_bytes = 0
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -329,16 +332,21 @@ class ConsumerManager:
         return self._members.size
 
     def check_room(self, channel: ClientChannel, consumers: Sequence[ConsumerData], sharer: Sharer) -> None:
-        """Checks that a client may join these groups with these subscriptions. Raises LimitExceeded."""
+        """Checks that a client may join these groups with these subscriptions. Raises LIMIT_EXCEEDED."""
         with self._lock:
             self._members.check_room(channel, [data.group for data in consumers], sharer)
-            characters = self._characters
+            of_all = self._subscribed_bytes
             for data in consumers:
                 info = self._infos.get(data.group)
-                characters += sum(subscription.characters for subscription in data.subscriptions)
-                characters -= info.characters if info else 0
-            if characters > max(MAX_SUBSCRIPTION_CHARACTERS, self._characters):
-                raise LimitExceeded("characters of all subscriptions", characters, MAX_SUBSCRIPTION_CHARACTERS)
+                merged = info.merged(data.subscriptions) if info else data.subscriptions
+                of_group = sum(subscription.size for subscription in merged)
+                if of_group > MAX_GROUP_SUBSCRIPTION_BYTES:
+                    raise limit_exceeded(
+                        "bytes of the subscriptions of one consumer group", of_group, MAX_GROUP_SUBSCRIPTION_BYTES
+                    )
+                of_all += of_group - (info.subscribed_bytes if info else 0)
+            if of_all > max(MAX_SUBSCRIPTION_BYTES, self._subscribed_bytes):
+                raise limit_exceeded("bytes of all subscriptions", of_all, MAX_SUBSCRIPTION_BYTES)
 
     def register_consumer(self, info: ClientChannelInfo, data: ConsumerData) -> bool:
         """Adds a client to a group, or renews it there, and takes the group's attributes and subscriptions from it.
@@ -356,9 +364,9 @@ class ConsumerManager:
                 group_info = self._infos[group] = ConsumerGroupInfo(group, data.attributes)
             joined = self._put(group, info, group_info)
             group_info.update_attributes(data.attributes)
-            characters = group_info.characters
+            bytes_before = group_info.subscribed_bytes
             resubscribed = group_info.update_subscriptions(data.subscriptions)
-            self._characters += group_info.characters - characters
+            self._subscribed_bytes += group_info.subscribed_bytes - bytes_before
             if joined or resubscribed:
                 self._tell_change(group, data.attributes)
             self._listener.on_register(group, data.subscriptions)
@@ -418,7 +426,7 @@ class ConsumerManager:
             if group in self._members.groups:
                 self._tell_change(group, self._infos[group].attributes)
             else:
-                self._characters -= self._infos.pop(group).characters
+                self._subscribed_bytes -= self._infos.pop(group).subscribed_bytes
                 self._listener.on_unregister(group)
         return sum(left.values())
 

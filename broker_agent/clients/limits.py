@@ -43,20 +43,25 @@ MAX_GROUPS_PER_CLIENT = 1_000
 MAX_SUBSCRIPTIONS = 1_000
 """Most topics of one consumer group in a heartbeat."""
 
-MAX_SUBSCRIPTION_CHARACTERS = 64 * 1024 * 1024
-"""Most characters of topics and expressions that all consumer groups hold together."""
+MAX_SUBSCRIPTION_BYTES = 64 * 1024 * 1024
+"""Most bytes of topics and expressions that all consumer groups hold together."""
+
+MAX_GROUP_SUBSCRIPTION_BYTES = 1_500_000
+"""Most bytes of topics and expressions of one consumer group: the answer with these and with MAX_CLIENTS_PER_GROUP
+connections stays below the 4 MiB that clients take."""
 
 MAX_GROUP_NAME_LENGTH = 255
 """Longest name of a group (RocketMQ: Validators.CHARACTER_MAX_LENGTH)."""
 
-MAX_CLIENT_ID_LENGTH = 255
-"""Longest client id: with MAX_CLIENTS_PER_GROUP a list of ids stays below the 4 MiB that clients take."""
+MAX_CLIENT_ID_BYTES = 255
+"""Longest client id in UTF-8: with MAX_CLIENTS_PER_GROUP the lists of ids and of connections stay below the 4 MiB that
+clients take."""
 
 MAX_EXPRESSION_LENGTH = 4_096
 """Longest filter expression."""
 
-MAX_DESCRIPTION_LENGTH = 64
-"""Longest language and version of a client: people read them."""
+MAX_DESCRIPTION_BYTES = 64
+"""Longest language, and longest version, of a client in UTF-8: each connection in a list has both."""
 
 MAX_HOLDER_LENGTH = 200
 """Longest text by which a channel's holder calls itself."""
@@ -70,9 +75,6 @@ MAX_FILTER_SERVERS = 64
 
 MAX_DEAD_FILTERS = 10_000
 """Most filters out of use that are kept; beyond it the one that is dead for longest goes first."""
-
-MAX_PAGE_SIZE = 1_000
-"""Most connections in a page, also if the caller does not say: with the longest ids a page stays below 1 MiB."""
 
 CLIENT_SILENCE_SECONDS = 120.0
 """A client that is silent for longer leaves its groups (RocketMQ: channelExpiredTimeout)."""

@@ -96,9 +96,9 @@ class SubscriptionData:
     """The highest wins where members of a group differ."""
 
     @property
-    def characters(self) -> int:
-        """What it counts for MAX_SUBSCRIPTION_CHARACTERS."""
-        return len(self.topic) + len(self.expression)
+    def size(self) -> int:
+        """Bytes of topic and expression in UTF-8, which the limits count."""
+        return len(self.topic.encode()) + len(self.expression.encode())
 
 
 @dataclass(frozen=True, slots=True)

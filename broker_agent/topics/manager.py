@@ -10,14 +10,11 @@ from typing import Self
 
 import structlog
 
-from broker_agent.errors import CallRefused, LimitExceeded, StartError, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.errors import Refused, StartError, limit_exceeded, system_topic, topic_not_found, topics_followed
 from broker_agent.timing import Timing
 from broker_agent.topics.files import log_skipped_topics
 from broker_agent.topics.storage import FollowedTopics, TopicsFile
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, is_system_topic
-
-MAX_TOPICS = 200_000
-"""Most topics that calls can make: what a name server takes in one registration."""
+from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 
 Listener = Callable[[TopicConfigTable], None]
 """Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""
@@ -87,6 +84,8 @@ class TopicConfigManager:
         file = file or TopicsFile(path)
         loaded = file.load()
         table = loaded or TopicConfigTable(DataVersion(_millis(timing), 0), ())
+        if problem := table.too_many_topics:
+            raise StartError(f"{path}: {problem}")
         log_skipped_topics(path, table)
         missing = [topic for topic in built_in if table.get(topic.topic_name) is None]
         if missing or loaded is None:
@@ -95,7 +94,7 @@ class TopicConfigManager:
             table = table.with_topics(missing, table.data_version.next(_millis(timing)))
             try:
                 file.save(table)
-            except CallRefused as error:
+            except Refused as error:
                 raise StartError(str(error)) from error
         return cls(table, timing, file=file, built_in=built_in)
 
@@ -156,17 +155,17 @@ class TopicConfigManager:
         """Makes a topic or changes one; if nothing is different, nothing happens (RocketMQ 5).
 
         Args:
-            make: Makes the topic of what it was before, or of None; may raise CallRefused.
+            make: Makes the topic of what it was before, or of None; may raise Refused.
             validate_only: Only say what would be.
 
         Raises:
-            CallRefused: It is not allowed, or could not be made durable. Nothing has changed.
+            Refused: It is not allowed, or could not be made durable. Nothing has changed.
         """
         with self._changing:
             self._check_changeable(name)
             before = self._table.get(name)
             if before is None and len(self._table.topics) >= MAX_TOPICS:
-                raise LimitExceeded("topics of the broker", len(self._table.topics) + 1, MAX_TOPICS)
+                raise limit_exceeded("topics of the broker", len(self._table.topics) + 1, MAX_TOPICS)
             topic = replace(make(before), unknown=before.unknown if before else None)
             table = self._table
             if topic != before:
@@ -176,12 +175,12 @@ class TopicConfigManager:
             return TopicConfigChange(before, topic, table.data_version)
 
     def delete(self, name: str, *, validate_only: bool = False) -> TopicConfigChange:
-        """Deletes a topic. Raises CallRefused, also if it could not be made durable."""
+        """Deletes a topic. Raises Refused, also if it could not be made durable."""
         with self._changing:
             self._check_changeable(name)
             before = self._table.get(name)
             if before is None:
-                raise TopicNotFound(name)
+                raise topic_not_found(name)
             table = self._table.without(name, self._next_version())
             if not validate_only:
                 self._save_and_publish(table)
@@ -193,7 +192,7 @@ class TopicConfigManager:
         Topics that are not known are passed over. Does nothing if the file is followed: the broker does it then.
 
         Raises:
-            CallRefused: It could not be made durable.
+            Refused: It could not be made durable.
         """
         if self._file is None:
             return
@@ -209,7 +208,7 @@ class TopicConfigManager:
         Where the file is followed, the higher state version is in memory only, and replaces the file's.
 
         Raises:
-            CallRefused: It could not be made durable.
+            Refused: It could not be made durable.
         """
         with self._changing:
             old = self._table.data_version
@@ -222,11 +221,11 @@ class TopicConfigManager:
         """Takes a master's topics and their version in place of the slave's own (RocketMQ: SlaveSynchronize).
 
         Raises:
-            CallRefused: The file is followed, or it could not be made durable.
+            Refused: The file is followed, or it could not be made durable.
         """
         with self._changing:
             if self._file is None:
-                raise TopicsFollowed
+                raise topics_followed()
             table = replace(self._table, data_version=version, topics=topics)
             if table != self._table:
                 self._save_and_publish(table)
@@ -254,9 +253,9 @@ class TopicConfigManager:
 
     def _check_changeable(self, name: str) -> None:
         if self._file is None:
-            raise TopicsFollowed
+            raise topics_followed()
         if is_system_topic(name, self._built_in):
-            raise SystemTopic(name)
+            raise system_topic(name)
 
     def _save_and_publish(self, table: TopicConfigTable) -> None:
         if self._file is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from itertools import chain
 from typing import cast
 
 import grpc
@@ -13,11 +14,11 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
 from broker_agent.channel import NO_RETRIES
-from broker_agent.errors import AgentError, CallRefused
+from broker_agent.errors import AgentError, Refused
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
-from broker_agent.topics.topic_service import MAX_PAGE_SIZE, copied_topic, version_message, version_of
+from broker_agent.topics.topic_service import copied_topic, version_message, version_of
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
@@ -30,13 +31,11 @@ LONGEST_BACKOFF_SECONDS = 60.0
 """Longest time to the next attempt while the master is away."""
 JITTER = 0.1
 """Share of the period that a copy may come earlier or later."""
-CALL_SECONDS = 5.0
-"""Time for one page."""
-MAX_PAGES = 1_000
-"""Most pages of one table: a master that never ends one must not fill memory."""
-TABLE_LIMITS = IntakeLimits(bytes=256 << 20, rows=1_000_000, seconds=300.0)
-"""The most that all pages of a master's table may bring. Name servers accept 200,000 topics of a broker, which have at
-most 110 MB."""
+COPY_SECONDS = 60.0
+"""Time for the master's whole table."""
+TABLE_LIMITS = IntakeLimits(bytes=256 << 20, rows=1_000_000)
+"""The most that a master's table may have. Name servers accept 200,000 topics of a broker, which have at most 110
+MB."""
 JOIN_SECONDS = 2.0
 """Time for the thread to end."""
 _CHANNEL_OPTIONS = (
@@ -62,14 +61,18 @@ class MasterAgent:
         self._channel = open_channel(endpoint, _CHANNEL_OPTIONS, security)
         self._stub = topic_config_service_pb2_grpc.TopicConfigServiceStub(self._channel)
 
-    def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """One page. Raises CopyFailed."""
+    def list_topics(self, request: pb.ListTopicsRequest) -> Generator[pb.ListTopicsResponse, None, None]:
+        """The messages of the master's table. Raises CopyFailed."""
         try:
-            return self._stub.ListTopics(request, timeout=CALL_SECONDS)
-        except grpc.RpcError as error:
-            raise CopyFailed(str(RichError.of(cast("FailedCall", error)))) from error
+            answers = self._stub.ListTopics(request, timeout=COPY_SECONDS)
         except ValueError as error:  # gRPC's way to say that the channel has been closed
             raise CopyFailed(str(error)) from error
+        try:
+            yield from answers
+        except grpc.RpcError as error:
+            raise CopyFailed(str(RichError.of(cast("FailedCall", error)))) from error
+        finally:
+            answers.cancel()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         self._channel.close()
@@ -90,8 +93,7 @@ class SlaveSynchronize:
         self._manager = manager
         self._master = master
         self._connect = connect
-        timing = timing or Timing()
-        self._clock, self._rng = timing.clock, timing.rng
+        self._rng = (timing or Timing()).rng
         self._backoff = Backoff(2 * PERIOD_SECONDS, LONGEST_BACKOFF_SECONDS, rng=self._rng)
         self._connected_to: Endpoint | None = None
         self._connection: MasterAgent | None = None
@@ -118,14 +120,14 @@ class SlaveSynchronize:
 
         Raises:
             CopyFailed: The master did not answer, or not with good topics.
-            CallRefused: The copy could not be made durable.
+            Refused: The copy could not be made durable.
         """
         endpoint = self._master()
         connection = self._connection_to(endpoint)
         if endpoint is None or connection is None:
             return False
         own = self._manager.table.data_version
-        copied = _read_table(connection, own, Intake("the master's table", TABLE_LIMITS, self._clock))
+        copied = _read_table(connection, own, Intake("the master's table", TABLE_LIMITS))
         if copied is None or self._master() != endpoint:  # it has become master itself, or got another one
             return False
         topics, version = copied
@@ -136,7 +138,7 @@ class SlaveSynchronize:
     def _work(self) -> float:
         try:
             self.synchronize()
-        except (CopyFailed, CallRefused) as error:
+        except (CopyFailed, Refused) as error:
             if self._failures == 0 and not self._stopped:
                 _log.warning("topics_not_copied", master=str(self._connected_to), problem=str(error), kept="last copy")
             self._failures += 1
@@ -160,7 +162,7 @@ class SlaveSynchronize:
 
 
 def master_agent_endpoint(
-    configured: Endpoint | None, master_addr: str | None, own_addr: str, agent_port: int
+    configured: Endpoint | None, master_addr: str | None, own_addr: str, agent_port: Callable[[Endpoint], int]
 ) -> Endpoint | None:
     """Where the agent of a slave's master is.
 
@@ -168,40 +170,37 @@ def master_agent_endpoint(
         configured: The setting, which wins.
         master_addr: Where clients reach the master, as the name servers say; None if it is not known.
         own_addr: Where clients reach this broker: a broker is not its own master.
-        agent_port: Port that this agent listens on; the master's is taken to have the same.
+        agent_port: The port that the agent of a broker at an address probably listens on.
     """
     if master_addr is None or master_addr == own_addr:
         return None
     if configured is not None:
         return configured
     with suppress(ValueError):
-        return Endpoint(Endpoint.parse(master_addr).host, agent_port)
+        master = Endpoint.parse(master_addr)
+        return Endpoint(master.host, agent_port(master))
     return None
 
 
 def _read_table(
     master: MasterAgent, own: DataVersion, intake: Intake
 ) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
-    """All pages of the master's table, or None if it is of our version. Raises CopyFailed."""
-    request = pb.ListTopicsRequest(page_size=MAX_PAGE_SIZE, unless_version=version_message(own))
-    page = master.list_topics(request)
-    if page.unchanged:
-        return None
+    """The master's table, or None if it has our version. Raises CopyFailed."""
     topics: dict[str, TopicConfig] = {}
-    first = page
-    for _ in range(MAX_PAGES):
-        if page.data_version != first.data_version:
-            raise CopyFailed("the master's table has changed while it was read")
-        try:
-            intake.take(page.ByteSize(), len(page.topics))
-            topics.update((message.topic_name, copied_topic(message)) for message in page.topics)
-        except CallRefused as error:
-            raise CopyFailed(f"the master has a topic that breaks a rule: {error}") from error
-        except TooMuchSent as error:
-            raise CopyFailed(str(error)) from error
-        if not page.next_page_token:
-            break
-        page = master.list_topics(pb.ListTopicsRequest(page_size=MAX_PAGE_SIZE, page_token=page.next_page_token))
-    if page.next_page_token or len(topics) != first.total:
-        raise CopyFailed(f"the master says that it has {first.total} topics, and listed {len(topics)}")
+    with closing(master.list_topics(pb.ListTopicsRequest(unless_version=version_message(own)))) as chunks:
+        first = next(chunks, None)
+        if first is None or not first.HasField("data_version"):
+            raise CopyFailed("the master's answer has no version of its table")
+        if first.unchanged:
+            return None
+        for chunk in chain((first,), chunks):
+            try:
+                intake.take(chunk.ByteSize(), len(chunk.topic_configs))
+                topics.update((message.topic, copied_topic(message)) for message in chunk.topic_configs)
+            except Refused as error:
+                raise CopyFailed(f"the master has a topic that breaks a rule: {error}") from error
+            except TooMuchSent as error:
+                raise CopyFailed(str(error)) from error
+    if len(topics) != first.topic_count:
+        raise CopyFailed(f"the master says that it has {first.topic_count} topics, and listed {len(topics)}")
     return tuple(topics.values()), version_of(first.data_version)

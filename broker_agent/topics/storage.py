@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 import structlog
 
-from broker_agent.errors import NotDurable, StartError, TopicsFileChanged
+from broker_agent.errors import StartError, not_durable, topics_file_changed
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.files import (
     BrokenTopics,
@@ -114,16 +114,16 @@ class TopicsFile:
         """Makes a table durable, and the former content of the file its copy.
 
         Raises:
-            TopicsFileChanged: Another process has written the file since.
-            NotDurable: The disk did not take it; the file is as it was.
+            TOPICS_FILE_CHANGED: Another process has written the file since.
+            NOT_DURABLE: The disk did not take it; the file is as it was.
         """
         if signature_of(self._target) != self._signature:
-            raise TopicsFileChanged(str(self.path))
+            raise topics_file_changed(str(self.path))
         try:
             self._target.parent.mkdir(parents=True, exist_ok=True)
             self._write(self._target, encode_topics(table))
         except OSError as error:
-            raise NotDurable(f"{self.path} cannot be written: {error.strerror}") from error
+            raise not_durable(f"{self.path} cannot be written: {error.strerror}") from error
         finally:
             self._signature = signature_of(self._target)
 
@@ -190,7 +190,7 @@ class FollowedTopics:
         Raises:
             StartError: There is no good file and no good copy.
         """
-        self._topics = self._followed(self._path, decode_topics, without_file)
+        self._topics = self._followed(self._path, _decode_followed, without_file)
         table = self._topics.value
         if table is without_file:
             _log.warning("topics_file_awaited", file=str(self._path), topics_until_then=len(table.topics))
@@ -270,6 +270,14 @@ class FollowedTopics:
         if table is not None:
             self._on_table(table)
         return LOOK_SECONDS
+
+
+def _decode_followed(content: bytes) -> TopicConfigTable:
+    """The table of a broker's topics.json. Raises BrokenTopics, also if no name server would take so many topics."""
+    table = decode_topics(content)
+    if problem := table.too_many_topics:
+        raise BrokenTopics(problem)
+    return table
 
 
 def _is_missing(path: Path) -> bool:

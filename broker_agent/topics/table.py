@@ -35,6 +35,9 @@ class TopicQueueMapping:
 # The records of a topic table: never changed, only replaced.
 
 
+MAX_TOPICS = 200_000
+"""Most topics of a broker: what a name server takes in one registration."""
+
 MAX_STATE_VERSION = 2**62
 """Largest state version that a file or a call may bring: there is always room for the roles to come."""
 
@@ -118,6 +121,17 @@ class TopicConfigTable:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {topic.topic_name: topic for topic in self.topics})
+
+    @property
+    def too_many_topics(self) -> str | None:
+        """Why no name server would take the table in one registration; None if its topics are not too many."""
+        count = len(self.topics)
+        if count <= MAX_TOPICS:
+            return None
+        return (
+            f"it has {count:,} topics, over the limit of {MAX_TOPICS:,}: no name server takes more in one "
+            "registration; delete topics, or spread them over more brokers"
+        )
 
     def get(self, name: str) -> TopicConfig | None:
         return self._by_name.get(name)

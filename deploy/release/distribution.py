@@ -1,18 +1,21 @@
-"""Builds the wheel and the source distribution into dist/, and runs what each installs from an empty environment.
+"""Builds the wheels and the source distribution into dist/, and runs what each installs from an empty environment.
 
     python -m deploy.release.distribution
 
-The wheel is built from the source distribution, so nothing that the repository has beyond it can be in use. Where there
-is cargo, the wheel of the native engine is built, too, and a name server serves on it.
+The wheel of all programs is built from the source distribution, so nothing that the repository has beyond it can be in
+use. The wheel of the client library has a part of its files. Where there is cargo, the wheel of the native engine is
+built, too, and a name server serves on it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -48,14 +51,19 @@ GENERATED_IN_WHEEL = (
     "namesrv_api/v1/route_service_pb2.py",
     "namesrv_api/v1/route_service_pb2.pyi",
     "namesrv_api/py.typed",
+    "namesrv_internal/v1/replica_service_pb2.py",
     "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
 )
+CLIENT = "namesrv-client"
+"""The distribution of the client library alone."""
+CLIENT_PACKAGES = ("groundwork", "namesrv_api", "namesrv_internal", "route_client")
 NOT_IN_WHEEL = ("tests/", "examples/", "bench/", "docs/")
 NOT_IN_SDIST = ("gen/", ".venv/", ".ci/", "build/", "engine/target/")
 CLIENT_CHECK = """
 import sys, grpc
 from namesrv_api.v1 import route_service_pb2_grpc
 from route_client import RouteClient
+RouteClient("127.0.0.1:1").close()
 unwanted = {"pydantic_settings", "pyspark", "typer", "structlog"} & set(sys.modules)
 assert not unwanted, unwanted
 """
@@ -90,12 +98,51 @@ def install(programs: Path, *what: str | Path) -> None:
 
 def build(scratch: Path) -> tuple[Path, Path]:
     """Builds both; returns the wheel and the source distribution."""
-    for old in DIST.glob("namesrv-*"):
+    for old in (*DIST.glob("namesrv-*"), *DIST.glob("namesrv_client-*")):
         old.unlink()
     programs = empty_environment(scratch / "build")
     install(programs, BUILD)
     run(programs / "python", "-m", "build", "--outdir", DIST, REPOSITORY)
     return DIST / f"namesrv-{__version__}-py3-none-any.whl", DIST / f"namesrv-{__version__}.tar.gz"
+
+
+def build_client(scratch: Path, wheel: Path) -> Path:
+    """Builds the wheel of the client library from the files of the other wheel, into the folder of that; returns it."""
+    source = scratch / "client"
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(source, [name for name in opened.namelist() if name.partition("/")[0] in CLIENT_PACKAGES])
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (source / "LICENSE").write_bytes((REPOSITORY / "LICENSE").read_bytes())
+    (source / "pyproject.toml").write_text(
+        f"""[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+[project]
+name = "{CLIENT}"
+version = "{__version__}"
+description = "The client library of the name server for message brokers"
+requires-python = "{project["requires-python"]}"
+license = "{project["license"]}"
+license-files = ["LICENSE"]
+dependencies = {json.dumps(project["dependencies"])}
+[tool.hatch.build.targets.wheel]
+packages = {json.dumps(CLIENT_PACKAGES)}
+""",
+        encoding="utf-8",
+    )
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheel.parent, source)
+    return wheel.parent / f"namesrv_client-{__version__}-py3-none-any.whl"
+
+
+def check_client(scratch: Path, wheel: Path) -> None:
+    """Sees that the client library works alone, and that its wheel has no other package. Raises DistributionError."""
+    with zipfile.ZipFile(wheel) as opened:
+        tops = {name.partition("/")[0] for name in opened.namelist()}
+    if tops != {*CLIENT_PACKAGES, f"namesrv_client-{__version__}.dist-info"}:
+        raise DistributionError(f"the client's wheel has {sorted(tops)}")
+    programs = empty_environment(scratch / "client-library")
+    install(programs, wheel)
+    run(programs / "python", "-W", "error", "-c", CLIENT_CHECK)
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
@@ -177,6 +224,8 @@ def main() -> int:
                 check_library(Path(folder), what)
                 for extra in PROGRAMS:
                     check_program(Path(folder), what, extra)
+            client = build_client(Path(folder), wheel)
+            check_client(Path(folder), client)
             if engine := engine_if_possible():
                 check_native(Path(folder), wheel, engine)
         except subprocess.CalledProcessError as error:
@@ -185,7 +234,7 @@ def main() -> int:
         except (DistributionError, WheelError) as error:
             print(error, file=sys.stderr)
             return 1
-    for what in filter(None, (wheel, sdist, engine)):
+    for what in filter(None, (wheel, sdist, client, engine)):
         print(f"{what.relative_to(REPOSITORY)}: {what.stat().st_size:,} bytes")
     return 0
 

@@ -1,12 +1,33 @@
 #!/bin/sh
 # Submits one command of the route pipeline to a cluster:
 #   MASTER=spark://spark:7077 deploy/spark/submit.sh ingest --namesrv ns-a:9876,ns-b:9876 --out /shared/routes
-# Driver and executors run the same Python at the same path: that of the image of deploy/spark/Dockerfile, or PYTHON.
+# Driver and executors run the same Python at the same path. It is PYTHON, else that of the image of
+# deploy/spark/Dockerfile, of an active virtual environment, of .venv in this clone, or of route-pipeline on the PATH.
 set -eu
-PYTHON=${PYTHON:-/opt/route-pipeline/bin/python}
+here=$(cd "$(dirname "$0")" && pwd)
+MASTER=${MASTER:?MASTER is the URL of the cluster, such as spark://spark:7077}
+
+python_of_path() {
+  program=$(command -v route-pipeline) && printf '%s\n' "$(dirname "$program")/python"
+}
+
+if [ -z "${PYTHON:-}" ]; then
+  for candidate in /opt/route-pipeline/bin/python "${VIRTUAL_ENV:-/none}/bin/python" "$here/../../.venv/bin/python" \
+    "$(python_of_path || true)"; do
+    if [ -x "$candidate" ] && [ -x "$(dirname "$candidate")/spark-submit" ]; then
+      PYTHON=$(cd "$(dirname "$candidate")" && pwd)/$(basename "$candidate")
+      break
+    fi
+  done
+fi
+if [ -z "${PYTHON:-}" ] || [ ! -x "$(dirname "$PYTHON")/spark-submit" ]; then
+  echo "submit.sh: no spark-submit beside ${PYTHON:-any Python}: pip install -e '.[route-pipeline]' in the clone, or set" \
+    "PYTHON to a Python with the package, at the same path on every executor" >&2
+  exit 2
+fi
 export PYSPARK_PYTHON="$PYTHON" PYSPARK_DRIVER_PYTHON="$PYTHON"
-exec "$(dirname "$PYTHON")/spark-submit" \
-  --master "${MASTER:?MASTER is the URL of the cluster, such as spark://spark:7077}" \
+exec "$PYTHON" -m route_pipeline.java "$(dirname "$PYTHON")/spark-submit" \
+  --master "$MASTER" \
   --name route-pipeline \
   --conf spark.sql.session.timeZone=UTC \
-  "$(dirname "$0")/job.py" "$@"
+  "$here/job.py" "$@"

@@ -95,8 +95,9 @@ _SCALAR_TYPES = {
     FieldDescriptorProto.TYPE_STRING: "string",
     FieldDescriptorProto.TYPE_UINT32: "uint32",
 }
-_LANGUAGES = {".go": "go", ".mjs": "js", ".py": "python"}
-"""What a block of Markdown with a program is marked with, by the file's suffix."""
+_LANGUAGES = {".go": "go", ".java": "java", ".json": "json", ".mjs": "js", ".py": "python", ".rs": "rust"}
+"""The word after the backquotes of a block with a program, by the suffix of the program's file."""
+_SNIPPET_BORDER = re.compile(r"^ *(?://|#) (?:end of )?snippet\n", re.MULTILINE)
 _REFERENCES = (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_ENUM)
 
 
@@ -185,6 +186,7 @@ class Page:
         self._refused_fields = {
             (service.name, call): refused
             for service in SERVICES
+            if service.file.package == PACKAGE
             for call, method in Composition.of(service.methods, PARTS[service.name]).behaviours.items()
             if (refused := refused_fields(method))
         }
@@ -319,13 +321,22 @@ class Page:
 
 
 def _with_programs(text: str) -> str:
-    """The text with each program whole that it names in a comment on a line of its own, ``<!-- program: FILE -->``."""
+    """Returns the text with the programs that it names in comments on lines of their own.
+
+    ``<!-- program: FILE -->`` stands for a whole program, ``<!-- snippet: FILE -->`` for its lines between the comments
+    ``snippet`` and ``end of snippet``.
+    """
 
     def shown(match: re.Match[str]) -> str:
-        file = DOCS.parent / match[1]
-        return f"```{_LANGUAGES[file.suffix]}\n{file.read_text(encoding='utf-8').rstrip()}\n```"
+        file = DOCS.parent / match["file"]
+        code = file.read_text(encoding="utf-8")
+        if match["extent"] == "snippet":
+            _, code, _ = _SNIPPET_BORDER.split(code)
+        most_newlines = 3 if file.suffix == ".py" else 2
+        code = re.sub(rf"\n{{{most_newlines},}}", "\n" * most_newlines, _SNIPPET_BORDER.sub("", code))
+        return f"```{_LANGUAGES[file.suffix]}\n{textwrap.dedent(code).strip()}\n```"
 
-    return re.sub(r"^<!-- program: (\S+) -->$", shown, text, flags=re.MULTILINE)
+    return re.sub(r"^<!-- (?P<extent>program|snippet): (?P<file>\S+) -->$", shown, text, flags=re.MULTILINE)
 
 
 def _keys(metadata: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ Starts two name servers of its own on free ports of loopback, and ends them.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -15,6 +16,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.endpoints import Endpoint
 from tests.support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.rocketmq import stand_in
 from tests.support.registrations import registration
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,9 +31,12 @@ COMMANDS = (
     "route orders",
     "watch orders 'pay*' --limit 2",
     "watchers",
+    "clients --record 1h",
     "diff",
     "drain broker-a --dry-run",
+    "drain 'east/*' --dry-run",
     "drain broker-a --why 'new disks'",
+    "drain broker-a --why 'new disks' --force",
     "intents",
     "explain orders",
     "doctor",
@@ -39,9 +44,10 @@ COMMANDS = (
     "history --cause WipeWritePermOfBroker --json",
     "restore broker-a",
     "delete-topic payments --hold --dry-run",
-    "delete-topic payments --for 2h --why 'legal hold'",
+    "delete-topic payments --for 2h --why 'legal hold' --force",
     "release-topic payments",
     "kv put ORDER_TOPIC_CONFIG orders 'broker-a:4;broker-b:4'",
+    "kv put ORDER_TOPIC_CONFIG orders 'broker-a:8' --if-absent",
     "kv get ORDER_TOPIC_CONFIG orders",
     "kv list ORDER_TOPIC_CONFIG",
     "kv export kvConfig.json",
@@ -51,11 +57,12 @@ COMMANDS = (
     "backup save fleet.json",
     "backup restore fleet.json --dry-run",
     "guard confirm-loss --dry-run",
-    "address claims",
-    "address release east 10.0.0.3:10911 --dry-run",
     "route nothing",
     "cluster -o yaml",
 )
+
+RUNTIME_INFO = 28
+"""RocketMQ's request code GET_BROKER_RUNTIME_INFO."""
 
 AGENT_COMMANDS = (
     "agent status AGENT",
@@ -89,6 +96,9 @@ def examples() -> str:
             shown.append(_shown(command, environment, folder))
         rocketmq = str(second.wait_for("namesrv_started")["remoting"])
         shown.append(_shown(f"compare-rocketmq {rocketmq}", environment, folder).replace(rocketmq, "old-1:9876"))
+        with stand_in(_broker_with_messages) as broker:
+            command = f"drained broker-a --broker-addr {broker}"
+            shown.append(_shown(command, environment, folder).replace(broker, "10.0.0.1:10911"))
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
         with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
             listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
@@ -118,6 +128,15 @@ def _register(client: Client, brokers: tuple[tuple[str, int, str], ...]) -> None
             cluster_name="east", broker_name=name, broker_id=broker_id, broker_addr=addr
         )
         client.registration.RegisterBroker(registration(("orders", "payments"), identity), timeout=client.TIMEOUT)
+
+
+def _broker_with_messages(code: int) -> tuple[int, str, bytes]:
+    """Answers of a broker: runtime info, or consume stats."""
+    queue = json.dumps({"brokerName": "broker-a", "queueId": 0, "topic": "orders"})
+    offsets = {"brokerOffset": 112, "consumerOffset": 100}
+    stats = {"consumeStatsList": [{"billing": [{"offsetTable": {queue: offsets}}]}]}
+    info = {"table": {"putTps": "0.0 0.0 0.0", "scheduleMessageOffset_3": "40,43"}}
+    return 0, "", json.dumps(info if code == RUNTIME_INFO else stats).encode()
 
 
 def _shown(command: str, environment: dict[str, str], folder: str) -> str:

@@ -127,7 +127,7 @@ def main() -> None:
             page.wait_for_selector(".journal >> text=lost its channel")
             _shoot(page, "broker-lost")
         fleet.register("west", "broker-d", 0, at=(0,))
-        console.act(action="drain", broker="broker-a", cluster="east", why="new disks", preview=False)
+        console.act(action="drain", broker="broker-a", cluster="east", why="new disks", force=True, preview=False)
         with _page(browser, f"{console.page}#/servers", WIDE) as page:
             page.wait_for_selector("text=not there")
             page.wait_for_selector("text=new disks")

@@ -62,13 +62,16 @@ pub struct Explanation {
     pub text: String,
     /// For programs; empty: nothing.
     pub details: Bytes,
+    /// After how many milliseconds a retry helps: the trailer `grpc-retry-pushback-ms`. None: the client decides.
+    pub pushback_millis: Option<u32>,
 }
 
 impl Explanation {
     fn of(self, code: Code) -> Status {
         let details = Some(self.details).filter(|details| !details.is_empty());
         let details = details.and_then(|details| HeaderValue::from_maybe_shared(details).ok());
-        Status { details, ..Status::new(code, self.text) }
+        let pushback = self.pushback_millis.map(HeaderValue::from);
+        Status { details, pushback, ..Status::new(code, self.text) }
     }
 }
 
@@ -345,7 +348,7 @@ mod tests {
     use super::*;
 
     fn told_after(run: impl FnOnce() -> Result<(), String>) -> Vec<String> {
-        let told = || Explanation { text: String::new(), details: Bytes::new() };
+        let told = || Explanation { text: String::new(), details: Bytes::new(), pushback_millis: None };
         let setup = Setup {
             limits: Limits::default(),
             methods: Vec::new(),

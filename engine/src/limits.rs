@@ -7,8 +7,6 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes that the cache of answers may take, what it needs for itself included.
     pub cache_bytes: usize,
-    /// Largest message of a request, bytes. Checked before anything of it is kept.
-    pub max_message: usize,
     /// Largest metadata of a request as HTTP/2 counts it: name, value and 32 for each entry.
     pub max_metadata: usize,
     /// Calls open at once on one connection; a client keeps more to itself.
@@ -51,7 +49,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             cache_bytes: 64 << 20,
-            max_message: 4 << 20,
             max_metadata: 16 << 10,
             max_streams: 200,
             max_connections: 20_000,

@@ -27,6 +27,8 @@ pub struct Method {
     pub streams_in: bool,
     /// Whether answers to it may be kept.
     pub cached: bool,
+    /// Largest message of its request, bytes. Checked before anything of it is kept.
+    pub max_message: usize,
     /// What its calls are counted as while they are open.
     pub counted_as: Kind,
 }

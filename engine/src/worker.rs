@@ -59,11 +59,7 @@ impl Worker {
             number,
             next_call: Cell::new(0),
             recipients: RefCell::default(),
-            unpacking: Unpacking {
-                max_message: shared.limits.max_message,
-                statuses: Arc::clone(&shared.statuses),
-                turn: Rc::new(Semaphore::new(1)),
-            },
+            unpacking: Unpacking { statuses: Arc::clone(&shared.statuses), turn: Rc::new(Semaphore::new(1)) },
             newcomers: Semaphore::new(NEWCOMERS),
             leavers: Semaphore::new(LEAVERS),
             heavy_turns: HeavyTurns::default(),

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use harness::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, block};
-use harness::{Certificate, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with, framed};
+use harness::{
+    Certificate, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with, framed,
+};
 use namesrv_engine::Limits;
 
 const GZIP: [(&str, &str); 1] = [("grpc-encoding", "gzip")];
@@ -33,6 +35,21 @@ async fn a_compressed_message_is_taken_in_a_call_and_in_a_stream() {
     assert_eq!(joined, (Bytes::from_static(b"\0\0\0\0\x0ea few messages"), "0".to_owned()));
     let broken = call_with(&mut client, JOINED, framed(1, b"no gzip"), "5S", &GZIP).await;
     assert_eq!(broken.1, "13");
+    served.until("request_bytes", 0).await;
+}
+
+#[tokio::test]
+async fn each_method_has_a_largest_message_of_its_own() {
+    let served = Served::with(Limits::default());
+    let mut client = served.connect().await;
+    for (path, length, status) in
+        [(KEPT, MAX_MESSAGE + 1, "8"), (LARGE, 2 * MAX_MESSAGE, "0"), (LARGE, 2 * MAX_MESSAGE + 1, "8")]
+    {
+        let message = vec![7; length];
+        assert_eq!(call(&mut client, path, &message, "20S").await.1, status, "{path} {length}");
+        let compressed = framed(1, &gzip(&message));
+        assert_eq!(call_with(&mut client, path, compressed, "20S", &GZIP).await.1, status, "{path} {length}");
+    }
     served.until("request_bytes", 0).await;
 }
 
@@ -239,6 +256,7 @@ async fn bytes_of_requests_are_limited_by_address_until_python_lets_go_of_them()
         held.push(raw);
     }
     served.until("calls_under_way", 4).await;
+    served.until_at_least("request_bytes", 48_000).await;
     let mut past = attacker(&served).await;
     past.call(1, SLOW, &framed(0, &[7; 12_000]), "20S").await;
     past.until(|frame| frame.kind == HEADERS && frame.stream == 1).await;

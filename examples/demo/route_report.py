@@ -43,7 +43,7 @@ def main() -> None:
             if number in {0, INGESTS - 1} or all(namesrv.lost for namesrv in namesrvs):
                 life.end_outages()
             now = datetime.fromtimestamp(clock.wall_millis() / 1000, UTC)
-            result = ingest(spark, endpoints, store, {"onCompacted": "resync", "shards": "1"}, now=lambda at=now: at)  # type: ignore[misc]
+            result = ingest(spark, endpoints, store, {"onCompacted": "resync"}, now=lambda at=now: at)  # type: ignore[misc]
             sys.stderr.write(f"{now:%H:%M:%S}: {result.rows:,} rows\n")
             life.pass_time(SECONDS_BETWEEN)
         changes = read_changes(spark, store)

@@ -1,4 +1,5 @@
 // Prints where topics live, each time that it changes: node watch.mjs HOST:PORT[,HOST:PORT...] TOPIC...
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import protoLoader from '@grpc/proto-loader';
@@ -16,10 +17,13 @@ const CHANNEL_OPTIONS = {
   'grpc.use_local_subchannel_pool': 1,
 };
 const BOOKMARK_IS_OLD = ['EPOCH_CHANGED', 'REVISION_COMPACTED'];
+// How long a topic keeps its route when all its brokers vanish and the name server does not know that they ended.
+const HOLD_SECONDS = 120;
+const ENDED = ['UNREGISTERED', 'BROKER_DOWN', 'REPLACED', 'NOT_IN_REGISTRATION', 'DELETED_BY_OPERATOR', 'LOSS_CONFIRMED'];
 // Codes with which every name server would answer the same.
 const MY_MISTAKE = ['INVALID_ARGUMENT', 'UNAUTHENTICATED', 'PERMISSION_DENIED', 'UNIMPLEMENTED'];
 
-const options = { includeDirs: ['protos'], longs: String, enums: String, defaults: true };
+const options = { includeDirs: ['protos'], longs: String, enums: String, defaults: true, oneofs: true };
 const contract = protoLoader.loadSync('namesrv_api/v1/route_service.proto', options);
 const { RouteService } = grpc.loadPackageDefinition(contract).namesrv_api.v1;
 
@@ -34,19 +38,44 @@ const { root } = protobuf.parse(`
 `);
 
 // What is kept between two streams. All that happened up to the bookmark was told; it is of one name server, and means
-// nothing to another. Failures are counted since the last message.
-const watch = { bookmark: null, failures: 0 };
+// nothing to another. Failures are counted since the last message. Of each topic: the brokers of its route, and the timer
+// of a lost route that is kept for now.
+const watch = { bookmark: null, failures: 0, brokers: new Map(), holds: new Map() };
+
+// snippet
+
+// Reads the credentials from the environment. Without NAMESRV_CA, connections are plaintext.
+function readCredentials() {
+  const { NAMESRV_CA, NAMESRV_CERT, NAMESRV_KEY, NAMESRV_TOKEN } = process.env;
+  if (!NAMESRV_CA) return grpc.credentials.createInsecure();
+  const [ca, key, certificate] = [NAMESRV_CA, NAMESRV_KEY, NAMESRV_CERT].map((file) => (file ? readFileSync(file) : null));
+  const tls = grpc.credentials.createSsl(ca, key, certificate);
+  if (!NAMESRV_TOKEN) return tls;
+  const token = grpc.credentials.createFromMetadataGenerator((_call, done) => {
+    const metadata = new grpc.Metadata();
+    metadata.set('authorization', `Bearer ${NAMESRV_TOKEN}`);
+    done(null, metadata);
+  });
+  // gRPC sends the token with each call.
+  return grpc.credentials.combineChannelCredentials(tls, token);
+}
+
+// end of snippet
+
+const credentials = readCredentials();
 
 // Says what a name server tells; resolves when the stream breaks, with the error.
 function follow(namesrv, topics) {
   console.log(`watching ${namesrv} ${watch.bookmark ? `after ${watch.bookmark.revision}` : 'from the beginning'}`);
-  const client = new RouteService(namesrv, grpc.credentials.createInsecure(), CHANNEL_OPTIONS);
-  const stream = client.WatchTopicRoutes({ topics, resumeAfter: watch.bookmark });
+  const client = new RouteService(namesrv, credentials, CHANNEL_OPTIONS);
+  const stream = client.WatchTopicRoutes();
+  // Later messages would add topics to the open watch.
+  stream.write({ topics, resumeAfter: watch.bookmark });
   const firstMessage = setTimeout(() => stream.cancel(), FIRST_MESSAGE_MS);
   stream.on('data', ({ header: { epoch, revision }, changes, bookmark }) => {
     clearTimeout(firstMessage);
     watch.failures = 0;
-    changes.forEach(say);
+    changes.forEach(take);
     if (bookmark) watch.bookmark = { epoch, revision };
   });
   return new Promise((resolve) => {
@@ -58,16 +87,41 @@ function follow(namesrv, topics) {
   });
 }
 
-// Prints the whole route after a change, or that there is none, and who left it since the last message.
-function say({ topic, route, removals }) {
-  for (const { brokerName, brokerAddr, reason } of removals) {
-    console.log(`${topic}: ${brokerName} ${brokerAddr} left, ${reason.replace('REMOVAL_REASON_', '')}`);
+// Prints who left the route of a topic since the last message, and its whole route, if it has one.
+function take({ topic, route, removals }) {
+  clearTimeout(watch.holds.get(topic));
+  let known = watch.brokers.get(topic) ?? [];
+  for (const gone of removals) {
+    const reason = gone.reason.replace('REMOVAL_REASON_', '');
+    console.log(`${topic}: ${gone.brokerName} ${gone.brokerAddr} left, ${reason}`);
+    if (ENDED.includes(reason)) known = known.filter((broker) => !isOf(gone, broker));
   }
-  // Not there yet, deleted, or its last broker left: the watch goes on.
-  if (!route) console.log(`${topic}: no route`);
-  for (const { brokerName, brokerAddrs } of route?.brokerDatas ?? []) {
-    console.log(`${topic}: ${brokerName}`, ...brokerAddrs.map((one) => `${one.brokerId}=${one.brokerAddr}`));
+  if (!route && known.length > 0) {
+    console.log(`${topic}: its brokers may live, so its route is kept for ${HOLD_SECONDS} s`);
+    watch.holds.set(topic, setTimeout(() => lose(topic), HOLD_SECONDS * 1000));
+    watch.brokers.set(topic, known);
+  } else if (!route) {
+    lose(topic); // not there yet, deleted, or its last broker left: the watch goes on
+  } else {
+    known = [];
+    for (const { brokerName, brokerAddrs } of route.brokerDatas) {
+      known.push(...brokerAddrs.map(({ brokerId }) => ({ brokerName, brokerId })));
+      console.log(`${topic}: ${brokerName}`, ...brokerAddrs.map((one) => `${one.brokerId}=${one.brokerAddr}`));
+    }
+    watch.brokers.set(topic, known);
   }
+}
+
+// Believes that a topic has no route.
+function lose(topic) {
+  watch.brokers.delete(topic);
+  console.log(`${topic}: no route`);
+}
+
+// Whether a broker is among those that left: one, a whole group, or without a name all of the topic.
+function isOf(gone, { brokerName, brokerId }) {
+  const sameId = gone._brokerId !== 'brokerId' || gone.brokerId === brokerId;
+  return !gone.brokerName || (gone.brokerName === brokerName && sameId);
 }
 
 // The reason of the name server's table, and the milliseconds after which it wants to be asked again.
@@ -77,7 +131,7 @@ function reasonAndPause(error) {
   for (const { typeUrl, value } of bytes ? root.lookupType('Status').decode(bytes).details : []) {
     const name = typeUrl.split('/google.rpc.')[1];
     const detail = ['ErrorInfo', 'RetryInfo'].includes(name) ? root.lookupType(name).decode(value) : {};
-    if (detail.domain === 'namesrv') found.reason = detail.reason;
+    if (detail.domain === 'namesrv.dev') found.reason = detail.reason;
     if (detail.retryDelay) found.wantedMs = Number(detail.retryDelay.seconds) * 1000 + detail.retryDelay.nanos / 1e6;
   }
   return found;
@@ -99,8 +153,11 @@ async function main(namesrvs, topics) {
     const pauseMs = Math.random() * Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** watch.failures);
     // A connection breaks more often than a name server: the same one is asked once more, after the bookmark.
     const stays = watch.bookmark && watch.failures === 1 && reason !== 'SHUTTING_DOWN';
-    if (namesrvs.length > 1 && !stays) {
-      at = (at + 1) % namesrvs.length;
+    let following = stays ? at : (at + 1) % namesrvs.length;
+    // So that watches spread over all name servers again.
+    if (reason === 'WATCH_EXPIRED') following = Math.floor(Math.random() * namesrvs.length);
+    if (following !== at) {
+      at = following;
       watch.bookmark = null;
       wantedMs = 0;
     }

@@ -1,4 +1,4 @@
-"""Access: which principal calls, and which calls and broker groups its permits allow."""
+"""Access: which principal calls, and which calls and brokers its permits allow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.open_calls import OpenCalls
-from groundwork.permits import Permission, Permits, Principal, RefusalLog, of_certificate, of_token, shown_names
+from groundwork.permits import (
+    NamedBroker,
+    Permission,
+    Permits,
+    Principal,
+    RefusalLog,
+    of_certificate,
+    of_token,
+    shown_names,
+)
 from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import Sharer, Shares, address_at, sharer_at
 from namesrv.app.quotas import FairShares
-from namesrv.core.errors import NotAuthenticated, NotPermitted
+from namesrv.core.errors import Refused
 from namesrv.core.mass_loss import Owner
-from namesrv.core.model import BrokerKey, LiveKey
+from namesrv.core.model import LiveKey
 from namesrv.core.state import RouteState
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
@@ -30,7 +39,7 @@ from namesrv.core.state import RouteState
 Context = grpc.aio.ServicerContext[Any, Any]
 
 Need = Callable[[Principal], None]
-"""A check of a principal. Raises NotPermitted."""
+"""A check of a principal. Raises NOT_PERMITTED."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +53,7 @@ class Entered:
     """Checks that the call passed, beyond the permission that its service needs."""
 
     def need(self, check: Need) -> None:
-        """Checks the caller now, and again whenever permits change. Raises NotPermitted."""
+        """Checks the caller now, and again whenever permits change. Raises NOT_PERMITTED."""
         if self.principal is not None:
             check(self.principal)
             self.needs.append(check)
@@ -78,7 +87,7 @@ def _principal_name() -> str:
 
 
 def need(check: Need) -> None:
-    """Checks the caller of this call, now and whenever permits change while the call is open. Raises NotPermitted."""
+    """Checks the caller of this call, now and whenever permits change while the call is open. Raises NOT_PERMITTED."""
     entered = _entered.get()
     if entered is not None:
         entered.need(check)
@@ -88,7 +97,7 @@ def principal_of(context: Context, permits: Permits) -> Principal:
     """The principal that calls. If there is a token, it decides and not the certificate.
 
     Raises:
-        NotAuthenticated: The call shows neither, or a token that the permits do not know.
+        NOT_AUTHENTICATED: The call shows neither, or a token that the permits do not know.
     """
     return of_token(context, permits) or of_certificate(list(shown_names(context)), permits)
 
@@ -106,23 +115,29 @@ _PERMISSIONS = {
     "RouteService": Permission.LOOKUP,
     "RegistrationService": Permission.REGISTER,
     "AdminService": Permission.ADMINISTER,
+    "ReplicaService": Permission.ADMINISTER,
+    "DiagnosticsService": Permission.LOOKUP,
 }
 
 RequestT = TypeVar("RequestT")
 
 
+_PERMISSIONS_OF_CALLS = {"namesrv_internal.v1.DiagnosticsService.ListClients": Permission.ADMINISTER}
+"""Calls that need another permission than their service."""
+
+
 class Authorizer:
-    """Knows the permits in force and which groups a request is about; logs refused calls."""
+    """Knows the permits in force and which brokers a request is about; logs refused calls."""
 
     def __init__(
         self,
         permits: Callable[[], Permits],
-        groups: Callable[[Any], Iterable[BrokerKey]],
+        brokers: Callable[[Any], Iterable[NamedBroker]],
         monotonic: Callable[[], float] = time.monotonic,
         open_calls: OpenCalls | None = None,
     ) -> None:
         self.permits = permits
-        self.groups = groups
+        self.brokers = brokers
         self.open_calls = open_calls or OpenCalls()
         """Calls that end when their callers lose the right to them."""
         self.refused = RefusalLog(monotonic).refused
@@ -142,9 +157,9 @@ class Admission:
         """A call begins; ``leave`` must follow unless this raises.
 
         Raises:
-            NotAuthenticated: It is not known who calls.
-            NotPermitted: The caller may make no call of this service.
-            Overloaded: There is no room for another one of its class, or its caller has no share of it left.
+            NOT_AUTHENTICATED: The caller is unknown.
+            NOT_PERMITTED: The caller may make no call of this service.
+            OVERLOADED: There is no room for another one of its class, or its caller has no share of it left.
         """
         entered = (
             Entered(None, sharer_of(context)) if self._authorizer is None else self._known(self._authorizer, context)
@@ -156,29 +171,29 @@ class Admission:
         try:
             principal = principal_of(context, authorizer.permits())
             principal.check(self._permission)
-        except (NotAuthenticated, NotPermitted) as error:
+        except Refused as error:
             authorizer.refused(self._call, context.peer(), error)
             raise
         return call_of(principal)
 
     def checked(self, entered: Entered, request: RequestT, context: Context) -> RequestT:
-        """The request. Raises NotPermitted if it is about a broker group that the caller may not register."""
+        """The request. Raises NOT_PERMITTED if it is about a broker that the caller may not register."""
         principal = entered.principal
         if self._authorizer is None or principal is None or self._permission is not Permission.REGISTER:
             return request
-        groups = []
+        brokers = []
         try:
-            for group in self._authorizer.groups(request):
-                principal.check_groups((group,))
-                groups.append(group)
-        except NotPermitted as error:
+            for broker in self._authorizer.brokers(request):
+                principal.check_brokers((broker,))
+                brokers.append(broker)
+        except Refused as error:
             self._authorizer.refused(self._call, context.peer(), error)
             raise
-        entered.needs.append(partial(Principal.check_groups, groups=groups))
+        entered.needs.append(partial(Principal.check_brokers, brokers=brokers))
         return request
 
     def while_allowed(self, entered: Entered, context: Context) -> AbstractContextManager[None]:
-        """A context that ends with NotAuthenticated or NotPermitted once changed permits do not admit the call."""
+        """A context that ends with NOT_AUTHENTICATED or NOT_PERMITTED once changed permits do not admit the call."""
         if self._authorizer is None:
             return NO_LIMIT
         return self._authorizer.open_calls.while_allowed(partial(self._check_again, self._authorizer, entered, context))
@@ -189,7 +204,7 @@ class Admission:
             principal.check(self._permission)
             for check in entered.needs:
                 check(principal)
-        except (NotAuthenticated, NotPermitted) as error:
+        except Refused as error:
             authorizer.refused(self._call, context.peer(), error)
             raise
         entered.principal = principal
@@ -203,7 +218,7 @@ class Admission:
 
 
 def permission_of(method: MethodDescriptor) -> Permission:
-    return _PERMISSIONS[method.containing_service.name]
+    return _PERMISSIONS_OF_CALLS.get(method.full_name) or _PERMISSIONS[method.containing_service.name]
 
 
 def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:
@@ -217,17 +232,17 @@ def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:
     }[permission_of(method)]
 
 
-# Broker groups that a call of RegistrationService is about.
+# Brokers that a call of RegistrationService is about.
 
 
-class NamedGroups:
-    """Finds the groups that a request names, and those that it would affect without naming them."""
+class NamedBrokers:
+    """Finds the brokers that a request names, and those that it would affect without naming them."""
 
     def __init__(self, state: RouteState) -> None:
         self._state = state
 
-    def of(self, request: Any) -> Iterator[BrokerKey]:
-        """The groups, as they are in the request: their names are not checked yet."""
+    def of(self, request: Any) -> Iterator[NamedBroker]:
+        """The brokers, as they are in the request: names and addresses are not checked yet."""
         match request:
             case (
                 pb.RegisterBrokerRequest()
@@ -238,25 +253,23 @@ class NamedGroups:
                 yield from self._of_broker(request.broker)
             case pb.RegisterTopicRequest():
                 for queues in request.queue_datas:
-                    yield BrokerKey(queues.cluster_name, queues.broker_name)
+                    yield NamedBroker((queues.cluster_name, queues.broker_name))
             case pb.HandOverChannelRequest():
                 yield from self.of_channel(request.channel_id)
             case _:
-                pass  # it names no group
+                pass  # it names no broker
 
-    def of_channel(self, channel_id: str) -> Iterator[BrokerKey]:
-        """The groups whose brokers are registered over a channel."""
+    def of_channel(self, channel_id: str) -> Iterator[NamedBroker]:
+        """The brokers that are registered over a channel."""
         for key in self._state.channels.bound(channel_id):
             yield from self._at(key)
 
-    def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[BrokerKey]:
-        """The group that it names, and the one that has its address: taking it removes its broker, or keeps it out."""
-        yield BrokerKey(broker.cluster_name, broker.broker_name)
+    def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[NamedBroker]:
+        """The broker that it names, and the live one that has its address: taking the address removes that broker."""
+        yield NamedBroker((broker.cluster_name, broker.broker_name), broker.broker_addr)
         yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
 
-    def _at(self, key: LiveKey) -> Iterator[BrokerKey]:
+    def _at(self, key: LiveKey) -> Iterator[NamedBroker]:
         live = self._state.tables.broker_live_table.get(key)
         if live is not None:
-            yield live.broker
-        elif claim := self._state.address_claims.at(key):
-            yield claim.broker
+            yield NamedBroker(live.broker, live.broker_addr)

@@ -15,6 +15,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupPut, KvPut
+from namesrv.core.liveness import Doubt
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, LiveKey
 from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
@@ -58,8 +59,8 @@ class ChannelStreams:
         """Opens a channel for as long as the context lasts.
 
         Raises:
-            LimitExceeded: Too many channels are open, or of whoever it takes a share of.
-            ShuttingDown: The name server takes no more.
+            LIMIT_EXCEEDED: Too many channels are open, in total or by the caller.
+            SHUTTING_DOWN: The name server takes no more.
         """
         channel_id = self._new_channel(sharer)
         self._events[channel_id] = asyncio.Queue(MAX_CHANNEL_EVENTS)
@@ -75,8 +76,8 @@ class ChannelStreams:
         """Opens a channel for a connection of another protocol, and returns its id. ``disconnected`` must follow.
 
         Raises:
-            LimitExceeded: Too many channels are open.
-            ShuttingDown: The name server takes no more.
+            LIMIT_EXCEEDED: Too many channels are open.
+            SHUTTING_DOWN: The name server takes no more.
         """
         channel_id = self._new_channel(sharer)
         self._connections[channel_id] = close
@@ -103,15 +104,15 @@ class ChannelStreams:
         closed_here = channel_id in self._closed_here
         self._closed_here.discard(channel_id)
         if self._state.channels.was_handed_over(channel_id):
-            seconds, why = self._state.behaviour.channel_grace_seconds, "handed_over"
+            seconds, why = self._state.behaviour.channel_grace_seconds, Doubt.HANDED_OVER
         elif closed_here:
-            seconds, why = DOUBTED_SECONDS, "closed_here"
+            seconds, why = DOUBTED_SECONDS, Doubt.CLOSED_HERE
         elif self._stall_detector.channel_ends_are_doubtful():
-            seconds, why = DOUBTED_SECONDS, "own_stall"
+            seconds, why = DOUBTED_SECONDS, Doubt.OWN_STALL
         else:
             return False
-        if brokers := self._routes.heartbeats.doubt_channel_end(channel_id, seconds):
-            _log.warning("channel_end_doubted", why=why, channel=channel_id[:8], brokers=brokers, seconds=seconds)
+        if brokers := self._routes.heartbeats.doubt_channel_end(channel_id, seconds, why):
+            _log.warning("channel_end_doubted", why=why.value, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
     def open_ids(self) -> list[str]:

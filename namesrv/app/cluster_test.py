@@ -17,7 +17,7 @@ from groundwork.channels import open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
+from namesrv.core.errors import Refused, limit_exceeded, overloaded, product_env_unavailable, shutting_down
 from namesrv.grpc_api.handlers import Context
 from namesrv.settings import NamesrvSettings
 
@@ -92,13 +92,13 @@ class ClusterTest:
             name server could tell (they are not warm); at least one topic is there.
 
         Raises:
-            ProductEnvUnavailable: No name server could tell about any of the topics.
-            LimitExceeded: The routes are over the limits of an answer.
-            Overloaded: Too many lookups are under way.
-            ShuttingDown: This has been closed.
+            PRODUCT_ENV_UNAVAILABLE: No name server could tell about any of the topics.
+            LIMIT_EXCEEDED: The routes are over the limits of an answer.
+            OVERLOADED: Too many lookups are under way.
+            SHUTTING_DOWN: This has been closed.
         """
         if self._lookups >= self._max_lookups:
-            raise Overloaded(f"{self._lookups} lookups wait for the product environment {PRODUCT_ENV_NAME!r} already")
+            raise overloaded(f"{self._lookups} lookups wait for the product environment {PRODUCT_ENV_NAME!r} already")
         self._lookups += 1
         try:
             return await self._ask_in_turn(topics, zone_name)
@@ -135,7 +135,7 @@ class ClusterTest:
                 break
             problems.append(f"{namesrv.endpoint}: is not warm")
         if not told:
-            raise ProductEnvUnavailable(PRODUCT_ENV_NAME, problems)
+            raise product_env_unavailable(PRODUCT_ENV_NAME, problems)
         return told
 
     def _turns(self) -> Iterator[tuple[_ProductNamesrv, float]]:
@@ -143,7 +143,7 @@ class ClusterTest:
         deadline = self._monotonic() + self._timeout_seconds
         for asked, namesrv in enumerate(tuple(self._namesrvs)):
             if self._closed:
-                raise ShuttingDown
+                raise shutting_down()
             yield namesrv, (deadline - self._monotonic()) / (len(self._namesrvs) - asked)
 
     def _note_failure(self, namesrv: _ProductNamesrv, failure: _NoAnswer) -> None:
@@ -181,7 +181,7 @@ class _ProductNamesrv:
         """Asks and waits so long at most.
 
         Raises:
-            LimitExceeded: The routes are over the limits of an answer there, as they would be here.
+            LIMIT_EXCEEDED: The routes are over the limits of an answer there, as they would be here.
             _NoAnswer: It did anything else than answer.
         """
         if self._connection is None:
@@ -217,12 +217,12 @@ async def _told_by(answer: pb.BatchGetTopicRoutesResponse) -> dict[str, bytes | 
     return told
 
 
-def _limit_exceeded(error: RichError) -> LimitExceeded | None:
+def _limit_exceeded(error: RichError) -> Refused | None:
     """The same error as one of ours; None if it is another."""
     if error.reason != "LIMIT_EXCEEDED":
         return None
     metadata = error.metadata
     try:
-        return LimitExceeded(metadata["name"], int(metadata["value"]), int(metadata["limit"]))
+        return limit_exceeded(metadata["name"], int(metadata["value"]), int(metadata["limit"]))
     except (KeyError, ValueError):
         return None

@@ -11,11 +11,11 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""
 
-Kind = Literal["full", "increment", "refresh", "part", "query", "heartbeat"]
-"""The kinds of registrations. A refresh is an increment without topics; the last of several parts counts as full."""
+Kind = Literal["full", "increment", "refresh", "query", "heartbeat"]
+"""The kinds of registrations. A refresh is an increment without topics."""
 
-Result = Literal["changed", "unchanged", "staged", "refused"]
-"""The outcomes of a registration. Parts before the last are staged."""
+Result = Literal["changed", "unchanged", "refused"]
+"""The outcomes of a registration."""
 
 
 class DurationCounter:
@@ -86,8 +86,6 @@ class RegistrationCounter:
 
 
 def kind_of(request: pb.RegisterBrokerRequest) -> Kind:
-    if request.HasField("part"):
-        return "full" if request.part.index + 1 == request.part.count else "part"
     if not request.HasField("base_version"):
         return "full"
     return "increment" if request.topic_configs else "refresh"

@@ -6,7 +6,7 @@ from functools import partial
 
 from namesrv.app.worker import Worker
 from namesrv.core.digests import DigestedBroker, Position, RouteDigests
-from namesrv.core.errors import Overloaded
+from namesrv.core.errors import overloaded
 
 MAX_TRIES = 20
 """Most tries at a page while one of its groups changes all the time. Each takes some 2 ms for 1,000 topics."""
@@ -16,7 +16,7 @@ async def digest_page(digests: RouteDigests, reader: Worker, after: Position, li
     """The brokers after a position, at most ``limit``, each with the digest of its group.
 
     Raises:
-        Overloaded: A group changes faster than its digest can be made.
+        OVERLOADED: A group changes faster than its digest can be made.
     """
     for _ in range(MAX_TRIES):
         if missing := digests.missing(after, limit):
@@ -24,4 +24,4 @@ async def digest_page(digests: RouteDigests, reader: Worker, after: Position, li
         page = digests.page(after, limit)
         if page is not None:
             return page
-    raise Overloaded("a broker group changes all the time, faster than its digest can be made")
+    raise overloaded("a broker group changes all the time, faster than its digest can be made")

@@ -1,4 +1,4 @@
-"""What a start loads of the routes, and when the snapshot file, the journal and the claims are written."""
+"""What a start loads of the routes, and when the snapshot file and the journal are written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import structlog
 
 from groundwork.daemon_executor import DaemonExecutor
+from groundwork.errors import suppress_refusals
 from groundwork.shutdown import run_step
-from namesrv.app.address_claim_store import AddressClaimStore
 from namesrv.app.worker import with_pauses
 from namesrv.app.writer import settled
+from namesrv.core.errors import Reason
 from namesrv.core.policy import Clock
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import RouteState
@@ -103,6 +104,11 @@ class SnapshotWrites:
         self._writing: asyncio.Future[None] | None = None
         """The last write, which a disk that hangs may not have ended yet."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the file holds what the tables hold, and the tables all routes."""
+        return self._warm_up.is_warm() and self._state.revision == self._written_revision
+
     def age_seconds(self) -> float | None:
         """Time since the file last held what the tables held, or since one was first wanted; None before."""
         return None if self._held_at is None else self._monotonic() - self._held_at
@@ -166,7 +172,7 @@ class SnapshotWrites:
             _log.error("snapshot_not_written", problem=problem)
 
 
-# All that is on disk but what operators change: the journal, the claims, the snapshot file.
+# All that is on disk but what operators change: the journal and the snapshot file.
 
 LAST_WRITE_SECONDS = 5.0
 """How long the disk may take for the last writes at shutdown, each of its kind."""
@@ -176,27 +182,27 @@ LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
 
 
 class DurableRoutes:
-    """Journal, claims and snapshot file: none of them without a data directory."""
+    """Journal and snapshot file: none of them without a data directory."""
 
     def __init__(self, state: RouteState, clock: Clock, settings: NamesrvSettings, database: Database | None) -> None:
-        """Loads claims and routes into a state that has its intents already. Blocks.
+        """Loads the routes into a state that has its intents already. Blocks.
 
-        Raises:
-            DataDirError: The claims cannot be loaded; a snapshot file that cannot is no error.
+        A snapshot file that cannot be loaded is no error.
         """
         self._database = database
         self.journal: Journal | None = None
-        self._claims: AddressClaimStore | None = None
         snapshot_file: SnapshotFile | None = None
+        snapshot_is_complete = False
+        self.crashes = None if database is None else database.crashes()
+        """Processes on this data directory that ended without an orderly stop; None without a data directory."""
         if database is not None:
             if settings.journal_max_bytes:
                 self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
                 state.change_log.listen(self.journal.on_change)  # from the first change on
-            seconds = state.behaviour.address_claim_seconds
-            self._claims = AddressClaimStore(state.address_claims, database, seconds)
             snapshot_file = SnapshotFile(database.folder)
+            snapshot_is_complete = database.snapshot_is_complete()
             load_routes(state, snapshot_file, clock)
-        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000)
+        self.warm_up = WarmUp(state, clock, settings.warm_up_millis / 1000, snapshot_is_complete=snapshot_is_complete)
         self._snapshots = SnapshotWrites(state, self.warm_up, snapshot_file) if snapshot_file else None
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
@@ -206,11 +212,15 @@ class DurableRoutes:
             tasks.append(self._database.watch())
         if self.journal is not None:
             tasks.append(self.journal.keep_writing())
-        if self._claims is not None:
-            tasks.append(self._claims.write_periodically())
         if self._snapshots is not None and self._snapshot_interval:
             tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
         return tasks
+
+    async def begin_run(self) -> None:
+        """Notes that a process runs, so that the next one can count it as crashed. Await it before serving."""
+        if self._database is not None:
+            with suppress_refusals(Reason.NOT_DURABLE):  # the log has it, and this run is not counted
+                await self._database.begin_run()
 
     @property
     def is_kept(self) -> bool:
@@ -232,13 +242,16 @@ class DurableRoutes:
         if self._snapshots is not None:
             await self._snapshots.write_last(LAST_WRITE_SECONDS)
 
-    async def close(self) -> None:
-        """Writes what waits for the database. The tables must be frozen before, and the tasks cancelled."""
-        last: dict[str, Coroutine[Any, Any, None]] = {}
-        if self._claims is not None:
-            last["address_claims"] = self._claims.write_if_changed()
+    async def close(self, *, orderly: bool) -> None:
+        """Writes what waits for the database. The tables must be frozen before, and the tasks cancelled.
+
+        Args:
+            orderly: Whether the process was told to stop; otherwise the next one counts a crash.
+        """
         if self.journal is not None:
-            last["journal"] = self.journal.write_last()
-        await asyncio.gather(*(run_step(name, work, LAST_STEP_SECONDS) for name, work in last.items()))
+            await run_step("journal", self.journal.write_last(), LAST_STEP_SECONDS)
         if self._database is not None:
+            if orderly:
+                complete = self._snapshots is not None and self._snapshots.is_complete
+                await run_step("run", self._database.end_run(snapshot_is_complete=complete), LAST_STEP_SECONDS)
             await self._database.close(LAST_WRITE_SECONDS)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import structlog
 
 from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
+from namesrv.core.errors import TOPICS_NAMED
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
@@ -148,6 +149,7 @@ def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
             **did,
         )
         did = {}
+    _log_in_use(outcome, cause)
 
 
 def log_topic_deleted(key: HoldKey, outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
@@ -160,6 +162,24 @@ def log_topic_deleted(key: HoldKey, outcome: OperatorOutcome, cause: Cause, revi
         comment=cause.comment,
         revision=revision,
     )
+    _log_in_use(outcome, cause)
+
+
+def log_write_permission_wiped(broker_name: str, cluster_name: str, remedy: str) -> None:
+    """A tool of RocketMQ took a group's write permission; some of them do not show the remark that names the remedy."""
+    _log.warning("write_permission_wiped", broker=broker_name, cluster=cluster_name, remedy=remedy)
+
+
+def _log_in_use(outcome: OperatorOutcome, cause: Cause) -> None:
+    """A warning where a change took topics of applications from their producers, as RocketMQ's protocol always may."""
+    if outcome.in_use.topic_count:
+        _log.warning(
+            "topics_in_use_taken",
+            topics=", ".join(outcome.in_use.names[:TOPICS_NAMED]),
+            topic_count=outcome.in_use.topic_count,
+            cause=cause.call,
+            caller=cause.caller,
+        )
 
 
 def _subject(key: IntentKey) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from typing import Protocol
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from namesrv import limits
-from namesrv.core.errors import InvalidField, NotImplementedYet
+from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
 
 
 class _HasFields(Protocol):
@@ -15,44 +15,51 @@ class _HasFields(Protocol):
 
 
 def check_topic(field: str, topic: str) -> None:
-    """Checks a topic name. Raises InvalidField."""
+    """Checks a topic name. Raises INVALID_FIELD."""
     try:
         topic_names.check_topic(topic)
     except ValueError as error:
-        raise InvalidField(field, str(error)) from None
+        raise invalid_field(field, str(error)) from None
 
 
 def check_name(field: str, name: str) -> None:
-    """Checks the name of a cluster, a broker or a zone. Raises InvalidField."""
+    """Checks the name of a cluster, a broker or a zone. Raises INVALID_FIELD."""
     try:
         topic_names.check_name(name)
     except ValueError as error:
-        raise InvalidField(field, str(error)) from None
+        raise invalid_field(field, str(error)) from None
 
 
 def check_address(field: str, address: str) -> None:
-    """Checks that a text is host:port. Raises InvalidField."""
+    """Checks that a text is host:port. Raises INVALID_FIELD."""
     if not address:
-        raise InvalidField(field, "is empty; write host:port")
+        raise invalid_field(field, "is empty; write host:port")
     try:
         Endpoint.parse(address)
     except ValueError as error:
-        raise InvalidField(field, str(error)) from None
+        raise invalid_field(field, str(error)) from None
+
+
+def check_topic_count(count: int) -> None:
+    """Checks the number of topics of a registration. Raises LIMIT_EXCEEDED."""
+    if count > limits.MAX_TOPICS_PER_REGISTRATION:
+        raise limit_exceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
 
 
 def page_size(value: int) -> int:
-    """The page size in force. Raises InvalidField."""
+    """The page size in force. Raises INVALID_FIELD."""
     if value < 0:
-        raise InvalidField("page_size", f"is {value}, must not be negative")
+        raise invalid_field("page_size", f"is {value}, must not be negative")
     return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE
 
 
 def refuse_fields(message: _HasFields, *fields: str) -> None:
-    """Refuses fields that this version does not have yet, rather than passing over them. Raises NotImplementedYet."""
+    """Refuses fields that this version does not have yet, rather than passing over them. Raises NOT_IMPLEMENTED."""
     for field in fields:
         try:
             present = message.HasField(field)
         except ValueError:  # a field without presence
             present = bool(getattr(message, field))
         if present:
-            raise NotImplementedYet(f"{field}: this version of the name server does not have it yet", {"field": field})
+            text = f"{field}: this version of the name server does not have it yet"
+            raise Refused(Reason.NOT_IMPLEMENTED, text, field=field)

@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type
+from tenacity import AsyncRetrying, retry_if_exception
 
 from groundwork.backoff import Backoff
+from groundwork.errors import suppress_refusals
 from namesrv.app.event_log import log_intents
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.errors import (
-    ConfigKeyDenied,
-    InvalidField,
-    LimitExceeded,
-    NoDataDir,
-    NotDurable,
-    Overloaded,
-    ShuttingDown,
-)
+from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
 from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
-from namesrv.core.operator_changes import OperatorOutcome
+from namesrv.core.operator_changes import OperatorOutcome, check_not_in_use
 from namesrv.core.routes import Routes
-from namesrv.limits import MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
+from namesrv.limits import MAX_ABSENT_INTENTS, MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
 from namesrv.runtime_settings import CONFIG_KEYS, Effect, key_of, with_texts
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
@@ -45,10 +37,13 @@ LONGEST_RETRY_SECONDS = 60.0
 
 INTENT_ENDED = Cause("intent ended")
 
+ABSENT_INTENTS = "intents about groups that are not registered, or topics that no broker reports"
+"""Name of the limit in errors."""
+
 IntentChange = Callable[[IntentTable], IntentTable]
 KvChange = Callable[[KvConfigTable], KvConfigTable]
 """Each makes a changed table from the current one; returns the same one if there is nothing to change. It may raise
-CallRefused."""
+Refused."""
 
 ApplySettings = Callable[[NamesrvSettings, Sequence[ConfigPut], Cause], None]
 """Called with the settings in force after a change, the keys whose value changed (also those that take effect only with
@@ -81,11 +76,12 @@ def stored_settings(settings: NamesrvSettings, database: Database | None) -> Set
     texts = database.load(SETTINGS) if database is not None else {}
     try:
         overridden = with_texts(settings, texts)
-    except ConfigKeyDenied as error:
-        raise _unusable(database, error.metadata["key"], "never changes over the wire") from error
-    except InvalidField as error:
-        key = key_of(error)
-        problem = error.problem if key in CONFIG_KEYS else "there is no such setting in this version"
+    except Refused as error:
+        if error.reason == Reason.CONFIG_KEY_DENIED:
+            raise _unusable(database, error.metadata["key"], "never changes over the wire") from error
+        violation = error.violations[0]
+        key = key_of(violation)
+        problem = violation.description if key in CONFIG_KEYS else "there is no such setting in this version"
         raise _unusable(database, key, problem) from error
     for key, value in sorted(texts.items()):
         _log.info("config_override", key=key, value=value)
@@ -96,6 +92,10 @@ def _unusable(database: Database | None, key: str, problem: str) -> DataDirError
     assert database is not None, "without a database no setting is stored"
     take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - for a person
     return DataDirError(f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"')
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.reason in {Reason.NOT_DURABLE, Reason.OVERLOADED}
 
 
 class _PreparedSettings(NamedTuple):
@@ -145,22 +145,31 @@ class Operators:
 
     # Intents.
 
-    async def change_intents(self, change: IntentChange, cause: Cause) -> OperatorOutcome:
+    async def change_intents(
+        self, change: IntentChange, cause: Cause, *, refuse_in_use: bool = False
+    ) -> OperatorOutcome:
         """Applies a change, and returns what it did once it is durable and in force.
 
+        Args:
+            refuse_in_use: Whether to refuse what takes topics of applications from their producers. Brokers that come
+                or go while the disk takes the change are not seen; other operators' intents are.
+
         Raises:
-            LimitExceeded: There would be too many intents.
-            NoDataDir: There is nowhere to write.
-            NotDurable: The disk did not take it; nothing has changed.
-            Overloaded: Too many changes wait already.
-            ShuttingDown: The tables are frozen.
-            CallRefused: What the change raises.
+            LIMIT_EXCEEDED: There would be too many intents.
+            NO_DATA_DIR: There is nowhere to write.
+            NOT_DURABLE: The disk did not take it; nothing has changed.
+            OVERLOADED: Too many changes wait already.
+            SHUTTING_DOWN: The tables are frozen.
+            TOPICS_IN_USE: With ``refuse_in_use``.
+            Refused: What the change raises.
         """
-        return await self._in_turn(partial(self._commit_intents, change, cause))
+        return await self._in_turn(partial(self._commit_intents, change, cause, refuse_in_use=refuse_in_use))
 
     async def preview_intents(self, change: IntentChange) -> OperatorOutcome:
-        """What ``change_intents`` would do. Raises the same, but for the disk."""
-        after = self._changed_intents(change)
+        """What ``change_intents`` would do. Raises the same, but for the disk and TOPICS_IN_USE."""
+        return await self._preview(self._changed_intents(change))
+
+    async def _preview(self, after: IntentTable) -> OperatorOutcome:
         changes = self._routes.operator_changes
         return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True))
 
@@ -169,11 +178,11 @@ class Operators:
     ) -> None:
         """Lifts intents whose time has run out. Runs until cancelled, or until the tables are frozen."""
         again = AsyncRetrying(
-            retry=retry_if_exception_type((NotDurable, Overloaded)),
+            retry=retry_if_exception(_may_pass),
             wait=Backoff(2 * POLL_SECONDS, LONGEST_RETRY_SECONDS, rng=rng or random.SystemRandom()),
             sleep=sleep,
         )
-        with suppress(ShuttingDown):
+        with suppress_refusals(Reason.SHUTTING_DOWN):
             while True:
                 await again(self._lift_ended_once)
                 await sleep(POLL_SECONDS)
@@ -182,11 +191,13 @@ class Operators:
         if self._state.intents.ended(self.wall_millis()):
             await self.change_intents(self._without_ended, INTENT_ENDED)
 
-    async def _commit_intents(self, change: IntentChange, cause: Cause) -> OperatorOutcome:
+    async def _commit_intents(self, change: IntentChange, cause: Cause, *, refuse_in_use: bool) -> OperatorOutcome:
         before, after = self._state.intents, self._changed_intents(change)
         database = self._durable()
         if after is before:
             return OperatorOutcome(BlastRadius(), 0)
+        if refuse_in_use:
+            check_not_in_use((await self._preview(after)).in_use)
         await database.replace(INTENTS, after)
         outcome = await self._writer.apply_unbounded(self._routes.operator_changes.publish_intents(after, cause))
         log_intents(outcome, cause, self._state.revision)
@@ -194,10 +205,16 @@ class Operators:
 
     def _changed_intents(self, change: IntentChange) -> IntentTable:
         if self._state.frozen:
-            raise ShuttingDown
-        after = change(self._state.intents)
+            raise shutting_down()
+        before = self._state.intents
+        after = change(before)
         if len(after.intents) > MAX_INTENTS:
-            raise LimitExceeded("intents", len(after.intents), MAX_INTENTS)
+            raise limit_exceeded("intents", len(after.intents), MAX_INTENTS)
+        is_absent = self._state.is_absent
+        if any(key not in before.intents and is_absent(key) for key in after.intents):
+            absent = sum(map(is_absent, after.intents))
+            if absent > MAX_ABSENT_INTENTS:
+                raise limit_exceeded(ABSENT_INTENTS, absent, MAX_ABSENT_INTENTS)
         return after
 
     def _without_ended(self, table: IntentTable) -> IntentTable:
@@ -210,11 +227,11 @@ class Operators:
         """Applies a change and returns the table before it, once the one after it is durable.
 
         Raises:
-            LimitExceeded: There would be too many keys or bytes.
-            NoDataDir: There is nowhere to write.
-            NotDurable: The disk did not take it; nothing has changed.
-            Overloaded: Too many changes wait already.
-            ShuttingDown: The tables are frozen.
+            LIMIT_EXCEEDED: There would be too many keys or bytes.
+            NO_DATA_DIR: There is nowhere to write.
+            NOT_DURABLE: The disk did not take it; nothing has changed.
+            OVERLOADED: Too many changes wait already.
+            SHUTTING_DOWN: The tables are frozen.
         """
         return await self._in_turn(partial(self._commit_kv_config, change, cause))
 
@@ -233,14 +250,14 @@ class Operators:
 
     def _changed_kv_config(self, change: KvChange) -> KvConfigTable:
         if self._state.frozen:
-            raise ShuttingDown
+            raise shutting_down()
         before = self._state.kv_config
         after = change(before)
         # What was imported from RocketMQ may be over the limits: then it may only shrink.
         if after.key_count > max(before.key_count, MAX_KV_KEYS):
-            raise LimitExceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
+            raise limit_exceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
         if after.byte_size > max(before.byte_size, MAX_KV_BYTES):
-            raise LimitExceeded("bytes of the KV configuration", after.byte_size, MAX_KV_BYTES)
+            raise limit_exceeded("bytes of the KV configuration", after.byte_size, MAX_KV_BYTES)
         return after
 
     # Settings.
@@ -252,22 +269,22 @@ class Operators:
         not a change.
 
         Raises:
-            ConfigKeyDenied: A key never changes over the wire.
-            InvalidField: A key is unknown, or a value breaks its rule.
-            NoDataDir: There is nowhere to write.
-            NotDurable: The disk did not take it; nothing has changed.
-            Overloaded: Too many changes wait already.
-            ShuttingDown: No more changes are taken.
+            CONFIG_KEY_DENIED: A key never changes over the wire.
+            INVALID_FIELD: A key is unknown, or a value breaks its rule.
+            NO_DATA_DIR: There is nowhere to write.
+            NOT_DURABLE: The disk did not take it; nothing has changed.
+            OVERLOADED: Too many changes wait already.
+            SHUTTING_DOWN: No more changes are taken.
         """
         return await self._in_turn(partial(self._commit_settings, values, cause))
 
     def preview_settings(self, values: Mapping[str, str]) -> tuple[ConfigPut, ...]:
-        """What ``change_settings`` would return. Raises ConfigKeyDenied and InvalidField."""
+        """What ``change_settings`` would return. Raises CONFIG_KEY_DENIED and INVALID_FIELD."""
         return self._prepared_settings(values).rows
 
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
         if self._state.frozen:
-            raise ShuttingDown
+            raise shutting_down()
         prepared = self._prepared_settings(values)
         database = self._durable()
         if prepared.texts != self.in_force.texts:
@@ -305,12 +322,12 @@ class Operators:
 
     def _durable(self) -> Database:
         if self._database is None:
-            raise NoDataDir
+            raise no_data_dir()
         return self._database
 
     async def _in_turn(self, commit: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
         if self._waiting >= self._max_waiting:
-            raise Overloaded(f"{self._waiting} changes by operators wait for their turn already")
+            raise overloaded(f"{self._waiting} changes by operators wait for their turn already")
         self._waiting += 1
         try:
             await self._turn.acquire()

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 
 from groundwork.shares import Refusal, ShareRules, Shares
 from namesrv import limits
-from namesrv.core.errors import LimitExceeded, Overloaded
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares
+from namesrv.core.errors import Refused, limit_exceeded, overloaded
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares, too_many_pins
 
 
-def overloaded(what: str, value: int, limit: int, caller: str) -> Overloaded:
+def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
     """The error where it helps to come back, because what is held will be given back soon."""
-    return Overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
+    return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class FairShares:
     """All of them, by kind; one for a whole server."""
 
     lookups: Shares
-    """Unary calls of RouteService under way."""
+    """Unary calls of RouteService and DiagnosticsService under way."""
     registrations: Shares
     """Unary calls of RegistrationService under way."""
     admin_calls: Shares
@@ -36,8 +36,6 @@ class FairShares:
     """Bytes of large requests from parsing to answer."""
     registered_topics: Shares
     """Topics of registrations from before they are read to the answer."""
-    staged_topics: Shares
-    """Topics of parts of registrations that wait for the last one."""
     channels: Shares
     watches: Shares
     """Open watches and followed snapshots."""
@@ -53,10 +51,13 @@ class FairShares:
         """Makes them with rules for one caller; ``most`` has other bounds than those of ``limits``, by kind."""
 
         def passing(what: str, kind: str, usual: int) -> Shares:
-            return Shares(what, most.get(kind, usual), rules, own=overloaded, full=overloaded)
+            return Shares(what, most.get(kind, usual), rules, own=_too_much, full=_too_much)
 
-        def lasting(what: str, kind: str, usual: int, full: Refusal = LimitExceeded) -> Shares:
+        def lasting(what: str, kind: str, usual: int, full: Refusal = limit_exceeded) -> Shares:
             return Shares(what, most.get(kind, usual), rules, full=full)
+
+        def of_pins(what: str, kind: str, usual: int) -> Shares:
+            return Shares(what, most.get(kind, usual), rules, own=too_many_pins, full=too_many_pins)
 
         return cls(
             lookups=passing("lookups under way", "lookups", limits.MAX_LOOKUPS_UNDER_WAY),
@@ -69,14 +70,13 @@ class FairShares:
             registered_topics=passing(
                 "topics of registrations under way", "registered_topics", limits.MAX_TOPICS_UNDER_WAY
             ),
-            staged_topics=lasting("topics of staged registrations", "staged_topics", limits.MAX_STAGED_TOPICS),
             channels=lasting("open channels", "channels", limits.MAX_CHANNELS),
-            watches=lasting("open watches", "watches", limits.MAX_WATCHERS, overloaded),
+            watches=lasting("open watches", "watches", limits.MAX_WATCHERS, _too_much),
             watched_names=lasting("topics and prefixes watched", "watched_names", limits.MAX_WATCHED_NAMES),
-            snapshot_streams=lasting("snapshot streams", "snapshot_streams", limits.MAX_SNAPSHOT_STREAMS, overloaded),
-            pins=lasting("pins", "pins", MAX_PINS),
-            pinned_revisions=lasting("pinned revisions", "pinned_revisions", MAX_PINNED_REVISIONS),
-            pinned_seconds=lasting("seconds of pins", "pinned_seconds", MAX_PINNED_SECONDS),
+            snapshot_streams=lasting("snapshot streams", "snapshot_streams", limits.MAX_SNAPSHOT_STREAMS, _too_much),
+            pins=of_pins("pins", "pins", MAX_PINS),
+            pinned_revisions=of_pins("pinned revisions", "pinned_revisions", MAX_PINNED_REVISIONS),
+            pinned_seconds=of_pins("seconds of pins", "pinned_seconds", MAX_PINNED_SECONDS),
         )
 
     @property

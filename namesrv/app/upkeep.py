@@ -16,7 +16,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.digests import FRONT
-from namesrv.core.errors import Overloaded
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.pins import Pins
 from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
@@ -164,12 +164,14 @@ class DigestSamples:
         samples = {earlier: value for earlier, value in self.by_minute.items() if earlier in kept}
         try:
             samples[minute % 60] = await self._number()
-        except Overloaded as error:
+        except Refused as error:
+            if error.reason != Reason.OVERLOADED:
+                raise
             _log.info("no_digest_sample", reason=str(error))
         self.by_minute = samples
 
     async def _number(self) -> int:
-        """A number for all digests. Raises Overloaded if routes change too fast."""
+        """A number for all digests. Raises OVERLOADED if routes change too fast."""
         sha256, position = hashlib.sha256(), FRONT
         while brokers := await digest_page(self._digests, self._reader, position, DIGESTED_AT_ONCE):
             for broker in brokers:

@@ -15,12 +15,20 @@ from namesrv.app.counters import DurationCounter
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
-from namesrv.core.errors import CallRefused, LimitExceeded, ShuttingDown
+from namesrv.core.errors import Refused, shutting_down, watch_expired
 from namesrv.core.policy import Clock
 from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.core.route_view import RouteView
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import ChangeReader, Follower, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.core.watch import (
+    ChangeReader,
+    Follower,
+    RouteWatch,
+    Subscription,
+    SubscriptionChange,
+    WatchIndex,
+    WatchMessages,
+)
 from namesrv.engines.api import SharedWriter
 
 WAKE_SLICE = 8
@@ -40,6 +48,9 @@ RETURNS_PER_SECOND = 1_000
 
 FIRST_RETURN_SECONDS = 0.1
 """The earliest."""
+
+FIRST_EXPIRY = 0.75
+"""When the first watches expire, as a share of the longest time. Those that were opened together end apart."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +95,7 @@ class WatchDispatcher:
         """Starts without streams.
 
         Args:
-            rng: Spreads returns after a shutdown.
+            rng: Spreads returns after a shutdown, and the ends of watches.
             shares: What callers hold; None: nobody else hands any out.
             is_copy: Whether the state is one of several copies.
         """
@@ -107,7 +118,7 @@ class WatchDispatcher:
         self._watch_streams: dict[int, WatchStream] = {}
         self._by_reader: dict[ChangeReader, WatchStream] = {}
         """Those that can be told without their tasks."""
-        self._ends_with: Callable[[ChangeReader], CallRefused] | None = None
+        self._ends_with: Callable[[ChangeReader], Refused] | None = None
         """Makes the error with which streams end as they begin; None: they go on."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
@@ -134,14 +145,15 @@ class WatchDispatcher:
             writer: Sends what others are sent, too, without the caller's task, while that is idle.
 
         Raises:
-            Overloaded: Too many watches are open.
-            LimitExceeded: Those of its caller are too many, or they ask for too many names, or all together do.
-            RevisionCompacted: The change log does not reach back to the revision.
-            ShuttingDown: The name server takes no more.
+            OVERLOADED: Too many watches are open.
+            LIMIT_EXCEEDED: Those of its caller are too many, or they ask for too many names, or all together do.
+            REVISION_COMPACTED: The change log does not reach back to the revision.
+            REVISION_NOT_REACHED: It is still to come.
+            SHUTTING_DOWN: The name server takes no more.
         """
         self._check_not_frozen()
-        names, count = self._shares.watched_names, subscription.name_count
-        await self._take_names(sharer, count)
+        names = self._shares.watched_names
+        await self._take_names(sharer, subscription.name_count)
         woken = asyncio.Event()
         watch = self.watches.open(subscription, woken.set)
         try:
@@ -158,26 +170,40 @@ class WatchDispatcher:
                         await run_cooperatively(self.watches.fill(watch))
                     else:
                         await run_cooperatively(self.watches.catch_up(watch, after_revision))
-                yield watcher
+                with self._expiring(watcher):
+                    yield watcher
         finally:
             self._by_reader.pop(watch, None)
-            self.watches.close(watch, lambda: names.give_back(sharer, count))
+            self.watches.close(watch, lambda: names.give_back(sharer, watch.name_count))
 
-    @contextmanager
-    def following(self, peer: str, sharer: Sharer = MACHINE) -> Iterator[WatchStream]:
-        """A reader of all changes for as long as the context lasts.
+    async def resubscribe(self, watch: RouteWatch, change: SubscriptionChange, sharer: Sharer = MACHINE) -> None:
+        """Changes the topics of an open watch. Its task must have no message to send.
 
         Raises:
-            Overloaded: Too many watches are open.
-            LimitExceeded: Those of its caller are too many.
-            ShuttingDown: The name server takes no more.
+            LIMIT_EXCEEDED: All watches, or those of its caller, ask for too many names.
+        """
+        await self._settle()
+        await self._take_names(sharer, change.added.name_count)
+        await run_cooperatively(collecting(self.watches.begin_resubscribing(watch, change)))
+        await self._settle()
+        await run_cooperatively(collecting(self.watches.end_resubscribing(watch, change)))
+        self._shares.watched_names.give_back(sharer, change.removed.name_count)
+
+    @contextmanager
+    def following(self, call: str, peer: str, sharer: Sharer = MACHINE) -> Iterator[WatchStream]:
+        """A reader of all changes for as long as the context lasts. ``call`` is the name of the call that it makes.
+
+        Raises:
+            OVERLOADED: Too many watches are open.
+            LIMIT_EXCEEDED: Those of its caller are too many.
+            SHUTTING_DOWN: The name server takes no more.
         """
         self._check_not_frozen()
         woken = asyncio.Event()
         follower = Follower(woken.set, 0)
         self.watches.follow(follower)
         try:
-            listed = self._listed("StreamRouteSnapshot", peer, follower, woken)
+            listed = self._listed(call, peer, follower, woken)
             with self._shares.watches.holding(sharer), listed as watcher:
                 yield watcher
         finally:
@@ -272,9 +298,9 @@ class WatchDispatcher:
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
-        await self._end_all(lambda _: ShuttingDown(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
+        await self._end_all(lambda _: shutting_down(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
 
-    async def retire(self, failure_of: Callable[[ChangeReader], CallRefused]) -> None:
+    async def retire(self, failure_of: Callable[[ChangeReader], Refused]) -> None:
         """Ends all streams, and those that begin from now on, each with an error made for its reader.
 
         Others serve now. Whatever a stream holds a share of is given back by its end, and needs no clearing up.
@@ -284,7 +310,7 @@ class WatchDispatcher:
         await self._end_all(failure_of)
         await run_cooperatively(collecting(self._state.leftovers.clear_up()))  # of streams that ended before
 
-    async def _end_all(self, failure_of: Callable[[ChangeReader], CallRefused]) -> None:
+    async def _end_all(self, failure_of: Callable[[ChangeReader], Refused]) -> None:
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
             watcher.reader.failure = failure_of(watcher.reader)
             watcher.woken.set()
@@ -300,7 +326,7 @@ class WatchDispatcher:
         names = self._shares.watched_names
         try:
             names.take(sharer, count)
-        except LimitExceeded:
+        except Refused:
             if not self._state.leftovers:
                 raise
             await run_cooperatively(self._state.leftovers.clear_up())  # names of watches that have ended still count
@@ -308,7 +334,7 @@ class WatchDispatcher:
 
     def _check_not_frozen(self) -> None:
         if self._state.frozen:
-            raise ShuttingDown
+            raise shutting_down()
 
     @contextmanager
     def _listed(self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event) -> Iterator[WatchStream]:
@@ -321,6 +347,24 @@ class WatchDispatcher:
             yield watcher
         finally:
             del self._watch_streams[number]
+
+    @contextmanager
+    def _expiring(self, watcher: WatchStream) -> Iterator[None]:
+        """Ends a watch when it has been open for long, unless it ends before.
+
+        Followers stay: their revisions are those of this name server, so they cannot resume at another one.
+        """
+        seconds = limits.MAX_WATCH_SECONDS * self._rng.uniform(FIRST_EXPIRY, 1.0)
+
+        def expire() -> None:
+            watcher.reader.failure = watcher.reader.failure or watch_expired(seconds)
+            watcher.woken.set()
+
+        expiry = asyncio.get_running_loop().call_later(seconds, expire)
+        try:
+            yield
+        finally:
+            expiry.cancel()
 
     async def _settle(self) -> None:
         async with self._passing_over:

@@ -36,7 +36,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
 from namesrv.app.worker import RANKS, Worker
-from namesrv.core.errors import Overloaded
+from namesrv.core.errors import overloaded
 from namesrv.core.route_view import RouteView
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.core.state_change import StateChange, apply_now
@@ -155,8 +155,8 @@ class TableWriter:
         """Makes a change and returns its result. If the caller goes away before the commit, nothing has changed.
 
         Raises:
-            Overloaded: Too many changes wait already.
-            CallRefused: What the change raises.
+            OVERLOADED: Too many changes wait already.
+            Refused: What the change raises.
         """
         self._check_waiting()
         async with self._in_turn():
@@ -165,7 +165,7 @@ class TableWriter:
     async def apply_unbounded(self, change: StateChange[ResultT]) -> ResultT:
         """Makes a change that must not be refused, because it is on disk already or the server's own.
 
-        The caller bounds how many wait. Raises CallRefused, as the change does.
+        The caller bounds how many wait. Raises Refused, as the change does.
         """
         async with self._in_turn():
             return await self._make(change)
@@ -173,7 +173,7 @@ class TableWriter:
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
         """Makes changes that follow from each other, with no other one between them, and returns all their results.
 
-        They are the server's own, or stand for one call, so they are never refused. Raises CallRefused, as they do.
+        They are the server's own, or stand for one call, so they are never refused. Raises Refused, as they do.
         """
         results: list[ResultT] = []
         async with self._in_turn():
@@ -191,7 +191,7 @@ class TableWriter:
 
     def _check_waiting(self) -> None:
         if self._waiting >= self._max_waiting:
-            raise Overloaded(f"{self._waiting} changes wait for their turn already")
+            raise overloaded(f"{self._waiting} changes wait for their turn already")
 
     @contextlib.asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:

@@ -9,7 +9,6 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Change,
     ChangeLog,
     ClusterPut,
@@ -29,12 +28,11 @@ from namesrv.core.changes import (
 )
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.model import RemovalReason
-from namesrv.core.replica_feed import ReplicaFeed
-from namesrv.core.snapshot import RouteTable, SnapshotPart, chunks, topic_queues
+from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks, topic_queues
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.watch import Follower
 
-# Changes as the rows of StreamRouteChanges: one for each key and revision, sharded as snapshots are.
+# Changes as the rows of StreamRouteChanges: one for each key and revision.
 #
 # A change names a group's topics together; here each of them becomes a row of its own. Rows are unique by epoch,
 # revision, table and key. Applied to the snapshot of a revision, the rows after it make the snapshot of any later
@@ -42,7 +40,7 @@ from namesrv.core.watch import Follower
 # thousand topics.
 
 TOPIC_SLICE = 500
-"""Topics that are sent or passed over before giving way: about a millisecond."""
+"""Topics that are sent before giving way: about a millisecond."""
 
 BROKER_SLICE = 50
 """Rows of brokers and clusters that are encoded before giving way: about a millisecond."""
@@ -75,9 +73,7 @@ _TOPIC_REMOVED_TAG = tag(_ROW.TOPIC_REMOVED_FIELD_NUMBER)
 _REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER)
 
 
-def change_messages(
-    change: Change | None, up_to_revision: int, identity: NamesrvIdentity, part: SnapshotPart
-) -> Iterator[bytes]:
+def change_messages(change: Change | None, up_to_revision: int, identity: NamesrvIdentity) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
     An empty message stands for a pause: so much was encoded or skipped that other work should have a turn. Callers must
@@ -86,7 +82,7 @@ def change_messages(
     visited = 0
     while change is not None and change.revision <= up_to_revision:
         start = b""
-        for changes in route_changes(change.rows, change.applied_at_millis, part):
+        for changes in route_changes(change.rows, change.applied_at_millis):
             if not changes:
                 yield b""
                 continue
@@ -105,14 +101,18 @@ def _header(identity: NamesrvIdentity, revision: int) -> bytes:
 
 
 def route_changes(
-    rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool = False
+    rows: Sequence[Row],
+    applied_at_millis: int,
+    tables: Collection[RouteTable] = ALL_TABLES,
+    *,
+    normalised: bool = False,
 ) -> Iterator[bytes]:
     """The rows of one change as encoded RouteChanges, as many as they need; an empty one stands for a pause.
 
-    Normalised, a group that goes is one row in every shard, instead of one for each of its topics.
+    Normalised, a group that goes is one row, instead of one for each of its topics.
     """
     applied_at = b""
-    for chunk in chunks(_rows(rows, applied_at_millis, part, normalised=normalised)):
+    for chunk in chunks(_rows(rows, applied_at_millis, tables, normalised=normalised)):
         if not chunk:
             yield b""
             continue
@@ -120,7 +120,9 @@ def route_changes(
         yield applied_at + chunk
 
 
-def _rows(rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, normalised: bool) -> Iterator[bytes]:
+def _rows(
+    rows: Sequence[Row], applied_at_millis: int, tables: Collection[RouteTable], *, normalised: bool
+) -> Iterator[bytes]:
     """A change's rows, framed as the field changes of a RouteChanges; an empty one is a pause.
 
     Intents and configurations are in no table of the routes: what they change there has rows of its own.
@@ -129,19 +131,19 @@ def _rows(rows: Sequence[Row], applied_at_millis: int, part: SnapshotPart, *, no
     changed_by = _CHANGED_BY_NORMALISED if normalised else _CHANGED_BY
     for count, row in enumerate(rows, 1):
         match row:
-            case _ if not any(map(part.has, changed_by.get(type(row), ()))):
+            case _ if not any(table in tables for table in changed_by.get(type(row), ())):
                 pass
             case QueuesRemoved() if row.broker in groups_gone:
                 pass
             case QueuesPut():
-                yield from _topic_rows(row.queues, part, partial(_topic_put, row))
+                yield from _topic_rows(row.queues, partial(_topic_put, row))
             case QueuesRemoved():
-                yield from _topic_rows(row.topics, part, partial(_topic_removed, _removal_of_any_topic(row)))
+                yield from _topic_rows(row.topics, partial(_topic_removed, _removal_of_any_topic(row)))
             case GroupPut() | LivePut() | ClusterPut() | FilterServersPut():
                 yield _framed(_put(row, applied_at_millis).SerializeToString())
             case GroupRemoved() | LiveRemoved() | ClusterRemoved():
                 yield _framed(_removal(row).SerializeToString())
-            case KvPut() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+            case KvPut() | IntentPut() | IntentLifted() | ConfigPut():
                 pass
         if count % BROKER_SLICE == 0:
             yield b""
@@ -152,10 +154,9 @@ def _framed(row: bytes) -> bytes:
     return b"".join((_ROW_TAG, varint(len(row)), row))
 
 
-def _topic_rows(topics: Collection[str], part: SnapshotPart, encode: Callable[[str], bytes]) -> Iterator[bytes]:
+def _topic_rows(topics: Collection[str], encode: Callable[[str], bytes]) -> Iterator[bytes]:
     for count, topic in enumerate(topics, 1):
-        if part.has_topic(topic):
-            yield _framed(encode(topic))
+        yield _framed(encode(topic))
         if count % TOPIC_SLICE == 0:
             yield b""
 
@@ -235,11 +236,7 @@ _SNAPSHOT_RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 
 
 def follow_messages(
-    log: ChangeLog,
-    reader: Follower,
-    identity: NamesrvIdentity,
-    part: SnapshotPart,
-    feed: ReplicaFeed | None = None,
+    log: ChangeLog, reader: Follower, identity: NamesrvIdentity, tables: Collection[RouteTable]
 ) -> Iterator[bytes]:
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
 
@@ -249,45 +246,53 @@ def follow_messages(
 
     Args:
         reader: What has been sent; moves on.
-        feed: For a read-only copy: what it gets beyond the tables.
 
     Raises:
-        RevisionCompacted: The change log does not reach back so far, or not any more.
-        CallRefused: The reader must end.
+        REVISION_COMPACTED: The change log does not reach back so far.
+        Refused: The reader must end.
     """
-    while True:
-        if reader.failure is not None:
-            raise reader.failure
-        log.check_reaches(reader.revision)
-        change = log.after(reader.revision)
-        if change is None:
-            for news in feed.news() if feed is not None else ():
-                yield replica_message(identity, reader.revision, news)
-            if feed is not None and log.last.revision != reader.revision:
-                continue  # rows sent may be of later revisions: the bookmark of this one must not follow
-            yield _message(identity, reader.revision, b"")
-            return
+    while (change := change_to_send(log, reader)) is not None:
         revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows
-        if feed is not None:
-            more = frame(_CHANGES.REPLICA_ROWS_FIELD_NUMBER, feed.of_change(change))
-            yield _message(identity, revision, _CHANGES(applied_at_millis=applied_at_millis).SerializeToString() + more)
         del change
-        for changes in route_changes(rows, applied_at_millis, part, normalised=True):
-            yield _message(identity, revision, changes) if changes else b""
+        yield from revision_messages(identity, revision, applied_at_millis, rows, tables)
         reader.revision = revision
         if revision % CHANGE_SLICE == 0:
             yield b""
+    yield bookmark(identity, reader.revision)
+
+
+def change_to_send(log: ChangeLog, reader: Follower) -> Change | None:
+    """The first change that a reader has not been sent; None if it has been sent all.
+
+    Raises:
+        REVISION_COMPACTED: The change log does not reach back so far.
+        Refused: The reader must end.
+    """
+    if reader.failure is not None:
+        raise reader.failure
+    log.check_reaches(reader.revision)
+    return log.after(reader.revision)
+
+
+def revision_messages(
+    identity: NamesrvIdentity,
+    revision: int,
+    applied_at_millis: int,
+    rows: Sequence[Row],
+    tables: Collection[RouteTable],
+) -> Iterator[bytes]:
+    """The encoded StreamRouteSnapshotResponse messages of one revision; an empty one stands for a pause."""
+    for changes in route_changes(rows, applied_at_millis, tables, normalised=True):
+        yield _message(identity, revision, changes) if changes else b""
+
+
+def bookmark(identity: NamesrvIdentity, revision: int) -> bytes:
+    """An encoded StreamRouteSnapshotResponse: everything up to a revision has been sent."""
+    return _message(identity, revision, b"")
 
 
 def _message(identity: NamesrvIdentity, revision: int, changes: bytes) -> bytes:
-    return _framed_message(identity, revision, _SNAPSHOT_RESPONSE.CHANGES_FIELD_NUMBER, changes)
-
-
-def replica_message(identity: NamesrvIdentity, revision: int, rows: bytes) -> bytes:
-    """An encoded StreamRouteSnapshotResponse of encoded ReplicaRows."""
-    return _framed_message(identity, revision, _SNAPSHOT_RESPONSE.REPLICA_ROWS_FIELD_NUMBER, rows)
-
-
-def _framed_message(identity: NamesrvIdentity, revision: int, field_number: int, content: bytes) -> bytes:
     header = route_data_pb2.NamesrvHeader(namesrv_name=identity.name, epoch=identity.epoch, revision=revision)
-    return frame(_SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString()) + frame(field_number, content)
+    return frame(_SNAPSHOT_RESPONSE.HEADER_FIELD_NUMBER, header.SerializeToString()) + frame(
+        _SNAPSHOT_RESPONSE.CHANGES_FIELD_NUMBER, changes
+    )

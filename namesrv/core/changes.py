@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from namesrv.core.errors import RevisionCompacted
+from namesrv.core.errors import revision_compacted, revision_not_reached
 from namesrv.core.model import (
     BrokerData,
     BrokerKey,
@@ -128,15 +128,6 @@ class ConfigPut(NamedTuple):
     value: str
 
 
-class AddressClaimReleased(NamedTuple):
-    """An operator let go of the address that a broker had when it left."""
-
-    key: LiveKey
-    """The address."""
-    broker: BrokerKey
-    broker_id: int
-
-
 Row = (
     QueuesPut
     | QueuesRemoved
@@ -151,7 +142,6 @@ Row = (
     | IntentPut
     | IntentLifted
     | ConfigPut
-    | AddressClaimReleased
 )
 
 
@@ -234,9 +224,11 @@ class ChangeLog:
         self._listeners.append(listener)
 
     def check_reaches(self, revision: int) -> None:
-        """Raises RevisionCompacted if the changes after a revision were dropped, or it is still to come."""
-        if not self.compacted_revision <= revision <= self.last.revision:
-            raise RevisionCompacted(revision, self.compacted_revision, self.last.revision)
+        """Raises REVISION_COMPACTED if later changes were dropped, REVISION_NOT_REACHED if the revision is to come."""
+        if revision > self.last.revision:
+            raise revision_not_reached(revision, self.last.revision)
+        if revision < self.compacted_revision:
+            raise revision_compacted(revision, self.compacted_revision, self.last.revision)
 
     def after(self, revision: int) -> Change | None:
         """The first change after a revision; None if there is none yet.

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
+from groundwork.topic_names import application_first, is_application
 from namesrv.core import encoding
 from namesrv.core.changes import (
     ClusterPut,
@@ -37,6 +38,7 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
     TopicQueues,
+    TopicsInUse,
     WriteRule,
 )
 from namesrv.core.pace import breathe, paced
@@ -585,8 +587,9 @@ MAX_SAMPLE_TOPICS = 100
 
 
 class _Topics:
-    def __init__(self) -> None:
+    def __init__(self, named_after: frozenset[str]) -> None:
         self.count = 0
+        self._named_after = named_after
         self._names: list[str] = []
 
     def add(self, topic: str) -> None:
@@ -596,24 +599,68 @@ class _Topics:
             self._names = self.sample()
 
     def sample(self) -> list[str]:
-        return sorted(self._names)[:MAX_SAMPLE_TOPICS]
+        return application_first(self._names, self._named_after)[:MAX_SAMPLE_TOPICS]
 
 
 def blast_radius(edit: TableEdit) -> BlastRadius:
-    """Measures an edit that is prepared and not published."""
-    vanishing, losing, others = _Topics(), _Topics(), _Topics()
+    """Measures an edit that is prepared and not published.
+
+    Only an application's topic loses its last writable queue: no producer misses a broker's own, such as the one that
+    is named after it.
+    """
+    named_after = edit.tables.names_of_groups()
+    vanishing, losing, others = (_Topics(named_after) for _ in range(3))
     for touched in edit.touched_topics():
         if not touched.regrouped and _shown(touched.before) == _shown(touched.after):
             continue
         if not touched.after:
             vanishing.add(touched.topic)
-        elif _has_writable(touched.before) and not _has_writable(touched.after):
+        elif (
+            _has_writable(touched.before)
+            and not _has_writable(touched.after)
+            and is_application(touched.topic, named_after)
+        ):
             losing.add(touched.topic)
         else:
             others.add(touched.topic)
     changed = vanishing.count + losing.count + others.count
     sample = vanishing.sample() or losing.sample() or others.sample()
     return BlastRadius(changed, losing.count, vanishing.count, tuple(sample))
+
+
+def topics_in_use(edit: TableEdit) -> TopicsInUse:
+    """Measures which topics of applications an operator's edit takes from their producers, before it is published.
+
+    A topic is taken if no group with a master is left that can be written to. It is also taken if queues go that a
+    group reports as writable, because producers may be using them.
+    """
+    named_after = edit.tables.names_of_groups()
+    found = _Topics(named_after)
+    for touched in edit.touched_topics():
+        if is_application(touched.topic, named_after) and (
+            _loses_queues_in_use(touched)
+            or (_takes_messages(edit, touched.before) and not _takes_messages(edit, touched.after))
+        ):
+            found.add(touched.topic)
+    return TopicsInUse(found.count, tuple(found.sample()))
+
+
+def _loses_queues_in_use(touched: TouchedTopic) -> bool:
+    left = {queue_data.broker for queue_data, _ in touched.after}
+    return any(
+        queue_data.is_writable_under(rule) or queue_data.is_writable_under(WriteRule.REPORTED)
+        for queue_data, rule in touched.before
+        if queue_data.broker not in left
+    )
+
+
+def _takes_messages(edit: TableEdit, queues: tuple[tuple[QueueData, WriteRule], ...]) -> bool:
+    """Whether a producer finds a writable queue: clients ask only masters to store messages."""
+    groups = edit.tables.broker_addr_table
+    return any(
+        queue_data.is_writable_under(rule) and MASTER_ID in groups[queue_data.broker].addrs
+        for queue_data, rule in queues
+    )
 
 
 def _shown(queues: tuple[tuple[QueueData, WriteRule], ...]) -> list[bytes]:

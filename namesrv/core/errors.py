@@ -1,242 +1,241 @@
-"""The tree of errors that a call can end with.
+"""The reasons for which calls are refused, and the texts that they share.
 
-    CallRefused
-    +-- MalformedRequest      the request's bytes are not a message of the call
-    +-- InvalidField          a request breaks a rule
-    +-- LimitExceeded         something is larger or more than a limit
-    +-- TopicNotFound
-    +-- BrokerNotRegistered
-    +-- ChannelGone
-    +-- NeedFullRegistration
-    +-- StaleStateVersion     a deposed master
-    +-- RegistryWarming       not all brokers have been heard yet
-    +-- IntentNotFound
-    +-- SnapshotGone          a pin's lease has ended
-    +-- EpochChanged          a reader resumes after a restart
-    +-- RevisionCompacted     a reader resumes too far back
-    +-- Crc32NotMatch         a topic table is not what its sender took the checksum of
-    +-- KvNotFound
-    +-- ConfigKeyDenied       a setting that never changes over the wire
-    +-- NotAuthenticated      nobody knows who calls
-    +-- NotPermitted          the caller's permit does not cover the call
-    +-- NoDataDir             the call needs a data directory
-    +-- NotDurable            the disk did not take the change
-    +-- ProductEnvUnavailable nobody in the product environment could tell about a topic
-    +-- ReadOnlyReplica       registrations and changes are the leader's business
-    +-- ShuttingDown
-    +-- Overloaded
-    +-- SlowReader            the reader of a stream was cut
-    +-- NotImplementedYet     a call or a field that this version does not have
-    +-- InternalDefect        a defect of ours; the log has the details
-
-``namesrv.error_codes`` maps each to its gRPC code and reason. Whatever raises one has changed nothing.
+``namesrv.error_codes`` has the gRPC code, RocketMQ's code and the retry hint of each reason. Code that raises
+``Refused`` has changed nothing. Docstrings name the reason: "Raises TOPIC_NOT_FOUND" stands for ``Refused`` with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
-from groundwork import errors as common
 from groundwork.errors import (
-    CallRefused,
-    InternalDefect,
-    InvalidField,
-    LimitExceeded,
-    MalformedRequest,
-    NotAuthenticated,
-    NotDurable,
-    NotPermitted,
+    FieldProblems,
+    Refused,
+    internal_defect,
+    invalid_field,
+    limit_exceeded,
+    malformed_request,
+    not_authenticated,
+    not_durable,
+    not_permitted,
 )
+from groundwork.printable import counted
 
 __all__ = [
-    "BrokerNotRegistered",
-    "CallRefused",
-    "ChannelGone",
-    "ConfigKeyDenied",
-    "Crc32NotMatch",
-    "EpochChanged",
-    "IntentNotFound",
-    "InternalDefect",
-    "InvalidField",
-    "KvNotFound",
-    "LimitExceeded",
-    "MalformedRequest",
-    "NeedFullRegistration",
-    "NoDataDir",
-    "NotAuthenticated",
-    "NotDurable",
-    "NotImplementedYet",
-    "NotPermitted",
-    "Overloaded",
-    "ProductEnvUnavailable",
-    "ReadOnlyReplica",
-    "RegistryWarming",
-    "RevisionCompacted",
-    "ShuttingDown",
-    "SlowReader",
-    "SnapshotGone",
-    "StaleStateVersion",
-    "TopicNotFound",
+    "FieldProblems",
+    "Reason",
+    "Refused",
+    "broker_not_registered",
+    "channel_gone",
+    "config_key_denied",
+    "conflict",
+    "crc32_not_match",
+    "epoch_changed",
+    "internal_defect",
+    "invalid_field",
+    "kv_not_found",
+    "limit_exceeded",
+    "malformed_request",
+    "need_full_registration",
+    "no_data_dir",
+    "not_authenticated",
+    "not_durable",
+    "not_permitted",
+    "overloaded",
+    "product_env_unavailable",
+    "read_only_replica",
+    "registry_warming",
+    "revision_compacted",
+    "revision_not_reached",
+    "shutting_down",
+    "slow_reader",
+    "snapshot_gone",
+    "stale_state_version",
+    "topic_not_found",
+    "topics_in_use",
 ]
 
 
-class TopicNotFound(CallRefused):
-    """No broker here has the topic."""
+class Reason(StrEnum):
+    """The reasons of the contract: ``namesrv_api.v1.ErrorReason`` explains each."""
 
-    def __init__(self, topic: str, cluster_name: str | None = None) -> None:
-        """Names the topic, and the cluster if only its brokers were asked about."""
-        metadata, where = {"topic": topic}, ""
-        if cluster_name is not None:
-            metadata["cluster_name"] = cluster_name
-            where = f" in cluster {cluster_name!r}"
-        super().__init__(f"no topic route info in this name server for the topic {topic!r}{where}", metadata)
+    MALFORMED_REQUEST = "MALFORMED_REQUEST"
+    INVALID_FIELD = "INVALID_FIELD"
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+    BROKER_NOT_REGISTERED = "BROKER_NOT_REGISTERED"
+    CHANNEL_GONE = "CHANNEL_GONE"
+    NEED_FULL_REGISTRATION = "NEED_FULL_REGISTRATION"
+    REGISTRY_WARMING = "REGISTRY_WARMING"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    OVERLOADED = "OVERLOADED"
+    NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
+    INTERNAL_DEFECT = "INTERNAL_DEFECT"
+    REVISION_COMPACTED = "REVISION_COMPACTED"
+    REVISION_NOT_REACHED = "REVISION_NOT_REACHED"
+    EPOCH_CHANGED = "EPOCH_CHANGED"
+    SNAPSHOT_GONE = "SNAPSHOT_GONE"
+    SLOW_READER = "SLOW_READER"
+    CRC32_NOT_MATCH = "CRC32_NOT_MATCH"
+    NO_DATA_DIR = "NO_DATA_DIR"
+    NOT_DURABLE = "NOT_DURABLE"
+    KV_NOT_FOUND = "KV_NOT_FOUND"
+    CONFLICT = "CONFLICT"
+    CONFIG_KEY_DENIED = "CONFIG_KEY_DENIED"
+    STALE_STATE_VERSION = "STALE_STATE_VERSION"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    NOT_PERMITTED = "NOT_PERMITTED"
+    INTENT_NOT_FOUND = "INTENT_NOT_FOUND"
+    PRODUCT_ENV_UNAVAILABLE = "PRODUCT_ENV_UNAVAILABLE"
+    READ_ONLY_REPLICA = "READ_ONLY_REPLICA"
+    WATCH_EXPIRED = "WATCH_EXPIRED"
+    TOPICS_IN_USE = "TOPICS_IN_USE"
 
 
-class BrokerNotRegistered(CallRefused):
-    """The broker, or the whole group, is not registered here, or not any more."""
-
-    def __init__(self, cluster_name: str | None, broker_name: str, broker_addr: str | None = None) -> None:
-        """Names the broker; without an address, its group; without a cluster, any group of the name."""
-        metadata = {"broker_name": broker_name}
-        which, where = f"broker group {broker_name}", ""
-        if broker_addr is not None:
-            metadata["broker_addr"] = broker_addr
-            which = f"broker {broker_name} ({broker_addr})"
-        if cluster_name is not None:
-            metadata["cluster_name"] = cluster_name
-            where = f" of cluster {cluster_name}"
-        super().__init__(f"{which}{where} is not registered", metadata)
+def topic_not_found(topic: str, cluster_name: str | None = None) -> Refused:
+    """No broker here has the topic. Takes the cluster, if the call asks about its brokers only."""
+    where = "" if cluster_name is None else f" in cluster {cluster_name!r}"
+    text = f"no topic route info in this name server for the topic {topic!r}{where}"
+    return Refused(Reason.TOPIC_NOT_FOUND, text, topic=topic, cluster_name=cluster_name)
 
 
-class ChannelGone(CallRefused):
+def broker_not_registered(cluster_name: str | None, broker_name: str, broker_addr: str | None = None) -> Refused:
+    """The broker is not registered here; without an address, its group; without a cluster, any group of the name."""
+    which = f"broker group {broker_name}" if broker_addr is None else f"broker {broker_name} ({broker_addr})"
+    where = "" if cluster_name is None else f" of cluster {cluster_name}"
+    return Refused(
+        Reason.BROKER_NOT_REGISTERED,
+        f"{which}{where} is not registered",
+        broker_name=broker_name,
+        broker_addr=broker_addr,
+        cluster_name=cluster_name,
+    )
+
+
+TOPICS_NAMED = 10
+"""Topics that an error names: it travels in metadata, whose size HTTP/2 bounds."""
+
+
+def topics_in_use(topics: Sequence[str], count: int) -> Refused:
+    """The change would take topics of applications from their producers, and its caller has not said that it may.
+
+    Takes the first of them, and how many there are.
+    """
+    named = topics[:TOPICS_NAMED]
+    more = f" and {count - len(named):,} more" if count > len(named) else ""
+    text = (
+        f"{counted(count, 'application topic')} would lose queues that producers need: {', '.join(named)}{more}; "
+        "set force to continue"
+    )
+    return Refused(Reason.TOPICS_IN_USE, text, topics=", ".join(named), topic_count=count)
+
+
+def channel_gone(channel_id: str) -> Refused:
     """The channel is unknown here, or its stream has ended."""
+    shown = channel_id[:64]
+    text = f"channel {shown!r} is not open here; open one, then register again"
+    return Refused(Reason.CHANNEL_GONE, text, channel_id=shown)
 
-    def __init__(self, channel_id: str) -> None:
-        text = f"channel {channel_id[:64]!r} is not open here; open one, then register again"
-        super().__init__(text, {"channel_id": channel_id[:64]})
 
-
-class NeedFullRegistration(CallRefused):
+def need_full_registration(text: str) -> Refused:
     """An increment builds on a version that this name server does not hold."""
+    return Refused(Reason.NEED_FULL_REGISTRATION, text)
 
 
-class StaleStateVersion(CallRefused):
+def stale_state_version(stated: int, held: int, holder_addr: str) -> Refused:
     """Another address holds the broker id with a higher state version: the caller is a deposed master."""
-
-    def __init__(self, stated: int, held: int, holder_addr: str) -> None:
-        super().__init__(
-            f"the broker id is held by {holder_addr} with state_version {held}, the registration has {stated}",
-            {"stated": str(stated), "held": str(held), "holder_addr": holder_addr},
-        )
+    text = f"the broker id is held by {holder_addr} with state_version {held}, the registration has {stated}"
+    return Refused(Reason.STALE_STATE_VERSION, text, stated=stated, held=held, holder_addr=holder_addr)
 
 
-class RegistryWarming(CallRefused):
+def registry_warming(what: str) -> Refused:
     """The name server has started and has not heard all its brokers yet, so it cannot say what is absent."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"this name server has started a short time ago and does not know {what} yet")
-
-
-class IntentNotFound(CallRefused):
-    """There is no such intent, hold or unconfirmed broker."""
+    text = f"this name server has started a short time ago and does not know {what} yet"
+    return Refused(Reason.REGISTRY_WARMING, text)
 
 
-class SnapshotGone(CallRefused):
+def snapshot_gone(pin_id: str) -> Refused:
     """The pin is unknown, or its lease has ended."""
+    shown = pin_id[:64]
+    return Refused(Reason.SNAPSHOT_GONE, f"no snapshot is pinned as {shown!r} (any more); pin again", pin_id=shown)
 
-    def __init__(self, pin_id: str) -> None:
-        super().__init__(f"no snapshot is pinned as {pin_id[:64]!r} (any more); pin again", {"pin_id": pin_id[:64]})
 
-
-class EpochChanged(CallRefused):
+def epoch_changed(stated: str, current: str) -> Refused:
     """A reader resumes from another epoch of this name server."""
-
-    def __init__(self, stated: str, current: str) -> None:
-        super().__init__(
-            f"the epoch is {current}, not {stated[:64]!r}: the name server has restarted; start from a snapshot",
-            {"epoch": current},
-        )
+    text = f"the epoch is {current}, not {stated[:64]!r}: the name server has restarted; start from a snapshot"
+    return Refused(Reason.EPOCH_CHANGED, text, epoch=current)
 
 
-class RevisionCompacted(CallRefused):
-    """A reader resumes from a revision that the change log does not reach back to, or that is still to come."""
-
-    def __init__(self, stated: int, compacted: int, last: int) -> None:
-        super().__init__(
-            f"changes can be read after revisions {compacted} to {last}, not after {stated}; start from a snapshot",
-            {"revision": str(stated), "compacted_revision": str(compacted), "last_revision": str(last)},
-        )
+def revision_compacted(stated: int, compacted: int, last: int) -> Refused:
+    """A reader resumes from a revision that the change log does not reach back to."""
+    text = f"changes can be read after revisions {compacted} to {last}, not after {stated}; start from a snapshot"
+    return Refused(Reason.REVISION_COMPACTED, text, revision=stated, compacted_revision=compacted, last_revision=last)
 
 
-class KvNotFound(CallRefused):
+def revision_not_reached(stated: int, last: int) -> Refused:
+    """A reader resumes from a revision of this epoch that is still to come here."""
+    text = f"revision {stated} is not reached yet, the last is {last}; try again, or ask the name server that sent it"
+    return Refused(Reason.REVISION_NOT_REACHED, text, revision=stated, last_revision=last)
+
+
+def kv_not_found(namespace: str, key: str | None = None) -> Refused:
     """The KV configuration has no such namespace or key."""
-
-    def __init__(self, namespace: str, key: str | None = None) -> None:
-        metadata = {"namespace": namespace} if key is None else {"namespace": namespace, "key": key}
-        wanted = ", ".join(f"{part} {name!r}" for part, name in metadata.items())
-        super().__init__(f"no config item: {wanted}", metadata)
+    text = f"no config item: namespace {namespace!r}" + ("" if key is None else f", key {key!r}")
+    return Refused(Reason.KV_NOT_FOUND, text, namespace=namespace, key=key)
 
 
-class ConfigKeyDenied(CallRefused):
+def conflict(namespace: str, key: str, problem: str) -> Refused:
+    """A key of the KV configuration is not as the change expects."""
+    text = f"KV configuration: {namespace!r} {key!r} {problem}; read it again"
+    return Refused(Reason.CONFLICT, text, namespace=namespace, key=key)
+
+
+def config_key_denied(key: str) -> Refused:
     """The setting never changes over the wire."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the setting {key} never changes over the wire", {"key": key})
+    return Refused(Reason.CONFIG_KEY_DENIED, f"the setting {key} never changes over the wire", key=key)
 
 
-class NoDataDir(CallRefused):
+def no_data_dir() -> Refused:
     """What the call changes must be durable, and this name server has no data directory."""
-
-    def __init__(self) -> None:
-        super().__init__("this name server has no data directory; start it with --data-dir")
+    return Refused(Reason.NO_DATA_DIR, "this name server has no data directory; start it with --data-dir")
 
 
-class Crc32NotMatch(CallRefused):
+def crc32_not_match(stated: int, actual: int) -> Refused:
     """A topic table has another CRC-32 than its sender says."""
-
-    def __init__(self, stated: int, actual: int) -> None:
-        super().__init__(
-            f"body_crc32 is {stated}, but the topic table as it arrived has {actual}",
-            {"stated": str(stated), "actual": str(actual)},
-        )
+    text = f"body_crc32 is {stated}, but the topic table as it arrived has {actual}"
+    return Refused(Reason.CRC32_NOT_MATCH, text, stated=stated, actual=actual)
 
 
-class ProductEnvUnavailable(CallRefused):
-    """No name server of the product environment could tell whether it has the topics."""
-
-    def __init__(self, product_env: str, problems: Sequence[str]) -> None:
-        """Names the environment, and what each of its name servers did instead."""
-        text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
-        super().__init__(text, {"product_env": product_env})
+def product_env_unavailable(product_env: str, problems: Sequence[str]) -> Refused:
+    """No name server of the product environment could answer. Takes what each of them did instead."""
+    text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
+    return Refused(Reason.PRODUCT_ENV_UNAVAILABLE, text, product_env=product_env)
 
 
-class ReadOnlyReplica(CallRefused):
-    """This name server is a copy of another one, which registers and administers."""
-
-    def __init__(self, leader: str) -> None:
-        """Names the leader, HOST:PORT."""
-        super().__init__(f"this name server is a read-only copy of {leader}; call that one", {"leader": leader})
+def read_only_replica(leader: str) -> Refused:
+    """This name server is a copy of another one, the leader (HOST:PORT), which registers and administers."""
+    text = f"this name server is a read-only copy of {leader}; call that one"
+    return Refused(Reason.READ_ONLY_REPLICA, text, leader=leader)
 
 
-class ShuttingDown(CallRefused):
-    """The name server takes no more changes."""
-
-    def __init__(self, retry_after_seconds: float | None = None) -> None:
-        """Takes when to come back, where many callers get it at once; None: after the usual time."""
-        super().__init__("this name server is shutting down")
-        self.retry_after_seconds = retry_after_seconds
+def shutting_down(retry_after_seconds: float | None = None) -> Refused:
+    """The name server takes no more changes. Takes when to come back, where many callers get it at once."""
+    text = "this name server is shutting down"
+    return Refused(Reason.SHUTTING_DOWN, text, retry_after_seconds=retry_after_seconds)
 
 
-class Overloaded(CallRefused):
+def overloaded(text: str) -> Refused:
     """Too much of one kind is waiting or open already."""
+    return Refused(Reason.OVERLOADED, text)
 
 
-class SlowReader(common.SlowReader):
+def slow_reader(stalled_seconds: float) -> Refused:
     """The reader of a stream fell too far behind and was cut."""
-
-    def __init__(self, stalled_seconds: float) -> None:
-        super().__init__(f"the reader took nothing for {stalled_seconds:g} s and was cut")
+    return Refused(Reason.SLOW_READER, f"the reader took nothing for {stalled_seconds:g} s and was cut")
 
 
-class NotImplementedYet(CallRefused):
-    """This version does not have the call or the field."""
+def watch_expired(seconds: float) -> Refused:
+    """The watch has been open for so long that its reader shall choose a name server anew."""
+    text = f"the watch has been open for {seconds:.0f} s; open it again, at any name server"
+    return Refused(Reason.WATCH_EXPIRED, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from groundwork.printable import counted
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
 from namesrv.core.journal import JournalEntry
+from namesrv.core.liveness import Doubt
 from namesrv.core.model import (
     MASTER_ID,
     WRITE,
@@ -28,7 +30,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.route_view import RouteView
-from namesrv.core.state import Unconfirmed
+from namesrv.core.state import Doubted, Unconfirmed
 from namesrv.core.tables import join_route
 
 # The words of an explanation: who did what, when and why, in sentences for a person.
@@ -100,6 +102,8 @@ class GroupInTable(NamedTuple):
     is_shown: bool
     """Whether the reader sees it; false for groups of other zones."""
     unconfirmed: Mapping[LiveKey, Unconfirmed]
+    doubted: Mapping[int, Doubted]
+    """Brokers by id that stay though their channel has ended."""
 
 
 class Present:
@@ -116,6 +120,8 @@ class Present:
         held = tables.held_queue_table.get(topic, {})
         self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
         self.in_table: dict[BrokerKey, GroupInTable] = {}
+        self.millis = state.clock.wall_millis()
+        doubts = state.doubts()
         self._topics_by_broker = tables.topics_by_broker
         for queue_data in tables.queue_datas_of(topic):
             broker = queue_data.broker
@@ -125,7 +131,12 @@ class Present:
                 is_shown = zone_name is None or bool(join_route(tables, topic, (queue_data.fragment,), zone_name))
                 keys = (LiveKey(broker.cluster_name, group.addrs[broker_id]) for broker_id in group.unconfirmed)
                 unconfirmed = {key: state.unconfirmed[key] for key in keys}
-                self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed)
+                doubted = {
+                    broker_id: doubts[key]
+                    for broker_id, addr in (group.addrs.items() if doubts else ())
+                    if (key := LiveKey(broker.cluster_name, addr)) in doubts
+                }
+                self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed, doubted)
 
     def hold_on(self, broker: BrokerKey) -> Intent | None:
         """What holds the topic back on a group."""
@@ -185,7 +196,7 @@ class Past:
             return False
         if broker not in now.in_table:
             return True
-        group, _, _, unconfirmed = now.in_table[broker]
+        group, unconfirmed = now.in_table[broker].group, now.in_table[broker].unconfirmed
         guarded = {key for key, why in unconfirmed.items() if why is Unconfirmed.GUARD}
         return (MASTER_ID in group.addrs or broker in self.master_left) and guarded <= self.unconfirmed.keys()
 
@@ -206,20 +217,80 @@ _LEFT = {
 """How the last broker of a group leaves. The reasons that are not here take queues, and no broker."""
 
 
+_DOUBTED = {
+    Doubt.OWN_STALL: "ended right after this name server had stalled",
+    Doubt.CLOSED_HERE: "was closed by this name server",
+    Doubt.HANDED_OVER: "was handed over for a restart of its agent",
+}
+"""How a channel ends that says nothing about its brokers."""
+
+
+class GroupState(Enum):
+    """Whether a group is in a route; if it is not, why. The numbers are those of the contract, which explains each."""
+
+    IN_ROUTE = 1
+    OTHER_ZONE = 2
+    TOPIC_HELD = 3
+    TOPIC_DELETED = 4
+    TOPIC_DROPPED = 5
+    GROUP_LEFT = 6
+    TOPIC_UNREPORTED = 7
+    NEVER_REGISTERED = 8
+
+
+class Condition(Enum):
+    """What else holds for a group. The numbers are those of the contract, which explains each."""
+
+    DRAINED = 1
+    WRITE_GIVEN = 2
+    REPORTED_READ_ONLY = 3
+    ACTING_MASTER = 4
+    NO_MASTER = 5
+    UNCONFIRMED_SINCE_START = 6
+    UNCONFIRMED_BY_GUARD = 7
+    TOPIC_HELD = 8
+    REGISTERED_AGAIN = 9
+    TOPIC_NOT_SEEN = 10
+    DOUBTED = 11
+
+
+class Clause(NamedTuple):
+    """A part of an explanation's sentence."""
+
+    text: str
+    condition: Condition | None = None
+    """What it says, if that is a condition."""
+
+
 class Explanation(NamedTuple):
-    """What holds for one group."""
+    """Whether and why one group is in the route."""
 
     broker: BrokerKey
     """Without a cluster if the group is unknown and no cluster was asked for."""
-    in_route: bool
+    state: GroupState
     text: str
     """Why, in one sentence for a person."""
     since_millis: int | None = None
     """When that came to be, milliseconds since the Unix epoch; None if that is not known (any more)."""
     removal_reason: RemovalReason | None = None
     """Why it left, if it did."""
-    is_unknown: bool = False
-    """Whether the change log knows nothing of the group."""
+    conditions: tuple[Condition, ...] = ()
+    """In the order of the clauses."""
+
+    @classmethod
+    def of(
+        cls,
+        broker: BrokerKey,
+        state: GroupState,
+        clauses: Iterable[Clause],
+        since_millis: int | None = None,
+        removal_reason: RemovalReason | None = None,
+    ) -> Explanation:
+        """Joins clauses to one sentence, which is cut if it is too long."""
+        said = tuple(clauses)
+        conditions = tuple(clause.condition for clause in said if clause.condition is not None)
+        text = _shortened("; ".join(clause.text for clause in said))
+        return cls(broker, state, text, since_millis, removal_reason, conditions)
 
 
 def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explanation:
@@ -228,8 +299,8 @@ def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explana
     cause = Cause(entry.cause, entry.caller, entry.comment)
     # 0: no broker left. A newer version may have left a reason that this one does not know.
     reason = next((reason for reason in RemovalReason if reason.value == entry.removal_reason), None)
-    text = f"{told}{by_caller(cause)}{with_comment(cause)}"
-    return _shortened(explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason))
+    text = _shortened(f"{told}{by_caller(cause)}{with_comment(cause)}")
+    return explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason)
 
 
 def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]:
@@ -250,12 +321,13 @@ def explain_route(now: Present, newest_first: list[Change]) -> list[Explanation]
     brokers = now.in_table.keys() | now.held.keys() | past.queues.keys()
     if question.broker_name is not None:
         brokers |= past.left.keys()
+        brokers |= {key for key in paced(now.intents) if isinstance(key, BrokerKey) and question.is_about(key)}
     if question.broker_name is not None or not brokers:
         brokers |= {broker for broker in now.groups if question.is_about(broker)}
     of_each = paced(sorted(brokers))
-    explanations = [_shortened(_explanation(broker, now, past)) for broker in of_each]
+    explanations = [_explanation(broker, now, past) for broker in of_each]
     if not explanations and question.broker_name is not None:
-        explanations.append(_never_registered(question.broker_name, now))
+        explanations.append(_never_registered(BrokerKey(question.cluster_name or "", question.broker_name), now))
     return explanations
 
 
@@ -271,35 +343,36 @@ def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
         return _of_gone_group(broker, now, *left, had_topic=change is not None)
     if change is not None and isinstance(row, QueuesRemoved):
         return _of_removed_queues(broker, now, change, row)
-    text = f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
-    return Explanation(broker, in_route=False, text="; ".join((text, *_hold_clause(broker, now))))
-
-
-def _shortened(explanation: Explanation) -> Explanation:
-    text = explanation.text
-    return (
-        explanation if len(text) <= MAX_TEXT_LENGTH else explanation._replace(text=f"{text[: MAX_TEXT_LENGTH - 3]}...")
+    if broker not in now.groups:
+        return _never_registered(broker, now)
+    registered = Clause(
+        f"not in the route: {broker.broker_name} of {broker.cluster_name} is {_registered(broker, now)}"
     )
+    clauses = (registered, *_slaves_clause(broker, now), *_hold_clause(broker, now))
+    return Explanation.of(broker, GroupState.TOPIC_UNREPORTED, clauses)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH - 3]}..."
 
 
 def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanation:
-    group, queue_data, is_shown, unconfirmed = now.in_table[broker]
+    group, queue_data, is_shown, unconfirmed, doubted = now.in_table[broker]
     if not is_shown:
         has = "has no zone" if group.zone_name is None else f"is of zone {group.zone_name}"
-        master = "a slave stands in for its master" if now.acting_master(group) else "its master is live"
-        return Explanation(
-            broker,
-            in_route=False,
-            text=f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}",
-        )
+        acting = Condition.ACTING_MASTER if now.acting_master(group) else None
+        master = "a slave stands in for its master" if acting else "its master is live"
+        text = f"left out of the route for zone {now.question.zone_name}: the group {has}, and {master}"
+        return Explanation.of(broker, GroupState.OTHER_ZONE, [Clause(text, acting)])
     clauses = [
-        f"in the route with {_queues(group, queue_data)}",
+        Clause(f"in the route with {_queues(group, queue_data)}"),
         *_permission_clauses(group, queue_data, now),
         *_master_clauses(group, now, past),
         *_unconfirmed_clauses(group, unconfirmed, now, past),
+        *_doubted_clauses(group, doubted, now),
     ]
     change, _ = past.queues.get(broker, (None, None))
-    return Explanation(broker, True, "; ".join(clauses), change.applied_at_millis if change else None)
+    return Explanation.of(broker, GroupState.IN_ROUTE, clauses, change.applied_at_millis if change else None)
 
 
 def _queues(group: BrokerData, queue_data: QueueData) -> str:
@@ -309,31 +382,34 @@ def _queues(group: BrokerData, queue_data: QueueData) -> str:
     return f"{to_read} and {counted(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
 
 
-def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[str]:
+def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) -> Iterable[Clause]:
     intent = now.intents.get(group.key)
     if intent is not None and intent.kind is IntentKind.WIPE_WRITE_PERM:
-        yield f"read-only because {intent_text('drained', intent)}"
+        yield Clause(f"read-only because {intent_text('drained', intent)}", Condition.DRAINED)
     elif intent is not None and intent.kind is IntentKind.ADD_WRITE_PERM:
-        yield intent_text("write permission given", intent)
+        yield Clause(intent_text("write permission given", intent), Condition.WRITE_GIVEN)
     if not queue_data.perm & WRITE and group.write is not WriteRule.ADDED:
-        yield f"read-only because the broker reports permission {queue_data.perm}, without write"
+        text = f"read-only because the broker reports permission {queue_data.perm}, without write"
+        yield Clause(text, Condition.REPORTED_READ_ONLY)
 
 
-def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[str]:
+def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[Clause]:
     if MASTER_ID in group.addrs:
         return
     change = past.master_left.get(group.key)
     since = f" since {iso(change.applied_at_millis)}" if change else ""
     acting_master = now.acting_master(group)
     if acting_master is not None:
-        yield f"read-only because a slave, {acting_master}, stands in for the master, which is not registered{since}"
+        text = f"read-only because a slave, {acting_master}, stands in for the master, which is not registered{since}"
+        yield Clause(text, Condition.ACTING_MASTER)
     else:
-        yield f"no master is registered{since}, so it can only be read from: writers need broker id 0"
+        text = f"no master is registered{since}, so it can only be read from: writers need broker id 0"
+        yield Clause(text, Condition.NO_MASTER)
 
 
 def _unconfirmed_clauses(
     group: BrokerData, unconfirmed: Mapping[LiveKey, Unconfirmed], now: Present, past: Past
-) -> Iterable[str]:
+) -> Iterable[Clause]:
     addrs: dict[Unconfirmed, dict[int, str]] = {}
     changes = []
     for broker_id in sorted(group.unconfirmed):
@@ -343,20 +419,32 @@ def _unconfirmed_clauses(
             changes.append(past.unconfirmed[key])
     if Unconfirmed.SNAPSHOT_FILE in addrs:
         known = named_brokers(addrs[Unconfirmed.SNAPSHOT_FILE])
-        yield f"unconfirmed since the name server's start at {now.started_at}: {known} has not registered since"
+        text = f"unconfirmed since the name server's start at {now.started_at}: {known} has not registered since"
+        yield Clause(text, Condition.UNCONFIRMED_SINCE_START)
     if Unconfirmed.GUARD in addrs:
         since = f" since {iso(changes[-1].applied_at_millis)}" if changes else ""
         held = named_brokers(addrs[Unconfirmed.GUARD])
-        yield f"unconfirmed{since}: the mass-loss guard keeps {held}, lost together with too many others"
+        text = f"unconfirmed{since}: the mass-loss guard keeps {held}, lost together with too many others"
+        yield Clause(text, Condition.UNCONFIRMED_BY_GUARD)
+
+
+def _doubted_clauses(group: BrokerData, doubted: Mapping[int, Doubted], now: Present) -> Iterable[Clause]:
+    for why in sorted({one.why for one in doubted.values()}, key=lambda one: one.value):
+        ends_at = {broker_id: one.ends_at_millis for broker_id, one in doubted.items() if one.why is why}
+        last = max(ends_at.values())
+        text = (
+            f"doubted: the channel of {named_brokers({each: group.addrs[each] for each in ends_at})} {_DOUBTED[why]}; "
+            f"it leaves at {iso(last)}, in {max(0, last - now.millis) / 1000:.0f} s, unless it registers again"
+        )
+        yield Clause(text, Condition.DOUBTED)
 
 
 def _of_held(broker: BrokerKey, now: Present, row: QueuesPut | QueuesRemoved | None) -> Explanation:
     hold = now.hold_on(broker)
     assert hold is not None, "reports are held back by an intent"
     reason = row.reason if isinstance(row, QueuesRemoved) else None
-    return Explanation(
-        broker, False, f"not in the route: the broker reports it, but {held_back(hold)}", hold.since_millis, reason
-    )
+    clause = Clause(f"not in the route: the broker reports it, but {held_back(hold)}")
+    return Explanation.of(broker, GroupState.TOPIC_HELD, [clause], hold.since_millis, reason)
 
 
 def _of_gone_group(
@@ -366,48 +454,69 @@ def _of_gone_group(
     last = f"the group's last broker{'' if len(addrs) == 1 else 's'}, {named_brokers(addrs)},"
     by = "" if reason is RemovalReason.REPLACED else by_caller(change.cause)
     at = iso(change.applied_at_millis)
-    clauses = [f"not in the route: {last} {_LEFT[reason]}{by} at {at}{with_comment(change.cause)}"]
+    clauses = [Clause(f"not in the route: {last} {_LEFT[reason]}{by} at {at}{with_comment(change.cause)}")]
     if not had_topic:
-        clauses.append("the change log does not show that it had this topic")
+        clauses.append(Clause("the change log does not show that it had this topic", Condition.TOPIC_NOT_SEEN))
     if broker in now.groups:
-        clauses.append(f"it is back: {_registered(broker, now)}")
-    clauses += _hold_clause(broker, now)
-    return Explanation(broker, False, "; ".join(clauses), change.applied_at_millis, reason)
+        clauses.append(Clause(f"it is back: {_registered(broker, now)}", Condition.REGISTERED_AGAIN))
+        clauses += _slaves_clause(broker, now)
+    clauses += (*_awaiting_clause(broker, now), *_hold_clause(broker, now))
+    return Explanation.of(broker, GroupState.GROUP_LEFT, clauses, change.applied_at_millis, reason)
 
 
 def _of_removed_queues(broker: BrokerKey, now: Present, change: Change, row: QueuesRemoved) -> Explanation:
     at = iso(change.applied_at_millis)
     hold = _hold_clause(broker, now)
     if row.reason is RemovalReason.DELETED_BY_OPERATOR:
+        state = GroupState.TOPIC_DELETED
         operator = by_caller(change.cause) or " by an operator"
-        clauses = [f"not in the route: deleted{operator} at {at}{with_comment(change.cause)}"]
+        clauses = [Clause(f"not in the route: deleted{operator} at {at}{with_comment(change.cause)}")]
         if not hold:
-            clauses.append("it comes back when the broker registers it with another DataVersion")
+            clauses.append(Clause("it comes back when the broker registers it with another DataVersion"))
     else:
-        clauses = [f"not in the route: not in the registration that the broker sent at {at}, nor in one since"]
-    return Explanation(broker, False, "; ".join((*clauses, *hold)), change.applied_at_millis, row.reason)
+        state = GroupState.TOPIC_DROPPED
+        clauses = [Clause(f"not in the route: not in the registration that the broker sent at {at}, nor in one since")]
+    return Explanation.of(broker, state, (*clauses, *hold), change.applied_at_millis, row.reason)
 
 
-def _never_registered(broker_name: str, now: Present) -> Explanation:
-    cluster_name, compacted = now.question.cluster_name, now.compacted_revision
-    who = broker_name if cluster_name is None else f"{broker_name} of {cluster_name}"
+def _never_registered(broker: BrokerKey, now: Present) -> Explanation:
+    cluster_name, compacted = broker.cluster_name, now.compacted_revision
+    who = f"{broker.broker_name} of {cluster_name}" if cluster_name else broker.broker_name
     never = "has never registered with this name server" if not compacted else "is not known to have registered"
-    return Explanation(
-        BrokerKey(cluster_name or "", broker_name),
-        in_route=False,
-        text=f"not in the route: {who} {never} since its start at {now.started_at}, revision 0; "
-        f"the change log reaches back to revision {compacted}",
-        is_unknown=True,
+    clauses = (
+        Clause(f"not in the route: {who} {never} since its start at {now.started_at}, revision 0"),
+        Clause(f"the change log reaches back to revision {compacted}"),
+        *_awaiting_clause(broker, now),
     )
+    return Explanation.of(broker, GroupState.NEVER_REGISTERED, clauses)
 
 
 def _registered(broker: BrokerKey, now: Present) -> str:
-    group = now.groups[broker]
-    text = f"registered and has {now.topic_count(broker)}, not this one"
-    return text if MASTER_ID in group.addrs else f"{text}; no master is registered, and slaves bring no topics"
+    return f"registered and has {now.topic_count(broker)}, not this one"
 
 
-def _hold_clause(broker: BrokerKey, now: Present) -> list[str]:
+def _slaves_clause(broker: BrokerKey, now: Present) -> list[Clause]:
+    """That a registered group has slaves only, which bring no topics, if that is so."""
+    if MASTER_ID in now.groups[broker].addrs:
+        return []
+    return [Clause("no master is registered, and slaves bring no topics", Condition.NO_MASTER)]
+
+
+def _awaiting_clause(broker: BrokerKey, now: Present) -> list[Clause]:
+    """What an intent does to a group from its next registration on, if it is not registered."""
+    intent = now.intents.get(broker)
+    if intent is None or broker in now.groups:
+        return []
+    if intent.kind is IntentKind.WIPE_WRITE_PERM:
+        return [
+            Clause(f"when it registers, it is read-only because {intent_text('drained', intent)}", Condition.DRAINED)
+        ]
+    return [Clause(f"when it registers, it has {intent_text('write permission given', intent)}", Condition.WRITE_GIVEN)]
+
+
+def _hold_clause(broker: BrokerKey, now: Present) -> list[Clause]:
     """That a topic would not come back into the route, if that is so."""
     hold = now.hold_on(broker)
-    return [] if hold is None else [f"if the broker reports it, it stays out: {held_back(hold)}"]
+    if hold is None:
+        return []
+    return [Clause(f"if the broker reports it, it stays out: {held_back(hold)}", Condition.TOPIC_HELD)]

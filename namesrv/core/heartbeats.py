@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.errors import broker_not_registered
+from namesrv.core.liveness import Doubt
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey
 from namesrv.core.state import RouteState
 
@@ -32,10 +33,10 @@ class Heartbeats:
         return False, live.data_version
 
     def broker_heartbeat(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> None:
-        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT). Raises BrokerNotRegistered also for an unconfirmed broker."""
+        """Renews liveness (RocketMQ 5: BROKER_HEARTBEAT). Raises BROKER_NOT_REGISTERED, also if unconfirmed."""
         live = self._state.live_broker(broker, broker_id, broker_addr)
         if live is None or live.unconfirmed:
-            raise BrokerNotRegistered(broker.cluster_name, broker.broker_name, broker_addr)
+            raise broker_not_registered(broker.cluster_name, broker.broker_name, broker_addr)
         self._state.heard(live)
 
     def heard_again(self, live: BrokerLiveInfo) -> bool:
@@ -82,7 +83,7 @@ class Heartbeats:
         return True
 
     def open_channel(self) -> str:
-        """Opens a channel and returns its id. Raises ShuttingDown if the tables are frozen."""
+        """Opens a channel and returns its id. Raises SHUTTING_DOWN if the tables are frozen."""
         self._state.check_not_frozen()
         channel_id = self._state.channels.open()
         self._state.liveness.channel_opened(channel_id)
@@ -95,12 +96,12 @@ class Heartbeats:
             How many brokers are bound to it now.
 
         Raises:
-            ChannelGone: The channel is not open.
+            CHANNEL_GONE: The channel is not open.
         """
         self._state.channels.hand_over(channel_id)
         return len(self._state.channels.bound(channel_id))
 
-    def doubt_channel_end(self, channel_id: str, seconds: float) -> int:
+    def doubt_channel_end(self, channel_id: str, seconds: float, why: Doubt) -> int:
         """Gives the brokers of a channel that has ended some seconds to register again, instead of removing them.
 
         For ends that may be this name server's own fault.
@@ -112,7 +113,7 @@ class Heartbeats:
         for key in keys:
             live = self._state.tables.broker_live_table.get(key)
             if live is not None and live.channel_id == channel_id:  # it has neither left nor come back meanwhile
-                self._state.liveness.give(key, seconds)
+                self._state.liveness.doubt(key, seconds, why)
         return len(keys)
 
     def end_channel(self, channel_id: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
+from groundwork.topic_names import application_first
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -40,6 +40,9 @@ MAX_SUMMARY_LENGTH = 1_000
 
 TOPICS_NAMED = 3
 """Topics that are named; the others are counted."""
+
+TOPICS_READ = 50
+"""Topics among which those of applications are looked for: a broker has about 15 of its own."""
 
 SUBJECTS_TOLD = 3
 """Broker groups, and changes that are about none, that are told of each; the others are counted."""
@@ -134,14 +137,14 @@ def _topics_of(row: Row) -> Collection[str]:
             return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
         case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
             return ()
-        case FilterServersPut() | ConfigPut() | AddressClaimReleased():
+        case FilterServersPut() | ConfigPut():
             return ()
 
 
 def _broker_of(row: Row) -> BrokerKey | None:
     """The group that a row is about. A cluster's row is about none: that of the group itself is in the same change."""
     match row:
-        case QueuesPut() | QueuesRemoved() | FilterServersPut() | AddressClaimReleased():
+        case QueuesPut() | QueuesRemoved() | FilterServersPut():
             return row.broker
         case GroupPut():
             return row.after.key
@@ -192,8 +195,6 @@ def _about_row(row: Row) -> str:
             text = f"{_about_intent(row.intent)} decided"
         case IntentLifted():
             text = f"{_about_intent(row.intent)} lifted"
-        case AddressClaimReleased():
-            text = f"claim to {row.key.broker_addr} (id {row.broker_id}) released"
     return text
 
 
@@ -204,11 +205,13 @@ def _about_row_of_group(row: GroupPut | GroupRemoved | QueuesPut | QueuesRemoved
         case GroupRemoved():
             return "group gone"
         case QueuesPut():
-            return f"{_count(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues)}"
+            return f"{_count(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues, row.broker)}"
         case QueuesRemoved():
             reason = _QUEUES_LEFT.get(row.reason, "")
             whose = "its" if len(row.topics) == 1 else "their"
-            return f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics)}"
+            return (
+                f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics, row.broker)}"
+            )
         case FilterServersPut():
             return f"{_count(len(row.filter_servers), 'filter server')} now"
 
@@ -246,8 +249,8 @@ def _hold(key: IntentKey) -> str:
     return f"{key.topic} in {'all clusters' if key.cluster_name is None else key.cluster_name}"
 
 
-def _named(topics: Collection[str]) -> str:
-    names = ", ".join(sorted(islice(topics, TOPICS_NAMED)))
+def _named(topics: Collection[str], broker: BrokerKey) -> str:
+    names = ", ".join(application_first(islice(topics, TOPICS_READ), broker)[:TOPICS_NAMED])
     more = len(topics) - TOPICS_NAMED
     return f" ({names}, and {more:,} more)" if more > 0 else f" ({names})"
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import TypeVar
 
-from namesrv.core.errors import ChannelGone
+from namesrv.core.errors import channel_gone
 from namesrv.core.model import BrokerLiveInfo, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
+
+
+class Doubt(Enum):
+    """Why the end of a broker's channel said nothing about the broker. The values are those of the log."""
+
+    OWN_STALL = "own_stall"
+    CLOSED_HERE = "closed_here"
+    HANDED_OVER = "handed_over"
+
 
 # The times at which brokers and channels were last heard of, and those silent for too long.
 
@@ -38,10 +48,13 @@ class Liveness:
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self._last_update_millis: dict[LiveKey, int] = {}
+        self.doubted: dict[LiveKey, Doubt] = {}
+        """Brokers whose channel has ended and that have not reported since, because the end said nothing."""
 
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
         """A broker was heard of, and with it the channel that it is bound to, if that is open."""
         belongs_to_loop()
+        self.doubted.pop(live.key, None)
         now = self._clock.monotonic()
         due = now + live.timeout_seconds
         if live.unconfirmed:  # it has more time than its timeout, from the start or from the guard
@@ -63,8 +76,14 @@ class Liveness:
     def give(self, key: LiveKey, seconds: float) -> None:
         """Gives a broker that much time from now, instead of the time that it had left."""
         belongs_to_loop()
+        self.doubted.pop(key, None)
         self._brokers[key] = self._clock.monotonic() + seconds
         self._last_update_millis.setdefault(key, self._clock.wall_millis())
+
+    def doubt(self, key: LiveKey, seconds: float, why: Doubt) -> None:
+        """Gives a broker time, as ``give``, because the end of its channel says nothing about it."""
+        self.give(key, seconds)
+        self.doubted[key] = why
 
     def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
         """Returns the longest remaining time of the given brokers in seconds, or None if none has a deadline."""
@@ -88,6 +107,7 @@ class Liveness:
     def forget(self, key: LiveKey) -> None:
         belongs_to_loop()
         self._brokers.pop(key, None)
+        self.doubted.pop(key, None)
         self._last_update_millis.pop(key, None)
 
     def last_update_millis(self, key: LiveKey) -> int:
@@ -153,7 +173,7 @@ class ChannelTable:
 
     def check_open(self, channel_id: str) -> None:
         if channel_id not in self._open:
-            raise ChannelGone(channel_id)
+            raise channel_gone(channel_id)
 
     def bind(self, channel_id: str, key: LiveKey) -> None:
         belongs_to_loop()
@@ -180,7 +200,7 @@ class ChannelTable:
             self._ended[channel_id] = bound
 
     def hand_over(self, channel_id: str) -> None:
-        """Notes that another process takes over what is bound. Raises ChannelGone if the channel is not open."""
+        """Notes that another process takes over what is bound. Raises CHANNEL_GONE if the channel is not open."""
         belongs_to_loop()
         self.check_open(channel_id)
         self._handed_over.add(channel_id)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from namesrv.core import model
-from namesrv.core.address_claims import AddressClaim
-from namesrv.core.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut
-from namesrv.core.edit import TableEdit, blast_radius
-from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, LiveKey
+from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut
+from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
+from namesrv.core.errors import topics_in_use as refused_in_use
+from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse
 from namesrv.core.pace import paced
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
+
+NOT_IN_USE = TopicsInUse()
 
 
 class OperatorOutcome(NamedTuple):
@@ -23,6 +25,8 @@ class OperatorOutcome(NamedTuple):
     """Groups that lost queues of a topic, or have them again."""
     intents: tuple[IntentPut | IntentLifted, ...] = ()
     """What came into force or was lifted."""
+    in_use: TopicsInUse = NOT_IN_USE
+    """Topics of applications that it takes from their producers."""
 
 
 class OperatorChanges:
@@ -39,14 +43,22 @@ class OperatorChanges:
         return IntentsChange(self._state, intents, cause, validate_only=validate_only)
 
     def delete_topic(
-        self, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool = False
+        self,
+        topic: str,
+        cluster_name: str | None,
+        cause: Cause,
+        *,
+        validate_only: bool = False,
+        refuse_in_use: bool = False,
     ) -> TopicDeletion:
         """Removes a topic's queues from all groups, or those of one cluster (RocketMQ: deleteTopic).
 
         They come back with the next registration that has another DataVersion, or is the first. The change raises
-        ShuttingDown if the tables are frozen.
+        SHUTTING_DOWN if the tables are frozen, and with ``refuse_in_use`` TOPICS_IN_USE.
         """
-        return TopicDeletion(self._state, topic, cluster_name, cause, validate_only=validate_only)
+        return TopicDeletion(
+            self._state, topic, cluster_name, cause, validate_only=validate_only, refuse_in_use=refuse_in_use
+        )
 
     def publish_kv_config(self, table: model.KvConfigTable, cause: Cause) -> None:
         """Makes another KV configuration the current one; it must be durable already. Takes a revision."""
@@ -58,15 +70,6 @@ class OperatorChanges:
         """Makes another behaviour the current one; it must be durable already. Takes a revision."""
         self._state.behaviour = behaviour
         self._state.append_change(cause, rows)
-
-    def release_address_claim(self, key: LiveKey, cause: Cause) -> AddressClaim | None:
-        """Ends the claim to an address, and returns it, if there is one. Takes a revision. Raises ShuttingDown."""
-        self._state.check_not_frozen()
-        claim = self._state.address_claims.at(key)
-        if claim is not None:
-            self._state.address_claims.release(key)
-            self._state.append_change(cause, (AddressClaimReleased(key, claim.broker, claim.broker_id),))
-        return claim
 
 
 class IntentsChange:
@@ -84,16 +87,20 @@ class IntentsChange:
         self._edit = edit = self.state.begin_edit(self._intents)
         self._rows = _differences(self.state.intents, self._intents)
         self._count = 0
+        decided = False
         for row in paced(self._rows):
-            self._count += _apply(edit, row.intent, lifted=isinstance(row, IntentLifted))
+            lifted = isinstance(row, IntentLifted)
+            decided = decided or not lifted
+            self._count += _apply(edit, row.intent, lifted=lifted)
         edit.prepare()
         self._blast_radius = blast_radius(edit)
+        self._in_use = topics_in_use(edit) if decided else NOT_IN_USE
 
     def commit(self) -> OperatorOutcome:
         if not self._validate_only:
             self.state.intents = self._intents
             self.state.commit(self._edit, self._cause, *self._rows)
-        return OperatorOutcome(self._blast_radius, self._count, self._rows)
+        return OperatorOutcome(self._blast_radius, self._count, self._rows, self._in_use)
 
 
 class TopicDeletion:
@@ -102,26 +109,43 @@ class TopicDeletion:
     topics = 1
 
     def __init__(
-        self, state: RouteState, topic: str, cluster_name: str | None, cause: Cause, *, validate_only: bool
+        self,
+        state: RouteState,
+        topic: str,
+        cluster_name: str | None,
+        cause: Cause,
+        *,
+        validate_only: bool,
+        refuse_in_use: bool,
     ) -> None:
         self.state = state
         self._topic = topic
         self._cluster_name = cluster_name
         self._cause = cause
         self._validate_only = validate_only
+        self._refuse_in_use = refuse_in_use
 
     def prepare(self) -> None:
         self.state.check_not_frozen()
         self._edit = self.state.begin_edit()
         self._count = self._edit.remove_topic(self._topic, self._cluster_name)
         self._blast_radius = blast_radius(self._edit)
+        self._in_use = topics_in_use(self._edit)
 
     def commit(self) -> OperatorOutcome:
         if not self._validate_only:
             self.state.check_not_frozen()
+            if self._refuse_in_use:
+                check_not_in_use(self._in_use)
             self.state.commit(self._edit, self._cause)
             self.state.guard.topic_deleted(self._topic, self._cluster_name)
-        return OperatorOutcome(self._blast_radius, self._count)
+        return OperatorOutcome(self._blast_radius, self._count, in_use=self._in_use)
+
+
+def check_not_in_use(topics: TopicsInUse) -> None:
+    """Raises TOPICS_IN_USE if a change takes topics of applications from their producers."""
+    if topics.topic_count:
+        raise refused_in_use(topics.names, topics.topic_count)
 
 
 def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentPut | IntentLifted, ...]:

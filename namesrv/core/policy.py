@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-ADDRESS_CLAIM_SECONDS = 86_400.0
-"""How long an address stays its group's with permits: a broker that is down overnight finds its address free."""
-
 # Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given.
 
 
@@ -39,9 +36,6 @@ class Behaviour:
     outnumber what was lost, must be kept up for longer than anything counts as lost."""
     mass_loss_hold_seconds: float = 600.0
     """How long the guard keeps a lost broker in the routes: enough to look at the fleet and to confirm the loss."""
-    address_claim_seconds: float = 0.0
-    """How long the address of a broker that left is its group's alone; 0 without permits, since nobody proves then
-    whose it is. Fixed at the start."""
     channel_grace_seconds: float = 30.0
     """How long brokers stay after the end of a channel that was handed over."""
 

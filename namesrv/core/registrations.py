@@ -8,7 +8,7 @@ from itertools import islice
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
-from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
+from namesrv.core.errors import broker_not_registered, need_full_registration, stale_state_version
 from namesrv.core.mass_loss import FLEET, Owner
 from namesrv.core.model import (
     MASTER_ID,
@@ -63,10 +63,10 @@ class Registrations:
             owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
 
         Raises (by the change):
-            ChannelGone: The registration names a channel that is not open.
-            NeedFullRegistration: It is an increment, and its base is not what is held here.
-            StaleStateVersion: The id is held by another address with a higher state version (RocketMQ 5).
-            ShuttingDown: The tables are frozen.
+            CHANNEL_GONE: The registration names a channel that is not open.
+            NEED_FULL_REGISTRATION: It is an increment on a version that is not held here.
+            STALE_STATE_VERSION: The id is held by another address with a higher state version (RocketMQ 5).
+            SHUTTING_DOWN: The tables are frozen.
             TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
         return BrokerRegistration(self._state, registration, cause, owner, self.reads_topics)
@@ -80,8 +80,8 @@ class Registrations:
         whether anything changed.
 
         Raises (by the change):
-            BrokerNotRegistered: One of the groups is not registered.
-            ShuttingDown: The tables are frozen.
+            BROKER_NOT_REGISTERED: One of the groups is not registered.
+            SHUTTING_DOWN: The tables are frozen.
         """
         return TopicRegistration(self._state, topic, queues, cause)
 
@@ -264,7 +264,6 @@ class BrokerRegistration:
         if renewed.channel_id is not None:
             self.state.channels.bind(renewed.channel_id, renewed.key)
         self.state.unconfirmed.pop(renewed.key, None)
-        self.state.address_claims.registered(renewed)
         self.state.guard.confirmed(renewed, self._owner, self.state.behaviour)
         self.state.heard(renewed)
 
@@ -286,7 +285,7 @@ class TopicRegistration:
         self._edit = edit = self.state.begin_edit()
         for broker, numbers in paced(self._queues.items()):
             if broker not in self.state.tables.broker_addr_table:
-                raise BrokerNotRegistered(*broker)
+                raise broker_not_registered(*broker)
             edit.put_topics(broker, edit.with_mappings(broker, {self._topic: numbers}, {}).items())
 
     def commit(self) -> bool:
@@ -321,7 +320,7 @@ def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> 
     """A deposed master must not take the id back (upstream's #1464 and #3168)."""
     stated, held = registration.data_version.state_version, holder.data_version.state_version
     if held > stated:
-        raise StaleStateVersion(stated, held, holder.broker_addr)
+        raise stale_state_version(stated, held, holder.broker_addr)
 
 
 def _check_base_version(registration: Registration, live: BrokerLiveInfo | None) -> None:
@@ -330,10 +329,12 @@ def _check_base_version(registration: Registration, live: BrokerLiveInfo | None)
     if base is None:
         return
     if live is None or live.broker != registration.broker or live.broker_id != registration.broker_id:
-        raise NeedFullRegistration("this name server holds no registration of the broker; send the full table")
+        raise need_full_registration("this name server holds no registration of the broker; send the full table")
     if live.unconfirmed:  # topics that operators hold are not in a snapshot file
-        raise NeedFullRegistration("this name server has what it holds not from the broker itself; send the full table")
+        raise need_full_registration(
+            "this name server has what it holds not from the broker itself; send the full table"
+        )
     if live.topic_by_topic:
-        raise NeedFullRegistration("this name server was told topic by topic; send the full table")
+        raise need_full_registration("this name server was told topic by topic; send the full table")
     if live.data_version != base:
-        raise NeedFullRegistration(f"this name server holds {live.data_version}, not {base}; send the full table")
+        raise need_full_registration(f"this name server holds {live.data_version}, not {base}; send the full table")

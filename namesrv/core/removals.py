@@ -58,7 +58,7 @@ class Removals:
     ) -> Removal:
         """Removes a broker by its cluster and address (RocketMQ: unregisterBroker, without its bug #5374).
 
-        With a generation, the broker goes only if that is its current registration. Raises ShuttingDown if the tables
+        With a generation, the broker goes only if that is its current registration. Raises SHUTTING_DOWN if the tables
         are frozen.
         """
         self._state.check_not_frozen()
@@ -99,7 +99,7 @@ class Removals:
     def confirm_broker_loss(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
         """Removes unconfirmed brokers because an operator says that they are gone.
 
-        Raises ShuttingDown if the tables are frozen.
+        Raises SHUTTING_DOWN if the tables are frozen.
         """
         self._state.check_not_frozen()
         return self._remove(

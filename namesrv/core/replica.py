@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from namesrv_api.v1 import admin_service_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from namesrv_internal.v1 import replica_service_pb2 as pb
 
 from namesrv.core import copy_size
-from namesrv.core.changes import AddressClaimReleased, Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut, Row
 from namesrv.core.copy_size import CopySize, check_texts
 from namesrv.core.edit import TableEdit
 from namesrv.core.encoding import intent_of
@@ -51,10 +51,8 @@ class OutOfStep(Exception):
 class LeaderChange:
     """All that one revision of the leader changed, once all of its messages have come."""
 
-    revision: int
-    applied_at_millis: int = 0
-    rows: list[pb.RouteChange] = field(default_factory=list)
-    more: pb.ReplicaRows = field(default_factory=pb.ReplicaRows)
+    start: pb.ChangeStart
+    rows: list[route_service_pb2.RouteChange] = field(default_factory=list)
 
 
 class ReplicaTables:
@@ -70,18 +68,18 @@ class ReplicaTables:
         self._broker_rows_at_most = 0
         """The same of rows about brokers."""
 
-    def load(self, snapshot: LoadedSnapshot, more: pb.ReplicaRows, revision: int) -> None:
+    def load(self, snapshot: LoadedSnapshot, opening: pb.OpeningRows, revision: int) -> None:
         """Takes over a whole snapshot, and takes it apart. Nobody may read before it is done.
 
-        ``more`` has the rows beyond the tables, which came before them. Raises OutOfStep if it cannot be taken over.
+        ``opening`` has the state beyond the tables. Raises OutOfStep if it cannot be taken over.
         """
-        self.state.intents = IntentTable.of(_intents(more.intents))
+        self.state.intents = IntentTable.of(_intents(opening.intents))
         namespaces: dict[str, dict[str, str]] = {}
-        for kv in more.kv_changes:
+        for kv in opening.kv_changes:
             namespaces.setdefault(kv.namespace, {})[kv.key] = kv.value
         self.state.kv_config = KvConfigTable.of(namespaces)
-        self.state.behaviour = _with_settings(self.state.behaviour, more.settings, READER_SETTINGS.keys())
-        self.warm = more.warm
+        self.state.behaviour = _with_settings(self.state.behaviour, opening.settings, READER_SETTINGS.keys())
+        self.warm = opening.warm
         lives_of: dict[BrokerKey, list[LiveKey]] = {}
         for key, live in snapshot.live.items():
             lives_of.setdefault(live.broker, []).append(key)
@@ -96,7 +94,7 @@ class ReplicaTables:
             edit.put_topics(broker, snapshot.topic_configs.pop(broker))
             self.state.publish(edit)
             self.state.settle()
-        guarded = {LiveKey(ref.cluster_name, ref.broker_addr) for ref in more.guarded_brokers}
+        guarded = {LiveKey(ref.cluster_name, ref.broker_addr) for ref in opening.guarded_brokers}
         for key, live in self.state.tables.broker_live_table.items():
             if live.unconfirmed:
                 self.state.unconfirmed[key] = Unconfirmed.GUARD if key in guarded else Unconfirmed.SNAPSHOT_FILE
@@ -139,11 +137,11 @@ class ReplicaTables:
         """Makes a change of the leader."""
         return ReplicaChange(self, change)
 
-    def take_news(self, news: pb.ReplicaRows) -> News:
+    def take_news(self, news: pb.News) -> News:
         """Takes over what has changed at the leader without taking a revision."""
         return News(self, news)
 
-    def put_news(self, news: pb.ReplicaRows) -> None:
+    def put_news(self, news: pb.News) -> None:
         """Puts news in force. Raises CopyTooLarge."""
         if news.HasField("warm"):
             self.warm = news.warm
@@ -197,9 +195,9 @@ class ReplicaChange:
     def prepare(self) -> None:
         """Raises OutOfStep if it is not the one after the last, or cannot be made."""
         change, state = self._change, self.state
-        if change.revision != state.revision + 1:
-            raise OutOfStep(f"revision {change.revision} does not follow {state.revision}")
-        self._beyond = _rows_beyond(change.more)
+        if change.start.revision != state.revision + 1:
+            raise OutOfStep(f"revision {change.start.revision} does not follow {state.revision}")
+        self._beyond = _rows_beyond(change.start)
         self._intents = _with_intents(state.intents, self._beyond)
         self._edit = state.begin_edit(self._intents)
         _put_rows(self._edit, change.rows)
@@ -207,16 +205,16 @@ class ReplicaChange:
 
     def commit(self) -> list[None]:
         """Raises CopyTooLarge if the tables are over a limit now."""
-        change, state, edit = self._change, self.state, self._edit
+        start, state, edit = self._change.start, self.state, self._edit
         state.intents = self._intents
-        state.kv_config = _with_kv_changes(state.kv_config, change.more.kv_changes)
-        state.behaviour = _with_settings(state.behaviour, change.more.settings, _IN_FORCE_AT_ONCE)
+        state.kv_config = _with_kv_changes(state.kv_config, start.kv_changes)
+        state.behaviour = _with_settings(state.behaviour, start.settings, _IN_FORCE_AT_ONCE)
         rows = (*state.publish(edit), *self._beyond)
-        cause = change.more.cause
-        self._tables.note_lives(edit, change.applied_at_millis)
+        cause = start.cause
+        self._tables.note_lives(edit, start.applied_at_millis)
         self._tables.note_size(edit)
         texts = (text[: copy_size.MAX_CAUSE_LENGTH] for text in (cause.call, cause.caller, cause.comment))
-        state.change_log.append(change.applied_at_millis, Cause(*texts), rows)
+        state.change_log.append(start.applied_at_millis, Cause(*texts), rows)
         self._tables.check_size()
         return []
 
@@ -224,7 +222,7 @@ class ReplicaChange:
 class News:
     """Takes over from the leader what its revisions do not cover: when brokers were heard, and held topics."""
 
-    def __init__(self, tables: ReplicaTables, news: pb.ReplicaRows) -> None:
+    def __init__(self, tables: ReplicaTables, news: pb.News) -> None:
         self.state = tables.state
         self._tables = tables
         self._news = news
@@ -255,20 +253,14 @@ def _intents(messages: Iterable[admin_service_pb2.Intent]) -> list[Intent]:
         raise OutOfStep(f"the leader has a kind of intent that this version does not know: {error}") from error
 
 
-def _rows_beyond(more: pb.ReplicaRows) -> tuple[Row, ...]:
+def _rows_beyond(start: pb.ChangeStart) -> tuple[Row, ...]:
     """The rows of a change that are of no table of the routes."""
     return (
-        *map(IntentLifted, _intents(more.lifted_intents)),
-        *map(IntentPut, _intents(more.intents)),
-        *(KvPut(kv.namespace, kv.key, kv.value if kv.HasField("value") else None) for kv in more.kv_changes),
-        *(ConfigPut(setting.key, setting.value) for setting in more.settings),
-        *map(_claim_released, more.released_address_claims),
+        *map(IntentLifted, _intents(start.lifted_intents)),
+        *map(IntentPut, _intents(start.intents)),
+        *(KvPut(kv.namespace, kv.key, kv.value if kv.HasField("value") else None) for kv in start.kv_changes),
+        *(ConfigPut(setting.key, setting.value) for setting in start.settings),
     )
-
-
-def _claim_released(claim: admin_service_pb2.AddressClaim) -> AddressClaimReleased:
-    broker = BrokerKey(claim.cluster_name, claim.broker_name)
-    return AddressClaimReleased(LiveKey(claim.cluster_name, claim.broker_addr), broker, claim.broker_id)
 
 
 def _with_intents(before: IntentTable, rows: Iterable[Row]) -> IntentTable:
@@ -297,7 +289,7 @@ def _with_settings(behaviour: Behaviour, changes: Iterable[pb.SettingChange], in
     return behaviour
 
 
-def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
+def _put_rows(edit: TableEdit, rows: Iterable[route_service_pb2.RouteChange]) -> None:
     """Has an edit make the changes that rows tell of. Clusters come and go with their groups."""
     for (kind, broker, reason), same in groupby(rows, _sort_of):
         match kind:
@@ -310,7 +302,7 @@ def _put_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
                 _put_broker_rows(edit, same)
 
 
-def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
+def _put_broker_rows(edit: TableEdit, rows: Iterable[route_service_pb2.RouteChange]) -> None:
     for row in paced(rows):
         match row.WhichOneof("row"):
             case "broker_put":
@@ -334,12 +326,12 @@ def _put_broker_rows(edit: TableEdit, rows: Iterable[pb.RouteChange]) -> None:
                 pass  # clusters come and go with their groups, and no table here has what only a newer leader knows
 
 
-def _topic_put(row: pb.TopicQueues) -> ReportedTopic:
+def _topic_put(row: route_service_pb2.TopicQueues) -> ReportedTopic:
     check_texts(row.topic)
     return row.topic, reported_of(row.queue_datas[0])
 
 
-def _sort_of(row: pb.RouteChange) -> tuple[str, BrokerKey, int]:
+def _sort_of(row: route_service_pb2.RouteChange) -> tuple[str, BrokerKey, int]:
     """Rows that come together and have this in common are taken over at once."""
     match row.WhichOneof("row"):
         case "topic_put":
@@ -363,7 +355,7 @@ class ReplicaIntake:
         self._new_tables = new_tables
         self._name = name
         self._reader: SnapshotReader | None = SnapshotReader(of_leader=True)
-        self._opening = pb.ReplicaRows()
+        self._opening = pb.OpeningRows()
         self._change: LeaderChange | None = None
         self.tables: ReplicaTables | None = None
         """The copy; None before its snapshot is whole."""
@@ -379,7 +371,7 @@ class ReplicaIntake:
         if self._reader is not None:
             self._reader.let_go()
 
-    def take(self, message: pb.StreamRouteSnapshotResponse) -> Iterator[ReplicaChange | News]:
+    def take(self, message: pb.FollowTablesResponse) -> Iterator[ReplicaChange | News]:
         """Takes one message in, and gives the changes that it makes: at most one, once the snapshot is whole.
 
         Afterwards ``caught_up`` says whether the message was a bookmark.
@@ -390,48 +382,63 @@ class ReplicaIntake:
             CopyTooLarge: The leader has more than a copy keeps.
         """
         self.caught_up = False
-        if self.tables is None:
-            self._take_snapshot(message)
-            return
         content = message.WhichOneof("content")
-        if content == "replica_rows":
-            yield self.tables.take_news(message.replica_rows)
+        if self.tables is None:
+            self._take_snapshot(content, message)
             return
-        if content != "changes":
-            raise OutOfStep("the leader sends a snapshot where changes are due")
-        if message.header.epoch != self.tables.state.identity.epoch:
-            raise OutOfStep(f"the epoch is {message.header.epoch} now")
-        yield from self._take_changes(self.tables, message.header.revision, message.changes)
+        match content:
+            case "tables":
+                yield from self._take_tables(self.tables, message.tables)
+            case "change_start":
+                yield from self._change_made(self.tables)
+                self._change = LeaderChange(message.change_start)
+            case "news":
+                yield self.tables.take_news(message.news)
+            case _:
+                raise OutOfStep(f"the leader sends {content or 'something unknown'} where changes are due")
 
-    def _take_snapshot(self, message: pb.StreamRouteSnapshotResponse) -> None:
+    def _take_snapshot(self, content: str | None, message: pb.FollowTablesResponse) -> None:
         reader = self._reader
         assert reader is not None, "it is there until the snapshot is whole"
-        if message.WhichOneof("content") == "replica_rows":
-            self._opening.MergeFrom(message.replica_rows)
-            opening = self._opening
-            CopySize(
-                broker_rows=len(opening.guarded_brokers), other_rows=len(opening.intents) + len(opening.kv_changes)
-            ).check()
-            return
-        reader.take(message)
-        reader.size.check()
+        match content:
+            case "opening":
+                self._opening.MergeFrom(message.opening)
+                opening = self._opening
+                CopySize(
+                    broker_rows=len(opening.guarded_brokers), other_rows=len(opening.intents) + len(opening.kv_changes)
+                ).check()
+            case "tables":
+                reader.take(message.tables)
+                reader.size.check()
+            case _:
+                raise OutOfStep(f"the leader sends {content or 'something unknown'} where a snapshot is due")
         if reader.is_whole:
-            header = message.header
+            header = message.tables.header
             tables = self._new_tables(NamesrvIdentity(self._name or header.namesrv_name, header.epoch))
             tables.load(reader.finish(), self._opening, header.revision)
-            self.tables, self._reader, self._opening = tables, None, pb.ReplicaRows()
+            self.tables, self._reader, self._opening = tables, None, pb.OpeningRows()
 
-    def _take_changes(self, tables: ReplicaTables, revision: int, changes: pb.RouteChanges) -> Iterator[ReplicaChange]:
-        is_bookmark = not changes.changes and not changes.HasField("replica_rows")
-        if self._change is not None and (is_bookmark or self._change.revision != revision):
+    def _take_tables(
+        self, tables: ReplicaTables, message: route_service_pb2.StreamRouteSnapshotResponse
+    ) -> Iterator[ReplicaChange]:
+        """Takes rows of the change under way, or a bookmark."""
+        header = message.header
+        if not message.HasField("changes"):
+            raise OutOfStep("the leader sends a snapshot where changes are due")
+        if header.epoch != tables.state.identity.epoch:
+            raise OutOfStep(f"the epoch is {header.epoch} now")
+        if message.changes.changes:
+            if self._change is None or self._change.start.revision != header.revision:
+                raise OutOfStep(f"rows of revision {header.revision} come without its beginning")
+            self._change.rows += message.changes.changes
+            return
+        yield from self._change_made(tables)
+        if header.revision != tables.state.revision:
+            raise OutOfStep(f"the bookmark is of revision {header.revision}, the copy of {tables.state.revision}")
+        self.caught_up = True
+
+    def _change_made(self, tables: ReplicaTables) -> Iterator[ReplicaChange]:
+        """Gives the change under way, whose messages have all come."""
+        if self._change is not None:
             change, self._change = self._change, None
             yield tables.change(change)
-        if is_bookmark:
-            if revision != tables.state.revision:
-                raise OutOfStep(f"the bookmark is of revision {revision}, the copy of {tables.state.revision}")
-            self.caught_up = True
-            return
-        if self._change is None:
-            self._change = LeaderChange(revision, changes.applied_at_millis)
-        self._change.rows += changes.changes
-        self._change.more.MergeFrom(changes.replica_rows)

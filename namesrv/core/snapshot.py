@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -72,26 +71,6 @@ ALL_TABLES = frozenset(RouteTable)
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotPart:
-    """What a reader wants of a snapshot: some of its tables, and of their topics one shard."""
-
-    index: int
-    count: int
-    tables: Collection[RouteTable] = ALL_TABLES
-
-    def has_topic(self, topic: str) -> bool:
-        return zlib.crc32(topic.encode()) % self.count == self.index
-
-    def has(self, table: RouteTable) -> bool:
-        """Whether rows of the table belong to it. Topics are spread over shards; the first has all else."""
-        return table in self.tables and (self.index == 0 or table is RouteTable.TOPIC_QUEUES)
-
-
-WHOLE = SnapshotPart(0, 1)
-"""Everything."""
-
-
-@dataclass(frozen=True, slots=True)
 class RouteSnapshot:
     """All tables at one revision, or some of them."""
 
@@ -109,46 +88,52 @@ class RouteSnapshot:
     live: tuple[BrokerLiveInfo, ...]
     last_heard: Mapping[LiveKey, int]
     """When each live broker was last heard of, by the wall clock in milliseconds."""
+    doubts: Mapping[LiveKey, int]
+    """When each doubted broker leaves, by the wall clock in milliseconds."""
+    warm: bool | None = None
+    """Whether the name server was warm; None: it does not say, because it is no answer to a reader."""
 
-    def messages(self, part: SnapshotPart = WHOLE) -> Iterator[bytes]:
+    def messages(self, tables: Collection[RouteTable] = ALL_TABLES) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. Takes breaths: for a thread."""
-        assert all(table in self.tables for table in part.tables), "it was taken without one of these tables"
+        assert all(table in self.tables for table in tables), "it was taken without one of these tables"
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
+        if self.warm is not None:
+            start.warm = self.warm
         yield self._message(_RESPONSE.SNAPSHOT_HEADER_FIELD_NUMBER, start.SerializeToString())
         end = route_service_pb2.SnapshotEnd()
-        for chunk in chunks(self._rows(part, end)):
+        for chunk in chunks(self._rows(tables, end)):
             yield self._message(_RESPONSE.CHUNK_FIELD_NUMBER, chunk)
         yield self._message(_RESPONSE.SNAPSHOT_END_FIELD_NUMBER, end.SerializeToString())
 
     def _message(self, field_number: int, payload: bytes) -> bytes:
         return b"".join((self.header_fragment, tag(field_number), varint(len(payload)), payload))
 
-    def _rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
-        """Rows of the part's tables, framed as fields of a SnapshotChunk, counted in the end marker."""
-        if part.has(RouteTable.CLUSTERS):
+    def _rows(self, tables: Collection[RouteTable], end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+        """Rows of the tables, framed as fields of a SnapshotChunk, counted in the end marker."""
+        if RouteTable.CLUSTERS in tables:
             end.cluster_count = len(self.clusters)
             for cluster_name, broker_names in self.clusters.items():
                 yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, encoding.cluster_data(cluster_name, broker_names))
-        if part.has(RouteTable.BROKER_GROUPS):
+        if RouteTable.BROKER_GROUPS in tables:
             end.broker_data_count = len(self.groups)
             yield from (group.fragment for group in self.groups)
-        if part.has(RouteTable.FILTER_SERVERS):
+        if RouteTable.FILTER_SERVERS in tables:
             yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
-        if part.has(RouteTable.LIVE_BROKERS):
+        if RouteTable.LIVE_BROKERS in tables:
             end.live_broker_count = len(self.live)
             for live in paced(self.live):
                 row = encoding.broker_live_info(live, self.last_heard[live.key])
+                if live.key in self.doubts:
+                    row.doubt_ends_at_millis = self.doubts[live.key]
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
-        if part.has(RouteTable.TOPIC_QUEUES):
-            yield from self._topic_rows(part, end)
+        if RouteTable.TOPIC_QUEUES in tables:
+            yield from self._topic_rows(end)
 
-    def _topic_rows(self, part: SnapshotPart, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
+    def _topic_rows(self, end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = 0
         for topic, queues in paced(self.topics.rows.rows()):
-            if part.count > 1 and not part.has_topic(topic):
-                continue
             topics += 1
             queue_datas += len(queues)
             yield topic_row(topic, [in_force.get(queue, queue) for queue in queues] if in_force else queues)

@@ -9,14 +9,13 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core import encoding, model
-from namesrv.core.address_claims import AddressClaims
 from namesrv.core.changes import Cause, ChangeLog, Row
 from namesrv.core.digests import RouteDigests
 from namesrv.core.edit import TableEdit, publish_edit
-from namesrv.core.errors import ShuttingDown
-from namesrv.core.liveness import ChannelTable, Liveness
+from namesrv.core.errors import shutting_down
+from namesrv.core.liveness import ChannelTable, Doubt, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentTable, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows, TopicTableCopies
@@ -33,6 +32,14 @@ class NamesrvIdentity(NamedTuple):
 
     name: str
     epoch: str
+
+
+class Doubted(NamedTuple):
+    """A broker that stays though its channel has ended."""
+
+    why: Doubt
+    ends_at_millis: int
+    """When it leaves unless it reports before, milliseconds since the Unix epoch."""
 
 
 class Unconfirmed(Enum):
@@ -90,7 +97,6 @@ class RouteState:
         self.generation = 0
         self.liveness = Liveness(clock, expired_time)
         self.guard = MassLossGuard(clock)
-        self.address_claims = AddressClaims(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
         self._topic_table_copies = TopicTableCopies(self.leftovers)
         self._new_groups: set[BrokerKey] = set()
@@ -109,6 +115,16 @@ class RouteState:
         held = [key for key, why in self.unconfirmed.items() if why is Unconfirmed.GUARD]
         left = self.liveness.longest_left(held)
         return len(held), None if left is None else self.clock.wall_millis() + round(left * 1000)
+
+    def doubts(self) -> dict[LiveKey, Doubted]:
+        """The brokers that stay though their channel has ended. Empty on a copy, whose leader decides."""
+        if not self.liveness.doubted:
+            return {}
+        now, longest_left = self.clock.wall_millis(), self.liveness.longest_left
+        return {
+            key: Doubted(why, now + round((longest_left([key]) or 0.0) * 1000))
+            for key, why in self.liveness.doubted.items()
+        }
 
     # What readers ask.
 
@@ -158,6 +174,7 @@ class RouteState:
             groups=tuple(tables.broker_addr_table.values()),
             live=tuple(tables.broker_live_table.values()) if has_live else (),
             last_heard=self.last_heard() if has_live else {},
+            doubts={key: doubted.ends_at_millis for key, doubted in self.doubts().items()} if has_live else {},
         )
 
     def last_heard(self) -> dict[LiveKey, int]:
@@ -181,9 +198,18 @@ class RouteState:
 
     def is_reported(self, topic: str, cluster_name: str | None) -> bool:
         """Whether groups of a cluster, or of any, have queues of a topic, or report some that are held back."""
-        brokers = [queue_data.broker for queue_data in self.tables.queue_datas_of(topic)]
-        brokers += self.tables.held_queue_table.get(topic, ())
-        return any(cluster_name in (None, broker.cluster_name) for broker in brokers)
+        held = self.tables.held_queue_table.get(topic, ())
+        if any(cluster_name in (None, broker.cluster_name) for broker in held):
+            return True
+        shown = self.tables.topic_queue_table.get(topic) or ()
+        broker_of = self.tables.queue_datas.of
+        return any(cluster_name in (None, broker_of(queues).broker.cluster_name) for queues in shown)
+
+    def is_absent(self, key: IntentKey) -> bool:
+        """Whether an intent waits for a registration: its group is not registered, or no broker reports its topic."""
+        if isinstance(key, BrokerKey):
+            return key not in self.tables.broker_addr_table
+        return not self.is_reported(key.topic, key.cluster_name)
 
     def topic_count(self, broker: BrokerKey) -> int:
         """Topics that have queues on a group (RocketMQ: wipeTopicCount and addTopicCount)."""
@@ -261,12 +287,11 @@ class RouteState:
 
     def check_not_frozen(self) -> None:
         if self.frozen:
-            raise ShuttingDown
+            raise shutting_down()
 
     def forget(self, live: BrokerLiveInfo) -> None:
         self.liveness.forget(live.key)
         self.guard.left(live.key)
-        self.address_claims.left(live, self.behaviour.address_claim_seconds)
         self.unconfirmed.pop(live.key, None)
         self.possibly_partial.discard(live.key)
         if live.channel_id is not None:

@@ -27,14 +27,14 @@ class StateChange(Protocol[ResultT_co]):
         """Works out what will change, and shows nothing of it. Reads tables, intents and policy; takes breaths.
 
         Raises:
-            CallRefused: It cannot be made.
+            Refused: It cannot be made.
         """
 
     def commit(self) -> ResultT_co:
         """Makes it the state, in one step. Checks once more what may have changed since it was prepared.
 
         Raises:
-            CallRefused: It cannot be made now; nothing has changed.
+            Refused: It cannot be made now; nothing has changed.
         """
 
 

@@ -326,6 +326,10 @@ class Tables:
         """What the groups of a topic report of it, by group; empty if there is no such topic."""
         return list(map(self.queue_datas.of, self.topic_queue_table.get(topic) or ()))
 
+    def names_of_groups(self) -> frozenset[str]:
+        """Names of clusters and broker groups. Each has a topic of its own name."""
+        return frozenset(self.cluster_addr_table).union(self.clusters_by_name)
+
 
 # A topic's route, joined from the pieces that its groups have encoded already.
 

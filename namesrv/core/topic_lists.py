@@ -85,8 +85,7 @@ class TopicLists:
 
     def system(self) -> NamesAfter:
         """Names of clusters and broker groups, which are topics by convention (RocketMQ: getSystemTopicList)."""
-        clusters = self._tables.cluster_addr_table
-        names = set(clusters).union(*clusters.values())
+        names = self._tables.names_of_groups()
         return lambda after, limit: _page(with_breaths(sorted_in_slices(names)), after, limit)
 
     def broker_addr(self) -> str | None:

@@ -6,8 +6,8 @@ from namesrv.core.policy import Clock
 from namesrv.core.state import RouteState, Unconfirmed
 
 COMING_BACK_SECONDS = 10.0
-"""How long after a start with a snapshot file brokers are waited for that registered after the file was written: agents
-come back within 5 s (reopenLongest), and as much again for their registration."""
+"""How long a start waits for brokers that registered after its snapshot file was written: agents come back within 5 s
+(reopenLongest), and as much again for their registration."""
 
 ROCKETMQ_COMING_BACK_SECONDS = 35.0
 """The same where RocketMQ's own brokers register: they look for name servers every 3 s and register every 30 s."""
@@ -16,7 +16,9 @@ ROCKETMQ_COMING_BACK_SECONDS = 35.0
 class WarmUp:
     """The time after a start. It ends once, and looking at it is cheap at any time."""
 
-    def __init__(self, state: RouteState, clock: Clock, warm_up_seconds: float) -> None:
+    def __init__(
+        self, state: RouteState, clock: Clock, warm_up_seconds: float, *, snapshot_is_complete: bool = False
+    ) -> None:
         """Begins with the start of the name server; the snapshot file must be loaded before.
 
         Args:
@@ -24,6 +26,8 @@ class WarmUp:
                 file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
                 file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.
                 Brokers that are connected by then and have not registered yet are waited for that long again, at most.
+            snapshot_is_complete: Whether the file holds all brokers, as after an orderly end. Then only
+                the wait for them counts.
         """
         self._state = state
         self._clock = clock
@@ -31,18 +35,20 @@ class WarmUp:
         self._granted_before = state.granted_seconds
         self._warm_up_seconds = warm_up_seconds
         self._waits_for_brokers = self._has_brokers_of_file()
-        # A broker may have registered after the file was written, and is no less alive for it.
-        self._shortest_seconds = (
-            min(warm_up_seconds, self._coming_back_seconds()) if self._waits_for_brokers else warm_up_seconds
-        )
+        self._shortest_seconds = warm_up_seconds
+        if self._waits_for_brokers:
+            # A broker may have registered after the file was written, and is no less alive for it.
+            coming_back_seconds = 0.0 if snapshot_is_complete else self._coming_back_seconds()
+            self._shortest_seconds = min(warm_up_seconds, coming_back_seconds)
         self._is_warm = False
 
     def is_warm(self) -> bool:
         """Whether what is not in the tables does not exist. Once true, true for ever.
 
         With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
-        know have had time to come back. Without: the warm-up time is over. Time in which this process did not run does
-        not count. When a large fleet comes back, its registrations stand in line: whoever is connected is on its way.
+        know have had time to come back. A complete file is not too old. Without a file: the warm-up time is over. Time
+        in which this process did not run does not count. When a large fleet comes back, its registrations stand in
+        line, so a broker that is connected is waited for.
         """
         if not self._is_warm:
             granted = self._state.granted_seconds - self._granted_before

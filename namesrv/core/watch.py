@@ -13,7 +13,6 @@ from typing import NamedTuple
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -30,7 +29,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
 )
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.errors import CallRefused, Overloaded, RevisionCompacted
+from namesrv.core.errors import Refused, overloaded, revision_compacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, RemovalReason
 from namesrv.core.route_view import RouteView
 from namesrv.core.slices import Sliced, emptied
@@ -111,7 +110,6 @@ class AffectedTopics:
                     | ClusterRemoved()
                     | IntentPut()
                     | IntentLifted()
-                    | AddressClaimReleased()
                 ):
                     pass  # a topic whose route it changes has a row of its own
         for group, brokers in gone.items():
@@ -314,14 +312,39 @@ class Subscription:
         """Names and prefixes: what it takes in the index."""
         return len(self.topics) + len(self.prefixes)
 
+    def without(self, other: Subscription) -> Subscription:
+        """What it asks for and another one does not."""
+        prefixes = tuple(prefix for prefix in self.prefixes if prefix not in other.prefixes)
+        return Subscription(self.topics - other.topics, prefixes, self.zone_name)
+
+    def has(self, topic: str) -> bool:
+        """Whether it asks for a topic."""
+        return topic in self.topics or topic.startswith(self.prefixes)
+
     def of_these(self, topics: Collection[str]) -> Iterator[str | None]:
         """The topics among some that it asks for. None stands for a pause."""
         by_name = not self.prefixes and len(self.topics) < len(topics)
         for count, topic in enumerate(self.topics if by_name else tuple(topics), 1):
-            if topic in topics if by_name else topic in self.topics or topic.startswith(self.prefixes):
+            if topic in topics if by_name else self.has(topic):
                 yield topic
             if count % LOOK_SLICE == 0:
                 yield None
+
+
+NOTHING = Subscription(frozenset())
+"""Asks for no topic."""
+
+
+class SubscriptionChange(NamedTuple):
+    """A change of the topics that one watcher asks for."""
+
+    after: Subscription
+    added: Subscription
+    removed: Subscription
+
+    @classmethod
+    def between(cls, before: Subscription, after: Subscription) -> SubscriptionChange:
+        return cls(after, after.without(before), before.without(after))
 
 
 class SubscriptionIndex:
@@ -432,7 +455,7 @@ class Follower:
     """Called when there is something to read."""
     revision: int
     """The position up to which it has been sent everything."""
-    failure: CallRefused | None = None
+    failure: Refused | None = None
     """Why it must end."""
     behind_since: float | None = None
     """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
@@ -449,7 +472,12 @@ class RouteWatch:
     revision: int
     """The position up to which it has been sent everything."""
     subscription: Subscription
-    failure: CallRefused | None = None
+    """What it asks for now."""
+    leaving: Subscription = NOTHING
+    """Removed topics and prefixes that are leaving the index."""
+    request_count: int = 1
+    """Requests of the stream that the subscription has been made of."""
+    failure: Refused | None = None
     """Why it must end."""
     behind_since: float | None = None
     """When the oldest change was published for which it was woken and which it has not been sent, by the monotonic
@@ -460,10 +488,16 @@ class RouteWatch:
     unsaid: set[str] = field(default_factory=set)
     """Topics that are not known here, and of which nothing is said before the name server is warm."""
     is_filling: bool = True
-    """Whether its first routes are not complete yet."""
+    """Whether the first routes of some of its topics are not complete yet: no message is made."""
     bookmark_due: bool = True
     """Whether it is to be sent a bookmark though nothing is to be said: first of all, to show that the watch stands;
-    after a message that left something over; and where the revision has moved on without it."""
+    after each of its requests; after a message that left something over; and where the revision has moved on without
+    it."""
+
+    @property
+    def name_count(self) -> int:
+        """Names and prefixes that it has in the index, or may have."""
+        return self.subscription.name_count + self.leaving.name_count
 
 
 ChangeReader = Follower | RouteWatch
@@ -527,13 +561,39 @@ class WatchIndex:
 
     def fill(self, watch: RouteWatch) -> Sliced[None]:
         """Has a watch begin with the current routes of its topics."""
-        for count, topic in enumerate(watch.subscription.topics, 1):
+        yield from self._fill(watch, watch.subscription)
+        watch.is_filling = False
+
+    def begin_resubscribing(self, watch: RouteWatch, change: SubscriptionChange) -> Sliced[None]:
+        """Adds topics of a watch to the index. Until ``end_resubscribing``, the watch is sent nothing.
+
+        ``settle`` before it, or the watch is sent losses from before, too.
+        """
+        watch.is_filling = True
+        watch.subscription, watch.leaving = change.after, change.removed
+        yield from self._index.add(watch, change.added)
+
+    def end_resubscribing(self, watch: RouteWatch, change: SubscriptionChange) -> Sliced[None]:
+        """Removes topics of a watch from the index; added topics begin with their current routes.
+
+        ``settle`` before it: a change under way at the beginning would be missed for a topic that was watched by name
+        and is watched by a prefix now.
+        """
+        yield from self._fill(watch, change.added)
+        yield from self._index.remove(watch, watch.leaving)
+        watch.unsaid -= watch.leaving.topics
+        watch.leaving = NOTHING
+        watch.request_count += 1
+        watch.bookmark_due = True
+        watch.is_filling = False
+
+    def _fill(self, watch: RouteWatch, subscription: Subscription) -> Sliced[None]:
+        for count, topic in enumerate(subscription.topics, 1):
             self._mark(watch, topic, ())
             if count % MARK_SLICE == 0:
                 yield
-        for prefix in watch.subscription.prefixes:
+        for prefix in subscription.prefixes:
             yield from self._fill_prefix(watch, prefix)
-        watch.is_filling = False
 
     def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Sliced[None]:
         table = self._state.tables.topic_queue_table
@@ -551,7 +611,8 @@ class WatchIndex:
         """Has a watch begin with what changed after a revision. All changes must have been read.
 
         Raises:
-            RevisionCompacted: The change log does not reach back to it.
+            REVISION_COMPACTED: The change log does not reach back to it.
+            REVISION_NOT_REACHED: It is still to come.
         """
         log, target = self._state.change_log, self.revision
         log.check_reaches(after_revision)
@@ -595,6 +656,7 @@ class WatchIndex:
 
     def _leave(self, watch: RouteWatch, on_left: Callable[[], None]) -> Sliced[None]:
         yield from self._index.remove(watch, watch.subscription)
+        yield from self._index.remove(watch, watch.leaving)
         on_left()
 
     def _drop_waiting(self, watch: RouteWatch) -> None:
@@ -674,7 +736,7 @@ class WatchIndex:
         """Handles that the change log has dropped some of the changes since the last look."""
         log, last = self._state.change_log, self._state.revision
         for watch in self._watches:
-            watch.failure = RevisionCompacted(watch.revision, log.compacted_revision, last)
+            watch.failure = revision_compacted(watch.revision, log.compacted_revision, last)
         self._to_wake.update(dict.fromkeys(self._watches))
         self.revision = last
 
@@ -691,7 +753,7 @@ class WatchIndex:
         """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
         if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
             self._drop_waiting(watch)
-            watch.failure = Overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
+            watch.failure = overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
             self._to_wake[watch] = None
         return watch.failure is None
 
@@ -759,7 +821,7 @@ _CHANGE = route_service_pb2.TopicRouteChange
 _CHANGES_TAG = tag(_RESPONSE.CHANGES_FIELD_NUMBER)
 _TOPIC_TAG = tag(_CHANGE.TOPIC_FIELD_NUMBER)
 _ROUTE_TAG = tag(_CHANGE.ROUTE_FIELD_NUMBER)
-_BOOKMARK = varint(_RESPONSE.BOOKMARK_FIELD_NUMBER << 3) + varint(1)
+_BOOKMARK = varint(_RESPONSE.BOOKMARK_FIELD_NUMBER << 3) + varint(1) + varint(_RESPONSE.REQUEST_COUNT_FIELD_NUMBER << 3)
 
 assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
 
@@ -782,7 +844,7 @@ class WatchMessages:
         """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
 
         Raises:
-            CallRefused: The watch must end.
+            Refused: The watch must end.
         """
         if watch.failure is not None:
             raise watch.failure
@@ -797,7 +859,7 @@ class WatchMessages:
         is_all = not watch.waiting
         watch.revision = self._state.revision
         watch.bookmark_due = not is_all  # also if nothing is to be said of what is left over
-        return self._message((*changes, _BOOKMARK) if is_all else tuple(changes))
+        return self._message((*changes, _BOOKMARK, varint(watch.request_count)) if is_all else tuple(changes))
 
     def _message(self, parts: tuple[bytes, ...]) -> bytes:
         if self._revision != self._state.revision:  # a bookmark alone
@@ -821,6 +883,9 @@ class WatchMessages:
         size = 0
         while watch.waiting and len(changes) < MESSAGE_TOPICS and size < MESSAGE_BYTES:
             topic, gone = self._watches.take_waiting(watch)
+            if not watch.subscription.has(topic):
+                watch.unsaid.discard(topic)
+                continue  # it was removed while it waited
             change = self._current(topic, zone_name, gone)
             if change is None and not is_warm:
                 watch.unsaid.add(topic)

@@ -9,6 +9,17 @@ from typing import Protocol, Self, cast
 from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
 from namesrv.core.route_view import RouteView
+from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
+
+# How large requests may be.
+
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+
+
+def max_request_bytes(path: str) -> int:
+    """The largest request of a call."""
+    return MAX_REGISTRATION_BYTES if path == REGISTER_BROKER else MAX_MESSAGE_BYTES
+
 
 # Answers that an engine may give again by itself, as the servicers see it: they name the dependencies of an answer.
 #
@@ -27,6 +38,12 @@ def serve_from(server: object, state: RouteView) -> None:
     """Has a server keep answers of these tables, if it can."""
     if hasattr(server, "keep_answers_of"):
         server.keep_answers_of(state)
+
+
+def forget_answers(server: object) -> None:
+    """Has a server forget the answers that it keeps, if it can."""
+    if hasattr(server, "forget_answers"):
+        server.forget_answers()
 
 
 def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None:
@@ -111,7 +128,6 @@ class Options:
     threads: int
     permits: bool
     cache_bytes: int
-    max_message: int
     max_metadata: int
     max_streams: int
     max_connections: int

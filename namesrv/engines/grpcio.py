@@ -11,11 +11,11 @@ from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,
     MAX_CONNECTIONS_PER_SECOND,
-    MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_PENDING_REQUESTS,
     MAX_PROBES_UNDER_WAY,
     MAX_REFLECTIONS_UNDER_WAY,
+    MAX_REGISTRATION_BYTES,
     MAX_REQUEST_BYTES_UNDER_WAY,
 )
 from namesrv.settings import NamesrvSettings
@@ -27,7 +27,7 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
         return _native_server(settings, tls)
     options = listener_options(
         max_connections=_connections(settings),
-        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_message_bytes=MAX_REGISTRATION_BYTES,  # for all calls; handlers keep the limits of the others
         max_metadata_bytes=MAX_METADATA_BYTES,
         max_concurrent_streams=settings.max_concurrent_streams,
         max_pending_requests=MAX_PENDING_REQUESTS,
@@ -50,7 +50,6 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,
         cache_bytes=settings.cache_bytes,
-        max_message=MAX_MESSAGE_BYTES,
         max_metadata=MAX_METADATA_BYTES,
         max_streams=settings.max_concurrent_streams,
         max_connections=_connections(settings),

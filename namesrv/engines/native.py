@@ -19,13 +19,11 @@ from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOP
 
 from groundwork import rpc_handlers
 from groundwork.certificates import CertificateError, names_in
-from groundwork.errors import CallRefused, LimitExceeded, NotAuthenticated
 from groundwork.freed_memory import GrownProcess, unaccounted
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -42,10 +40,18 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.errors import MalformedRequest, Overloaded
+from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
 from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
 from namesrv.core.route_view import RouteView
-from namesrv.engines.api import CLUSTERS_DEPENDENCY, KEPT_METHODS, Again, EngineFailed, Options, group_dependency
+from namesrv.engines.api import (
+    CLUSTERS_DEPENDENCY,
+    KEPT_METHODS,
+    Again,
+    EngineFailed,
+    Options,
+    group_dependency,
+    max_request_bytes,
+)
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
 
@@ -94,9 +100,6 @@ def _field(value: str | bytes) -> bytes:
 
 
 # One call: what servicers ask of their context, and what the engine is told for it.
-
-END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know of it
-"""What ``read`` returns after the last message."""
 
 _OK = grpc.StatusCode.OK
 
@@ -172,7 +175,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         return self._decoded(self.call.request)
 
     async def _requests(self) -> AsyncIterator[Any]:
-        while (message := await self.read()) is not END_OF_STREAM:
+        while (message := await self.read()) is not rpc_handlers.END_OF_REQUESTS:
             yield message
 
     def finish(self, answer: Any = None) -> None:
@@ -229,7 +232,7 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
         self._server.engine.read(self.call.id)
         self._server.flush_soon()
         message = await self._message
-        return END_OF_STREAM if message is None else self._decoded(message)
+        return rpc_handlers.END_OF_REQUESTS if message is None else self._decoded(message)
 
     async def write(self, message: Any) -> None:
         """Sends one message of a stream. Waits while the client has not taken the one before."""
@@ -343,6 +346,12 @@ class KeptAnswers:
         self._change([])
         state.change_log.listen(lambda change: self._on_change(state, change))
 
+    def forget(self) -> None:
+        """Has the next call of each kind be computed again."""
+        if self._state is not None:
+            self._engine.clear()
+            self._change([])
+
     @property
     def generation(self) -> int:
         return self._generation
@@ -402,7 +411,7 @@ def dependencies_of(row: Row) -> Iterable[str]:
             dependencies = (key,)
         case ClusterPut() | ClusterRemoved():
             dependencies = (CLUSTERS_DEPENDENCY,)
-        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut():
             pass  # what of it is in routes is a row of its own
     return dependencies
 
@@ -589,6 +598,11 @@ class NativeServer(grpc.aio.Server):
         if self._answers is not None:
             self._answers.serve(state)
 
+    def forget_answers(self) -> None:
+        """Has all answers be computed again."""
+        if self._answers is not None:
+            self._answers.forget()
+
     def forget_callers(self) -> None:
         """Has every caller be decided on again, because permits changed. Thread-safe."""
         if self._answers is not None:
@@ -725,7 +739,7 @@ class NativeServer(grpc.aio.Server):
             if call.code() is grpc.StatusCode.OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
         except DecodeError:  # of services other than ours, which parse requests themselves
-            rich = FAILURES.table.rich(MalformedRequest("message of this call's type"))
+            rich = FAILURES.table.rich(malformed_request("message of this call's type"))
             call.refuse(rich.code, rich.message, rich.status().trailing_metadata)
         except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out
             self._failed_in_handler(call)
@@ -746,7 +760,7 @@ class NativeServer(grpc.aio.Server):
     def _new_engine(self) -> namesrv_engine.Engine:
         options = self.options
         methods = [
-            (path, handler.request_streaming, path in KEPT_METHODS, _counted_as(path))
+            (path, handler.request_streaming, path in KEPT_METHODS, max_request_bytes(path), _counted_as(path))
             for path, handler in self._registered.items()
         ]
         return namesrv_engine.Engine(
@@ -754,7 +768,6 @@ class NativeServer(grpc.aio.Server):
             threads=options.threads,
             permits=options.permits,
             cache_bytes=options.cache_bytes,
-            max_message=options.max_message,
             max_metadata=options.max_metadata,
             max_streams=options.max_streams,
             max_connections=options.max_connections,
@@ -813,7 +826,7 @@ def _counted_as(path: str) -> str:
     return "health_calls" if path.startswith("/grpc.health.") else "calls"
 
 
-def _explanations(options: Options) -> dict[str, tuple[str, bytes]]:
+def _explanations(options: Options) -> dict[str, tuple[str, bytes, int | None]]:
     """What calls are told that the engine itself ends."""
     limits = {
         "calls": ("open calls", options.max_calls),
@@ -821,18 +834,19 @@ def _explanations(options: Options) -> dict[str, tuple[str, bytes]]:
         "reflection_calls": ("open calls of reflection", options.max_reflection_calls),
         "bytes_in": ("bytes of requests", options.max_bytes_in),
     }
-    told = {"refused_certificate": _told(NotAuthenticated("the certificate of this connection is no longer accepted"))}
+    told = {"refused_certificate": _told(not_authenticated("the certificate of this connection is no longer accepted"))}
     for kind, (what, most) in limits.items():
         of_address = options.shares.of_caller(most)
-        told[f"{kind}_in_all"] = _told(Overloaded(f"{what} are over the limit of {most} in all; try again in a moment"))
-        told[f"{kind}_of_address"] = _told(LimitExceeded(what, of_address + 1, of_address, "your address"))
+        told[f"{kind}_in_all"] = _told(overloaded(f"{what} are over the limit of {most} in all; try again in a moment"))
+        told[f"{kind}_of_address"] = _told(limit_exceeded(what, of_address + 1, of_address, "your address"))
     return told
 
 
-def _told(error: CallRefused) -> tuple[str, bytes]:
-    """What the engine tells calls that it ends itself: the text, and the details as they travel."""
+def _told(error: Refused) -> tuple[str, bytes, int | None]:
+    """What the engine tells calls that it ends itself: the text, the details as they travel, and the pushback."""
     rich = FAILURES.table.rich(error)
-    return rich.message, dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+    details = dict(fields_of(rich.status().trailing_metadata))[DETAILS_KEY]
+    return rich.message, details, rich.pushback_millis
 
 
 def _tell(call: Call, kind: int, what: Any) -> None:

@@ -23,17 +23,17 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
 from namesrv.core.errors import (
-    BrokerNotRegistered,
-    ConfigKeyDenied,
-    IntentNotFound,
-    InvalidField,
-    KvNotFound,
-    LimitExceeded,
-    NotDurable,
-    Overloaded,
-    TopicNotFound,
+    FieldProblems,
+    Reason,
+    Refused,
+    broker_not_registered,
+    conflict,
+    invalid_field,
+    kv_not_found,
+    limit_exceeded,
+    topic_not_found,
 )
-from namesrv.core.explain import Explanation, Present, Question, explain_route, with_journal_entry
+from namesrv.core.explain import Explanation, GroupState, Present, Question, explain_route, with_journal_entry
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entries_in_memory
 from namesrv.core.model import (
     BlastRadius,
@@ -44,6 +44,7 @@ from namesrv.core.model import (
     IntentKind,
     IntentTable,
     KvConfigTable,
+    TopicsInUse,
     names_after,
 )
 from namesrv.core.operator_changes import OperatorOutcome
@@ -52,9 +53,8 @@ from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.watch import RouteWatch
-from namesrv.grpc_api.address_claims import AddressClaimChanges, AddressClaimQueries
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import last_of_page_before, page_token
+from namesrv.grpc_api.paging import foreign_token, position_of, token_after
 from namesrv.runtime_settings import CONFIG_KEYS, Effect
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.journal import Journal
@@ -86,15 +86,15 @@ class AuditCalls:
         return pb.ListAuditEntriesResponse(
             header=self._state.header(),
             entries=[_audit_entry(entry) for entry in page],
-            next_page_token=_token(page[-1].position) if len(entries) > size else "",
+            next_page_token=token_after(request, _text_of(page[-1].position)) if len(entries) > size else "",
         )
 
     async def last_on_disk(self, broker_name: str) -> JournalEntry | None:
         """The last entry about a group before those in memory; None if there is none, or no database.
 
         Raises:
-            NotDurable: The database cannot be read.
-            Overloaded: Too many reads wait.
+            NOT_DURABLE: The database cannot be read.
+            OVERLOADED: Too many reads wait.
         """
         if self._journal is None:
             return None
@@ -115,23 +115,32 @@ class AuditCalls:
 
 
 def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
-    """Checks the filters of a request. Raises InvalidField."""
-    if request.HasField("topic"):
-        field_rules.check_topic("topic", request.topic)
-    if request.HasField("broker_name"):
-        field_rules.check_name("broker_name", request.broker_name)
+    """Checks the filters of a request. Raises INVALID_FIELD."""
+    problems, position, after = FieldProblems(), None, None
+    with problems:
+        if request.HasField("topic"):
+            field_rules.check_topic("topic", request.topic)
+    with problems:
+        if request.HasField("broker_name"):
+            field_rules.check_name("broker_name", request.broker_name)
     for field in ("from_millis", "to_millis"):
         millis = getattr(request, field)
-        if millis < 0:
-            raise InvalidField(field, f"is {millis}, must not be negative")
-    if request.HasField("from_millis") and request.HasField("to_millis"):
-        first, end = request.from_millis, request.to_millis
-        if first >= end:
-            raise InvalidField("to_millis", f"is {end}, must be after from_millis, which is {first}")
+        with problems:
+            if millis < 0:
+                raise invalid_field(field, f"is {millis}, must not be negative")
+    first, end = request.from_millis, request.to_millis
+    with problems:
+        if request.HasField("from_millis") and request.HasField("to_millis") and first >= end >= 0:
+            raise invalid_field("to_millis", f"is {end}, must be after from_millis, which is {first}")
+    with problems:
+        position = _position(request)
+    with problems:
+        after = _after(request)
+    problems.raise_any()
     return JournalQuery(
         limit,
-        _position(request.page_token),
-        _after(request),
+        position,
+        after,
         request.topic if request.HasField("topic") else None,
         request.broker_name if request.HasField("broker_name") else None,
         request.from_millis if request.HasField("from_millis") else None,
@@ -140,14 +149,14 @@ def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
 
 
 def _after(request: pb.ListAuditEntriesRequest) -> JournalPosition | None:
-    """The position after which a caller follows the journal; None if it does not. Raises InvalidField."""
+    """The position after which a caller follows the journal; None if it does not. Raises INVALID_FIELD."""
     for field, other in (("after_epoch", "after_revision"), ("after_revision", "after_epoch")):
         if request.HasField(other) and not request.HasField(field):
-            raise InvalidField(field, f"is missing, and {other} is set")
+            raise invalid_field(field, f"is missing, and {other} is set")
     if not request.HasField("after_epoch"):
         return None
     if request.after_revision < 0:
-        raise InvalidField("after_revision", f"is {request.after_revision}, must not be negative")
+        raise invalid_field("after_revision", f"is {request.after_revision}, must not be negative")
     return JournalPosition(request.after_epoch, request.after_revision)
 
 
@@ -166,17 +175,18 @@ def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
     )
 
 
-def _token(position: JournalPosition) -> str:
-    return page_token(f"{position.epoch} {position.revision}")
+def _text_of(position: JournalPosition) -> str:
+    return f"{position.epoch} {position.revision}"
 
 
-def _position(token: str) -> JournalPosition | None:
-    """None for the first page. Raises InvalidField."""
-    if not token:
+def _position(request: pb.ListAuditEntriesRequest) -> JournalPosition | None:
+    """The position of the last entry of the page before; None for the first page. Raises INVALID_FIELD."""
+    text = position_of(request)
+    if not text:
         return None
-    found = _POSITION.fullmatch(last_of_page_before(token))
+    found = _POSITION.fullmatch(text)
     if found is None:
-        raise InvalidField("page_token", "is not a next_page_token of this call")
+        raise foreign_token()
     return JournalPosition(found[1], int(found[2]))
 
 
@@ -216,17 +226,18 @@ class ConfigChanges:
     ) -> pb.UpdateNamesrvConfigResponse:
         """UPDATE_NAMESRV_CONFIG, 318. RocketMQ passes over unknown keys and over numbers that are none."""
         if not request.values:
-            raise InvalidField("values", "is empty; name at least one setting")
+            raise invalid_field("values", "is empty; name at least one setting")
         if len(request.values) > MAX_CONFIG_VALUES:
-            raise LimitExceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
+            raise limit_exceeded("settings of one update", len(request.values), MAX_CONFIG_VALUES)
         values, caller = dict(request.values), caller_of(context)
         try:
             if request.validate_only:
                 rows = self._operators.preview_settings(values)
             else:
                 rows = await self._operators.change_settings(values, Cause("UpdateNamesrvConfig", caller))
-        except ConfigKeyDenied as error:
-            _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
+        except Refused as error:
+            if error.reason == Reason.CONFIG_KEY_DENIED:
+                _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
             raise
         now = self._operators.in_force.settings
         entries = [_config_entry(row.key, row.value, now) for row in rows]
@@ -269,9 +280,14 @@ class ExplainCalls:
         explanations = await self._reader.run(partial(explain_route, now, changes))
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
-            raise LimitExceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        if question.broker_name is not None and explanations[0].is_unknown:
-            explanations = [await self._with_journal(explanations[0], question.broker_name)]
+            raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
+        if question.broker_name is not None:
+            explanations = [
+                await self._with_journal(each, question.broker_name)
+                if each.state is GroupState.NEVER_REGISTERED
+                else each
+                for each in explanations
+            ]
         messages = await self._reader.run(partial(_messages, explanations))
         return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
@@ -279,19 +295,27 @@ class ExplainCalls:
         """Adds what the journal on disk last said of a group that memory knows nothing of."""
         try:
             entry = await self._audit.last_on_disk(broker_name)
-        except (NotDurable, Overloaded):
+        except Refused as error:
+            if error.reason not in {Reason.NOT_DURABLE, Reason.OVERLOADED}:
+                raise
             return explanation  # an explanation without the past is better than none
         return explanation if entry is None else with_journal_entry(explanation, entry)
 
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
-    """Checks a request. Raises InvalidField."""
-    field_rules.check_topic("topic", request.topic)
+    """Checks a request. Raises INVALID_FIELD."""
+    problems = FieldProblems()
+    with problems:
+        field_rules.check_topic("topic", request.topic)
     for field in ("broker_name", "cluster_name", "zone_name"):
-        if request.HasField(field):
-            field_rules.check_name(field, getattr(request, field))
-    if request.HasField("cluster_name") and not request.HasField("broker_name"):
-        raise InvalidField("broker_name", "is missing; cluster_name says which of several groups of one name is meant")
+        with problems:
+            if request.HasField(field):
+                field_rules.check_name(field, getattr(request, field))
+    with problems:
+        if request.HasField("cluster_name") and not request.HasField("broker_name"):
+            problem = "is missing; cluster_name says which of several groups of one name is meant"
+            raise invalid_field("broker_name", problem)
+    problems.raise_any()
     return Question(
         request.topic,
         request.broker_name if request.HasField("broker_name") else None,
@@ -308,7 +332,8 @@ def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
             pb.RouteExplanation(
                 cluster_name=explanation.broker.cluster_name,
                 broker_name=explanation.broker.broker_name,
-                in_route=explanation.in_route,
+                state=pb.RouteExplanation.State.Name(explanation.state.value),
+                conditions=[pb.RouteExplanation.Condition.Name(each.value) for each in explanation.conditions],
                 explanation=explanation.text,
                 since_millis=explanation.since_millis,
                 removal_reason=None if reason is None else route_data_pb2.RemovalReason.Name(reason.value),
@@ -338,15 +363,20 @@ class IntentQueries:
             field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
             limits.MAX_INTENT_PAGE_SIZE,
         )
-        after = position_of_token(request.page_token)
+        after = _position_after(request)
         # One more than fits tells whether there is a next page.
         found = await self._reader.run(partial(intents_after, self._state.intents, after, size + 1))
         page = found[:size]
         return pb.ListIntentsResponse(
             header=self._state.header(),
-            intents=[intent_message(intent) for intent in page],
-            next_page_token=token_of(page[-1]) if len(found) > size else "",
+            intents=[self._listed(intent) for intent in page],
+            next_page_token=token_after(request, _text_of_intent(page[-1])) if len(found) > size else "",
         )
+
+    def _listed(self, intent: Intent) -> pb.Intent:
+        message = intent_message(intent)
+        message.awaits_registration = self._state.is_absent(intent.key)
+        return message
 
 
 class Position(NamedTuple):
@@ -368,18 +398,19 @@ def intents_after(table: IntentTable, after: Position | None, limit: int) -> lis
     return [intent for _, intent in found[:limit]]
 
 
-def token_of(intent: Intent) -> str:
+def _text_of_intent(intent: Intent) -> str:
     position = _position_of(intent)
-    return page_token(f"{position.since_millis}\n{position.name}")
+    return f"{position.since_millis}\n{position.name}"
 
 
-def position_of_token(token: str) -> Position | None:
-    """None for the first page. Raises InvalidField."""
-    if not token:
+def _position_after(request: pb.ListIntentsRequest) -> Position | None:
+    """The position of the last intent of the page before; None for the first page. Raises INVALID_FIELD."""
+    text = position_of(request)
+    if not text:
         return None
-    since, newline, name = last_of_page_before(token).partition("\n")
+    since, newline, name = text.partition("\n")
     if not (newline and _SINCE.fullmatch(since)):
-        raise InvalidField("page_token", "is not a next_page_token of this call")
+        raise foreign_token()
     return Position(int(since), name)
 
 
@@ -393,6 +424,12 @@ def _position_of(intent: Intent) -> Position:
 
 _CLUSTERS_NAMED = 10
 """Clusters that an error names: it travels in metadata, whose size HTTP/2 bounds."""
+
+
+_Forceable = pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest
+"""Requests that may take topics from their producers."""
+
+_IntentRequest = _Forceable | pb.AddWritePermOfBrokerRequest | pb.ReleaseTopicHoldRequest
 
 
 class _AboutGroup(Protocol):
@@ -428,11 +465,13 @@ class IntentChanges:
         group, ends_at = self._group(request), self._ends_at(request)
         cause = _cause("WipeWritePermOfBroker", context, request.comment)
         wipe = self._intent(IntentKind.WIPE_WRITE_PERM, group, cause, ends_at)
-        outcome = await self._change(lambda table: _with_intent(table, wipe), cause, request.validate_only)
+        outcome = await self._change(lambda table: _with_intent(table, wipe), cause, request)
         return pb.WipeWritePermOfBrokerResponse(
             header=self._state.header(),
             wipe_topic_count=self._state.topic_count(group),
             blast_radius=_blast_radius(outcome.blast_radius),
+            group_registered=not self._state.is_absent(group),
+            in_use=_topics_in_use(outcome.in_use),
         )
 
     async def AddWritePermOfBroker(  # noqa: N802
@@ -442,11 +481,12 @@ class IntentChanges:
         group = self._group(request)
         cause = _cause("AddWritePermOfBroker", context, request.comment)
         add = self._intent(IntentKind.ADD_WRITE_PERM, group, cause)
-        outcome = await self._change(lambda table: _restored(table, group, add), cause, request.validate_only)
+        outcome = await self._change(lambda table: _restored(table, group, add), cause, request)
         return pb.AddWritePermOfBrokerResponse(
             header=self._state.header(),
             add_topic_count=self._state.topic_count(group),
             blast_radius=_blast_radius(outcome.blast_radius),
+            group_registered=not self._state.is_absent(group),
         )
 
     async def DeleteTopic(  # noqa: N802
@@ -456,24 +496,30 @@ class IntentChanges:
         key = _hold_key(request)
         cause = _cause("DeleteTopic", context, request.comment)
         if request.HasField("ends_at_millis") and not request.hold:
-            raise InvalidField("ends_at_millis", "is set without hold: only a hold ends")
+            raise invalid_field("ends_at_millis", "is set without hold: only a hold ends")
         if request.hold:
             hold = self._intent(IntentKind.TOPIC_HOLD, key, cause, self._ends_at(request))
-            outcome = await self._change(lambda table: self._held(table, hold, key), cause, request.validate_only)
+            outcome = await self._change(lambda table: _with_intent(table, hold), cause, request)
         else:
             outcome = await self._writer.apply(
                 self._routes.operator_changes.delete_topic(
-                    key.topic, key.cluster_name, cause, validate_only=request.validate_only
+                    key.topic,
+                    key.cluster_name,
+                    cause,
+                    validate_only=request.validate_only,
+                    refuse_in_use=not request.force,
                 )
             )
             if not outcome.queue_data_count:
-                raise TopicNotFound(key.topic, key.cluster_name)
+                raise topic_not_found(key.topic, key.cluster_name)
             if not request.validate_only:
                 log_topic_deleted(key, outcome, cause, self._state.revision)
         return pb.DeleteTopicResponse(
             header=self._state.header(),
             removed_queue_data_count=outcome.queue_data_count,
             blast_radius=_blast_radius(outcome.blast_radius),
+            topic_reported=not request.hold or not self._state.is_absent(key),
+            in_use=_topics_in_use(outcome.in_use),
         )
 
     async def ReleaseTopicHold(  # noqa: N802
@@ -482,7 +528,7 @@ class IntentChanges:
         """Lifts a hold; RocketMQ has no holds."""
         key = _hold_key(request)
         cause = Cause("ReleaseTopicHold", caller_of(context))
-        outcome = await self._change(lambda table: _released(table, key), cause, request.validate_only)
+        outcome = await self._change(lambda table: _released(table, key), cause, request)
         return pb.ReleaseTopicHoldResponse(
             header=self._state.header(), restored_queue_data_count=outcome.queue_data_count
         )
@@ -513,11 +559,12 @@ class IntentChanges:
             blast_radius=_blast_radius(radius),
         )
 
-    async def _change(self, change: IntentChange, cause: Cause, validate_only: bool) -> OperatorOutcome:
+    async def _change(self, change: IntentChange, cause: Cause, request: _IntentRequest) -> OperatorOutcome:
         """Makes a change, or only says what it would do."""
-        if validate_only:
+        if request.validate_only:
             return await self._operators.preview_intents(change)
-        return await self._operators.change_intents(change, cause)
+        force = not isinstance(request, _Forceable) or request.force
+        return await self._operators.change_intents(change, cause, refuse_in_use=not force)
 
     def _intent(
         self, kind: IntentKind, key: BrokerKey | HoldKey, cause: Cause, ends_at_millis: int | None = None
@@ -525,11 +572,17 @@ class IntentChanges:
         return Intent(kind, key, cause.caller, self._operators.wall_millis(), cause.comment, ends_at_millis)
 
     def _group(self, request: _AboutGroup) -> BrokerKey:
-        cluster_name = _cluster_name(request)
-        field_rules.check_name("broker_name", request.broker_name)
-        groups = self._state.groups_named(request.broker_name, cluster_name)
+        problems, cluster_name = FieldProblems(), None
+        with problems:
+            cluster_name = _cluster_name(request)
+        with problems:
+            field_rules.check_name("broker_name", request.broker_name)
+        problems.raise_any()
+        if cluster_name is not None:
+            return BrokerKey(cluster_name, request.broker_name)
+        groups = self._state.groups_named(request.broker_name, None)
         if not groups:
-            raise BrokerNotRegistered(cluster_name, request.broker_name)
+            raise broker_not_registered(None, request.broker_name)
         return _only(groups)
 
     def _unconfirmed_group(self, request: pb.ConfirmBrokerLossRequest) -> BrokerKey | None:
@@ -537,7 +590,7 @@ class IntentChanges:
         cluster_name = _cluster_name(request)
         if not request.HasField("broker_name"):
             if cluster_name is not None:
-                raise InvalidField("cluster_name", "is set without broker_name")
+                raise invalid_field("cluster_name", "is set without broker_name")
             return None
         field_rules.check_name("broker_name", request.broker_name)
         table = self._state.tables.broker_addr_table
@@ -552,18 +605,15 @@ class IntentChanges:
             return None
         now = self._operators.wall_millis()
         if request.ends_at_millis <= now:
-            raise InvalidField("ends_at_millis", f"is {request.ends_at_millis}, must be in the future; it is {now} now")
+            raise invalid_field(
+                "ends_at_millis", f"is {request.ends_at_millis}, must be in the future; it is {now} now"
+            )
         return request.ends_at_millis
-
-    def _held(self, table: IntentTable, hold: Intent, key: HoldKey) -> IntentTable:
-        if key not in table.intents and not self._state.is_reported(key.topic, key.cluster_name):
-            raise TopicNotFound(key.topic, key.cluster_name)
-        return _with_intent(table, hold)
 
 
 def _cause(call: str, context: Context, comment: str) -> Cause:
     if len(comment) > limits.MAX_COMMENT_LENGTH:
-        raise InvalidField("comment", f"has {len(comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
+        raise invalid_field("comment", f"has {len(comment)} characters, at most {limits.MAX_COMMENT_LENGTH}")
     return Cause(call, caller_of(context), comment)
 
 
@@ -575,17 +625,22 @@ def _cluster_name(request: _AboutGroup | _AboutTopic) -> str | None:
 
 
 def _hold_key(request: _AboutTopic) -> HoldKey:
-    field_rules.check_topic("topic", request.topic)
-    return HoldKey(request.topic, _cluster_name(request))
+    problems, cluster_name = FieldProblems(), None
+    with problems:
+        field_rules.check_topic("topic", request.topic)
+    with problems:
+        cluster_name = _cluster_name(request)
+    problems.raise_any()
+    return HoldKey(request.topic, cluster_name)
 
 
 def _only(groups: list[BrokerKey]) -> BrokerKey:
-    """The group of a list of groups of one name. Raises InvalidField if there are several."""
+    """The group of a list of groups of one name. Raises INVALID_FIELD if there are several."""
     if len(groups) > 1:
         names = ", ".join(group.cluster_name for group in groups[:_CLUSTERS_NAMED])
         more = f" and {len(groups) - _CLUSTERS_NAMED} more" if len(groups) > _CLUSTERS_NAMED else ""
         problem = f"is missing; a group {groups[0].broker_name} is in the clusters {names}{more}: name one of them"
-        raise InvalidField("cluster_name", problem)
+        raise invalid_field("cluster_name", problem)
     return groups[0]
 
 
@@ -616,19 +671,17 @@ def _restored(table: IntentTable, group: BrokerKey, add: Intent) -> IntentTable:
 
 def _released(table: IntentTable, key: HoldKey) -> IntentTable:
     if key not in table.intents:
-        metadata, where = {"topic": key.topic}, "all clusters"
-        if key.cluster_name is not None:
-            metadata["cluster_name"] = key.cluster_name
-            where = f"cluster {key.cluster_name}"
-        raise IntentNotFound(f"there is no hold of the topic {key.topic} in {where}", metadata)
+        where = "all clusters" if key.cluster_name is None else f"cluster {key.cluster_name}"
+        text = f"there is no hold of the topic {key.topic} in {where}"
+        raise Refused(Reason.INTENT_NOT_FOUND, text, topic=key.topic, cluster_name=key.cluster_name)
     return table.without([key])
 
 
-def _none_unconfirmed(request: pb.ConfirmBrokerLossRequest) -> IntentNotFound:
+def _none_unconfirmed(request: pb.ConfirmBrokerLossRequest) -> Refused:
     if not request.HasField("broker_name"):
-        return IntentNotFound("the mass-loss guard holds no broker")
+        return Refused(Reason.INTENT_NOT_FOUND, "the mass-loss guard holds no broker")
     text = f"no broker of the group {request.broker_name} is unconfirmed"
-    return IntentNotFound(text, {"broker_name": request.broker_name})
+    return Refused(Reason.INTENT_NOT_FOUND, text, broker_name=request.broker_name)
 
 
 def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
@@ -638,6 +691,10 @@ def _blast_radius(radius: BlastRadius) -> pb.BlastRadius:
         topics_vanishing=radius.vanishing,
         sample_topics=radius.sample_topics,
     )
+
+
+def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
+    return pb.TopicsInUse(topic_count=topics.topic_count, topics=topics.names) if topics.topic_count else None
 
 
 # The calls of AdminService that read and change the KV configuration.
@@ -656,7 +713,7 @@ class KvConfigQueries:
         _check_names(request.namespace, request.key)
         value = self._state.kv_config.get(request.namespace, request.key)
         if value is None:
-            raise KvNotFound(request.namespace, request.key)
+            raise kv_not_found(request.namespace, request.key)
         return pb.GetKvConfigResponse(header=self._state.header(), value=value)
 
     async def ListKvConfigs(  # noqa: N802
@@ -667,7 +724,7 @@ class KvConfigQueries:
             request.namespace,
             min(field_rules.page_size(request.page_size), limits.MAX_KV_PAGE_SIZE),
         )
-        after = last_of_page_before(request.page_token)
+        after = position_of(request)
         if not namespace:
             names = names_after(self._state.kv_config.namespaces, after, size + 1)
             rows = [pb.KvConfig(namespace=name) for name in names[:size]]
@@ -675,10 +732,10 @@ class KvConfigQueries:
             _check_kv_name("namespace", namespace)
             entries = self._state.kv_config.entries(namespace)
             if not entries:
-                raise KvNotFound(namespace)
+                raise kv_not_found(namespace)
             names = names_after(entries, after, size + 1)
             rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
-        next_page_token = page_token(names[size - 1]) if len(names) > size else ""
+        next_page_token = token_after(request, names[size - 1]) if len(names) > size else ""
         return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=next_page_token)
 
 
@@ -694,14 +751,23 @@ class KvConfigChanges:
     ) -> pb.PutKvConfigResponse:
         """PUT_KV_CONFIG, 100."""
         namespace, key, value = request.namespace, request.key, request.value
-        _check_names(namespace, key)
-        if not request.HasField("value"):
-            raise InvalidField("value", "is missing; it may be empty, but must be set")
+        problems = FieldProblems()
+        with problems:
+            _check_names(namespace, key)
+        with problems:
+            if not request.HasField("value"):
+                raise invalid_field("value", "is missing; it may be empty, but must be set")
+        problems.raise_any()
         value_bytes = len(value.encode())
         if value_bytes > limits.MAX_KV_VALUE_BYTES:
-            raise LimitExceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
+            raise limit_exceeded("bytes of value", value_bytes, limits.MAX_KV_VALUE_BYTES)
         cause = None if request.validate_only else Cause("PutKvConfig", caller_of(context))
-        before = await self._change(lambda table: table.with_value(namespace, key, value), cause)
+
+        def put(table: KvConfigTable) -> KvConfigTable:
+            _check_expected(request, table)
+            return table.with_value(namespace, key, value)
+
+        before = await self._change(put, cause)
         return pb.PutKvConfigResponse(header=self._state.header(), previous_value=before.get(namespace, key))
 
     async def DeleteKvConfig(  # noqa: N802
@@ -711,7 +777,12 @@ class KvConfigChanges:
         namespace, key = request.namespace, request.key
         _check_names(namespace, key)
         cause = None if request.validate_only else Cause("DeleteKvConfig", caller_of(context))
-        before = await self._change(lambda table: table.without(namespace, key), cause)
+
+        def delete(table: KvConfigTable) -> KvConfigTable:
+            _check_expected(request, table)
+            return table.without(namespace, key)
+
+        before = await self._change(delete, cause)
         removed = before.get(namespace, key) is not None
         return pb.DeleteKvConfigResponse(header=self._state.header(), removed=removed)
 
@@ -722,18 +793,42 @@ class KvConfigChanges:
         return await self._operators.change_kv_config(change, cause)
 
 
+def _check_expected(request: pb.PutKvConfigRequest | pb.DeleteKvConfigRequest, table: KvConfigTable) -> None:
+    """Raises CONFLICT if a key is not as a request expects.
+
+    Any length is compared: a value that was imported from RocketMQ may be longer than a new one.
+    """
+    if not request.HasField("expected"):
+        return
+    expected = request.expected.value if request.expected.HasField("value") else None
+    value = table.get(request.namespace, request.key)
+    if value == expected:
+        return
+    if value is None:
+        problem = "does not exist"
+    elif expected is None:
+        problem = "exists already"
+    else:
+        problem = "has another value than expected"
+    raise conflict(request.namespace, request.key, problem)
+
+
 def _check_names(namespace: str, key: str) -> None:
-    _check_kv_name("namespace", namespace)
-    _check_kv_name("key", key)
+    problems = FieldProblems()
+    with problems:
+        _check_kv_name("namespace", namespace)
+    with problems:
+        _check_kv_name("key", key)
+    problems.raise_any()
 
 
 def _check_kv_name(field: str, name: str) -> None:
-    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises InvalidField."""
+    """Checks a namespace or key of the KV configuration; like RocketMQ, allows all characters. Raises INVALID_FIELD."""
     if not name:
-        raise InvalidField(field, "is empty")
+        raise invalid_field(field, "is empty")
     length = len(name.encode())
     if length > limits.MAX_KV_NAME_BYTES:
-        raise InvalidField(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")
+        raise invalid_field(field, f"has {length} bytes, at most {limits.MAX_KV_NAME_BYTES}")
 
 
 # The call of AdminService that lists the open streams of changes.
@@ -756,11 +851,11 @@ class WatcherListCalls:
             limits.MAX_WATCHER_PAGE_SIZE,
         )
         # One more than fits tells whether there is a next page.
-        found = self._watch_streams.after(_number_of(request.page_token), size + 1)
+        found = self._watch_streams.after(_number_after(request), size + 1)
         return pb.ListWatchersResponse(
             header=self._state.header(),
             watchers=[self._row(watcher) for watcher in found[:size]],
-            next_page_token=page_token(str(found[size - 1].number)) if len(found) > size else "",
+            next_page_token=token_after(request, str(found[size - 1].number)) if len(found) > size else "",
         )
 
     def _row(self, watcher: WatchStream) -> pb.Watcher:
@@ -778,11 +873,11 @@ class WatcherListCalls:
         return row
 
 
-def _number_of(token: str) -> int:
-    """The number of the last watcher of the page before; 0 for the first page. Raises InvalidField."""
-    number = last_of_page_before(token) if token else "0"
+def _number_after(request: pb.ListWatchersRequest) -> int:
+    """The number of the last watcher of the page before; 0 for the first page. Raises INVALID_FIELD."""
+    number = position_of(request) or "0"
     if not _NUMBER.fullmatch(number):
-        raise InvalidField("page_token", "is not a next_page_token of this call")
+        raise foreign_token()
     return int(number)
 
 
@@ -798,7 +893,6 @@ class AdminQueries(NamedTuple):
     audit: AuditCalls
     explain: ExplainCalls
     watchers: WatcherListCalls
-    address_claims: AddressClaimQueries
 
     @classmethod
     def of(
@@ -819,7 +913,6 @@ class AdminQueries(NamedTuple):
             audit,
             ExplainCalls(state, audit, reader, started_at_millis),
             WatcherListCalls(state, watchers),
-            AddressClaimQueries(state, reader),
         )
 
 
@@ -829,7 +922,6 @@ class AdminChanges(NamedTuple):
     kv_config: KvConfigChanges
     config: ConfigChanges
     intents: IntentChanges
-    address_claims: AddressClaimChanges
 
     @classmethod
     def of(cls, routes: Routes, writer: TableWriter, operators: Operators) -> Self:
@@ -837,5 +929,4 @@ class AdminChanges(NamedTuple):
             KvConfigChanges(routes.state, operators),
             ConfigChanges(routes.state, operators),
             IntentChanges(routes, writer, operators),
-            AddressClaimChanges(routes),
         )

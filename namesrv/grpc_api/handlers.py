@@ -10,9 +10,11 @@ from groundwork.call_metrics import CallObserver
 from groundwork.rpc_handlers import CallHandlers, Context, LargeRequests, RefusedCalls
 from namesrv.app.access import Admission, Authorizer
 from namesrv.app.quotas import FairShares
-from namesrv.core.errors import NotImplementedYet
+from namesrv.core.errors import Reason, Refused
+from namesrv.engines.api import max_request_bytes
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.request_memory import RequestMemory
+from namesrv.limits import MAX_MESSAGE_BYTES
 
 __all__ = ["Context", "handlers_of_server", "unimplemented"]
 
@@ -34,7 +36,7 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         authorizer: Knows who may make which call; None: everybody.
-        large_requests: Parses large requests; None: one in a turn of the event loop.
+        large_requests: Parses large requests; None: one in a turn of the event loop, so that none may be large.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(
@@ -44,8 +46,13 @@ def handlers_of_server(
         memory=RequestMemory(of_all.request_bytes),
         large_requests=large_requests,
         observers=observers,
+        max_request_bytes=_max_request_bytes if large_requests else lambda _: MAX_MESSAGE_BYTES,
         large_streams=LARGE_STREAMS,
     )
+
+
+def _max_request_bytes(method: MethodDescriptor) -> int:
+    return max_request_bytes(f"/{method.containing_service.full_name}/{method.name}")
 
 
 def unimplemented(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
@@ -53,6 +60,6 @@ def unimplemented(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
     return RefusedCalls(methods, _not_implemented)
 
 
-def _not_implemented(method: MethodDescriptor) -> NotImplementedYet:
+def _not_implemented(method: MethodDescriptor) -> Refused:
     text = f"{method.full_name}: this version of the name server does not have it yet"
-    return NotImplementedYet(text, {"call": method.full_name})
+    return Refused(Reason.NOT_IMPLEMENTED, text, call=method.full_name)

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from groundwork.errors import CallRefused
+from groundwork.errors import Refused
 from groundwork.rpc_handlers import Context
 from groundwork.share_gate import ShareGate
 from namesrv.error_codes import FAILURES
@@ -35,7 +35,7 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str], gate: Share
     async def answer(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
         try:
             entered = gate.enter(context)
-        except CallRefused as refusal:
+        except Refused as refusal:
             rich = FAILURES.table.rich(refusal)
             await context.abort(rich.code, rich.message, rich.status().trailing_metadata)
         try:

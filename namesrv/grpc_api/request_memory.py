@@ -17,7 +17,7 @@ class RequestMemory:
         """Takes room for a request of so many bytes; returns what to give back. A small request takes none.
 
         Raises:
-            Overloaded: There is not enough room, or the caller has not enough of it left.
+            OVERLOADED: There is not enough room, or the caller has not enough of it left.
         """
         if size <= SMALL_REQUEST_BYTES:
             return 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
+import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,10 +14,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app import field_rules
+from namesrv.app.access import caller_of
 from namesrv.app.cluster_test import ClusterTest, asked_by_cluster_test
 from namesrv.app.digest_pages import digest_page
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.quotas import FairShares
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import settled
@@ -26,11 +26,13 @@ from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import (
-    InvalidField,
-    LimitExceeded,
-    ProductEnvUnavailable,
-    RegistryWarming,
-    TopicNotFound,
+    FieldProblems,
+    Reason,
+    Refused,
+    invalid_field,
+    limit_exceeded,
+    registry_warming,
+    topic_not_found,
 )
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.pace import paced
@@ -41,7 +43,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import AsksForPage, Page, last_of_page_before, page_of, page_token
+from namesrv.grpc_api.paging import foreign_token, page_of, position_of, token_after
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 
 # The calls of RouteService that look routes up.
@@ -49,6 +51,7 @@ from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 _ROUTE_TAG = tag(pb.GetTopicRouteResponse.ROUTE_FIELD_NUMBER)
 _NOT_FOUND_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_NOT_FOUND_FIELD_NUMBER
 _WARMING_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_WARMING_FIELD_NUMBER
+_LEFT_OUT_NUMBER = pb.BatchGetTopicRoutesResponse.TOPICS_LEFT_OUT_FIELD_NUMBER
 _NAMED_ROUTE_TAG = tag(pb.BatchGetTopicRoutesResponse.ROUTES_FIELD_NUMBER)
 _TOPIC_OF_NAMED_TAG = tag(pb.NamedTopicRoute.TOPIC_FIELD_NUMBER)
 _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
@@ -57,10 +60,13 @@ _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
-    def __init__(self, state: RouteView, warm_up: WarmUp, product_env: ClusterTest | None) -> None:
+    def __init__(
+        self, state: RouteView, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
+    ) -> None:
         self._state = state
         self._warm_up = warm_up
         self._product_env = product_env
+        self._clients = clients
         self.inline_calls = () if product_env else ("GetTopicRoute",)
         """Calls that never wait."""
 
@@ -70,19 +76,22 @@ class LookupCalls:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = streams.zone_name(request)
         topic = request.topic
+        if is_recorded := self._clients.is_recording:
+            self._clients.note(context.peer(), caller_of(context), topic)
         header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
         if route is not None:
-            may_keep(context, lambda: route_dependencies(self._state, topic))
+            if not is_recorded:
+                may_keep(context, lambda: route_dependencies(self._state, topic))
         else:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
-                raise RegistryWarming(f"the topic {topic!r}")
-            if self._product_env is None:
+                raise registry_warming(f"the topic {topic!r}")
+            if self._product_env is None and not is_recorded:
                 may_keep(context, lambda: [topic])
             product_env = self._product_env_for(context)
             route = await product_env.route(topic, zone_name) if product_env else None
         if route is None:
-            raise TopicNotFound(topic)
+            raise topic_not_found(topic)
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(  # noqa: N802
@@ -90,14 +99,20 @@ class LookupCalls:
     ) -> bytes:
         """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
-        header, batch = self._state.header_fragment(), _Batch()
-        for field, topic in streams.batch_topics(request):
+        header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
+        if is_recorded := self._clients.is_recording:
+            self._clients.note(context.peer(), caller_of(context), asked[0][1] if asked else "")
+        batch = _Batch(header, [topic for _, topic in asked])
+        problems = FieldProblems()
+        for field, topic in asked:
             route = self._state.route(topic, zone_name)
             if route is None:
-                field_rules.check_topic(field, topic)
+                with problems:
+                    field_rules.check_topic(field, topic)
             batch.add(topic, route)
+        problems.raise_any()
         unknown, product_env = batch.without_route(), self._product_env_for(context)
-        if not unknown or (self._product_env is None and self._warm_up.is_warm()):
+        if not is_recorded and (not unknown or (self._product_env is None and self._warm_up.is_warm())):
             may_keep(
                 context, lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)]
             )
@@ -106,10 +121,12 @@ class LookupCalls:
         elif unknown and product_env:
             try:
                 elsewhere = await product_env.routes(unknown, zone_name)
-            except ProductEnvUnavailable:  # what is known here must not fail with it
-                elsewhere = {}
+            except Refused as error:
+                if error.reason != Reason.PRODUCT_ENV_UNAVAILABLE:
+                    raise
+                elsewhere = {}  # what is known here must not fail with it
             batch.add_from_elsewhere(unknown, elsewhere)
-        return batch.encoded(header)
+        return batch.encoded()
 
     def _product_env_for(self, context: Context) -> ClusterTest | None:
         """Whom to ask for unknown topics; nobody if the caller asks for another name server in cluster-test mode."""
@@ -118,38 +135,64 @@ class LookupCalls:
         return self._product_env
 
 
-class _Batch:
-    """The answer to a batch while it is put together, in the order asked."""
+LATER_HEADER_BYTES = 10
+"""How much longer a header may become: engines give a kept answer again with the header of a later revision."""
 
-    def __init__(self) -> None:
-        self._routes: dict[str, bytes | None] = {}
-        """Each topic's NamedTopicRoute, framed; None if it is not there, or not known yet."""
-        self._not_known_yet: list[str] = []
-        self._size = 0
+
+class _Batch:
+    """The answer to a batch while it is put together, in the order asked.
+
+    Each topic has space for its name from the beginning; its route takes the place of the name where it fits.
+    """
+
+    def __init__(self, header: bytes, topics: Sequence[str]) -> None:
+        self._header = header
+        self._routes: dict[str, bytes | None] = dict.fromkeys(topics)
+        """Each topic's NamedTopicRoute, framed; None if it is not there, not known yet, or left out."""
+        self._not_known_yet: set[str] = set()
+        self._left_out: dict[str, int] = {}
+        """The bytes of the routes that do not fit."""
+        names = sum(len(_name(_NOT_FOUND_NUMBER, topic)) for topic in topics)
+        self._free = limits.MAX_BATCH_BYTES - len(header) - LATER_HEADER_BYTES - names
 
     def add(self, topic: str, route: bytes | None) -> None:
-        """Adds a topic, or its route from elsewhere. Raises LimitExceeded if the routes are too many bytes."""
-        named = self._routes[topic] = None if route is None else _named_route(topic, route)
-        self._size += len(named or b"")
-        if self._size > limits.MAX_BATCH_ROUTES_BYTES:
-            raise LimitExceeded("bytes of routes in one answer", self._size, limits.MAX_BATCH_ROUTES_BYTES)
+        """Adds the route of a topic, or that it has none here."""
+        if route is None:
+            return
+        named = _named_route(topic, route)
+        more = len(named) - len(_name(_NOT_FOUND_NUMBER, topic))
+        if more > self._free:
+            self._left_out[topic] = len(named)
+            return
+        self._free -= more
+        self._routes[topic] = named
 
     def add_from_elsewhere(self, topics: Sequence[str], told: Mapping[str, bytes | None]) -> None:
         """Adds what the product environment told about topics; those that it told nothing about are not known yet."""
         for topic in topics:
             self.add(topic, told.get(topic))
-        self._not_known_yet = [topic for topic in topics if topic not in told]
+        self._not_known_yet = {topic for topic in topics if topic not in told}
 
     def without_route(self) -> list[str]:
-        return [topic for topic, route in self._routes.items() if route is None]
+        """The topics that have no route here."""
+        return [topic for topic, route in self._routes.items() if route is None and topic not in self._left_out]
 
-    def encoded(self, header: bytes) -> bytes:
+    def encoded(self) -> bytes:
+        """The answer. Raises LimitExceeded if it has nothing about any topic."""
+        if len(self._left_out) == len(self._routes):
+            smallest = min(self._left_out.values())
+            raise limit_exceeded("bytes of a route in a batch", smallest, limits.MAX_BATCH_BYTES)
         routes = (route for route in self._routes.values() if route is not None)
-        not_known_yet = set(self._not_known_yet)
-        not_found = (topic for topic in self.without_route() if topic not in not_known_yet)
-        named = [frame(_NOT_FOUND_NUMBER, topic.encode()) for topic in not_found]
-        named += [frame(_WARMING_NUMBER, topic.encode()) for topic in self._not_known_yet]
-        return b"".join((header, *routes, *named))
+        unknown = self.without_route()
+        names = [_name(_NOT_FOUND_NUMBER, topic) for topic in unknown if topic not in self._not_known_yet]
+        names += [_name(_WARMING_NUMBER, topic) for topic in unknown if topic in self._not_known_yet]
+        names += [_name(_LEFT_OUT_NUMBER, topic) for topic in self._routes if topic in self._left_out]
+        return b"".join((self._header, *routes, *names))
+
+
+def _name(field_number: int, topic: str) -> bytes:
+    """A topic's name, framed. It has the same length under each of the fields."""
+    return frame(field_number, topic.encode())
 
 
 def _named_route(topic: str, route: bytes) -> bytes:
@@ -160,68 +203,55 @@ def _named_route(topic: str, route: bytes) -> bytes:
     return b"".join((_NAMED_ROUTE_TAG, varint(length), *named, route))
 
 
-# The calls of RouteService that list topics, in pages.
+# The call of RouteService that lists topics, in pages.
+
+_FLAGS = {
+    pb.TOPIC_FILTER_UNIT: (UNIT, 0),
+    pb.TOPIC_FILTER_UNIT_SUB: (UNIT_SUB, 0),
+    pb.TOPIC_FILTER_UNIT_SUB_UNUNIT: (UNIT_SUB, UNIT),
+}
+"""Flag bits that topics of a filter have, and flag bits that they do not have."""
 
 
 class TopicListCalls:
-    """The lists: each is taken in one step of the event loop, and read on a thread."""
+    """Takes each list in one step of the event loop, and reads it on a thread."""
 
     def __init__(self, state: RouteView, reader: Worker) -> None:
         self._state = state
         self._lists = state.topic_lists
         self._reader = reader
 
-    async def _page(self, request: AsksForPage, taken: Callable[[], NamesAfter]) -> Page:
-        await settled(self._state)
-        return await page_of(request, taken(), self._reader)
-
     async def ListTopics(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListTopicsRequest, _context: Context
     ) -> pb.ListTopicsResponse:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        names, token = await self._page(request, self._lists.all)
-        return pb.ListTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
-
-    async def ListTopicsByCluster(  # noqa: N802
-        self, request: pb.ListTopicsByClusterRequest, _context: Context
-    ) -> pb.ListTopicsByClusterResponse:
-        """GET_TOPICS_BY_CLUSTER, 224."""
-        field_rules.check_name("cluster_name", request.cluster_name)
-        names, token = await self._page(request, partial(self._lists.of_cluster, request.cluster_name))
-        return pb.ListTopicsByClusterResponse(header=self._state.header(), topics=names, next_page_token=token)
-
-    async def ListSystemTopics(  # noqa: N802
-        self, request: pb.ListSystemTopicsRequest, _context: Context
-    ) -> pb.ListSystemTopicsResponse:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS, 304."""
-        names, token = await self._page(request, self._lists.system)
-        return pb.ListSystemTopicsResponse(
+        """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
+        take = self._list_of(request)
+        await settled(self._state)
+        names, token = await page_of(request, take(), self._reader)
+        system = request.filter == pb.TOPIC_FILTER_SYSTEM
+        return pb.ListTopicsResponse(
             header=self._state.header(),
             topics=names,
             next_page_token=token,
-            broker_addr=self._lists.broker_addr(),
+            broker_addr=self._lists.broker_addr() if system else None,
         )
 
-    async def ListUnitTopics(  # noqa: N802
-        self, request: pb.ListUnitTopicsRequest, _context: Context
-    ) -> pb.ListUnitTopicsResponse:
-        """GET_UNIT_TOPIC_LIST, 311."""
-        names, token = await self._page(request, partial(self._lists.with_flags, UNIT, 0))
-        return pb.ListUnitTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
-
-    async def ListUnitSubTopics(  # noqa: N802
-        self, request: pb.ListUnitSubTopicsRequest, _context: Context
-    ) -> pb.ListUnitSubTopicsResponse:
-        """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
-        names, token = await self._page(request, partial(self._lists.with_flags, UNIT_SUB, 0))
-        return pb.ListUnitSubTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
-
-    async def ListUnitSubUnunitTopics(  # noqa: N802
-        self, request: pb.ListUnitSubUnunitTopicsRequest, _context: Context
-    ) -> pb.ListUnitSubUnunitTopicsResponse:
-        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
-        names, token = await self._page(request, partial(self._lists.with_flags, UNIT_SUB, UNIT))
-        return pb.ListUnitSubUnunitTopicsResponse(header=self._state.header(), topics=names, next_page_token=token)
+    def _list_of(self, request: pb.ListTopicsRequest) -> Callable[[], NamesAfter]:
+        """Takes the list that a request names, once the topic table is settled. Raises INVALID_FIELD."""
+        if request.HasField("cluster_name"):
+            if request.filter != pb.TOPIC_FILTER_UNSPECIFIED:
+                raise invalid_field("cluster_name", "is set, and so is filter, which selects from all clusters")
+            field_rules.check_name("cluster_name", request.cluster_name)
+            return partial(self._lists.of_cluster, request.cluster_name)
+        if request.filter == pb.TOPIC_FILTER_UNSPECIFIED:
+            return self._lists.all
+        if request.filter == pb.TOPIC_FILTER_SYSTEM:
+            return self._lists.system
+        if request.filter not in _FLAGS:
+            raise invalid_field(
+                "filter", f"is {request.filter}, must be a TopicFilter, 0 to {max(pb.TopicFilter.values())}"
+            )
+        return partial(self._lists.with_flags, *_FLAGS[request.filter])
 
 
 # The call of RouteService that tells digests of what each broker reports, in pages.
@@ -242,14 +272,14 @@ class DigestCalls:
     ) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
         size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
-        after = _position_of_token(request.page_token)
+        after = _position_after(request)
         # One more than fits tells whether there is a next page.
         found = await digest_page(self._state.digests, self._reader, after, size + 1)
         header = self._state.header()  # of the moment of the page
         return pb.GetRouteDigestResponse(
             header=header,
             brokers=await self._reader.run(partial(_messages, found[:size])),
-            next_page_token=_token_of(found[size - 1]) if len(found) > size else "",
+            next_page_token=token_after(request, _text_of(found[size - 1].position)) if len(found) > size else "",
         )
 
 
@@ -274,18 +304,19 @@ def _messages(brokers: list[DigestedBroker]) -> list[pb.BrokerDigest]:
     return messages
 
 
-def _token_of(broker: DigestedBroker) -> str:
-    return page_token("\n".join(map(str, broker.position)))
+def _text_of(position: Position) -> str:
+    return "\n".join(map(str, position))
 
 
-def _position_of_token(token: str) -> Position:
-    """Where to go on; the front for the first page. Raises InvalidField."""
-    if not token:
+def _position_after(request: pb.GetRouteDigestRequest) -> Position:
+    """The position of the last broker of the page before; the front for the first page. Raises INVALID_FIELD."""
+    text = position_of(request)
+    if not text:
         return FRONT
-    cluster_name, _, rest = last_of_page_before(token).partition("\n")
+    cluster_name, _, rest = text.partition("\n")
     broker_name, _, broker_id = rest.partition("\n")
     if not (cluster_name and broker_name and _ID.fullmatch(broker_id)):
-        raise InvalidField("page_token", "is not a next_page_token of this call")
+        raise foreign_token()
     return Position(cluster_name, broker_name, int(broker_id))
 
 
@@ -299,24 +330,32 @@ class BrokerGroupCalls:
         self._state = state
 
     async def GetBrokerClusterInfo(  # noqa: N802 - calls have the names of the wire contract
-        self, _request: pb.GetBrokerClusterInfoRequest, context: Context
+        self, request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
+        size = min(field_rules.page_size(request.page_size), limits.MAX_GROUP_PAGE_SIZE)
+        after = _group_after(request)
         may_keep(context, lambda: [CLUSTERS_DEPENDENCY])
-        tables = self._state.tables
-        number = pb.GetBrokerClusterInfoResponse.CLUSTERS_FIELD_NUMBER
-        parts = [self._state.header_fragment()]
-        for cluster_name, broker_names in sorted(tables.cluster_addr_table.items()):
-            parts.append(encoding.frame(number, encoding.cluster_data(cluster_name, broker_names)))
-        parts += [group.fragment for _, group in sorted(tables.broker_addr_table.items(), key=lambda item: item[0])]
+        table = self._state.tables.broker_addr_table
+        # One more than fits tells whether there is a next page.
+        found = heapq.nsmallest(size + 1, (key for key in table if key > after))
+        page = _groups_that_fit(table, found[:size])
+        parts = [self._state.header_fragment(), *(table[key].fragment for key in page)]
+        if len(page) < len(found):
+            token = token_after(request, "\n".join(page[-1]))
+            parts.append(frame(pb.GetBrokerClusterInfoResponse.NEXT_PAGE_TOKEN_FIELD_NUMBER, token.encode()))
         return b"".join(parts)
 
     async def GetBrokerMemberGroup(  # noqa: N802
         self, request: pb.GetBrokerMemberGroupRequest, _context: Context
     ) -> pb.GetBrokerMemberGroupResponse:
         """GET_BROKER_MEMBER_GROUP, 901."""
-        field_rules.check_name("cluster_name", request.cluster_name)
-        field_rules.check_name("broker_name", request.broker_name)
+        problems = FieldProblems()
+        with problems:
+            field_rules.check_name("cluster_name", request.cluster_name)
+        with problems:
+            field_rules.check_name("broker_name", request.broker_name)
+        problems.raise_any()
         key = BrokerKey(request.cluster_name, request.broker_name)
         group = self._state.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(
@@ -325,27 +364,23 @@ class BrokerGroupCalls:
         )
 
 
-# A count of the event loop's tasks.
+def _group_after(request: pb.GetBrokerClusterInfoRequest) -> BrokerKey:
+    """The last group of the page before; one before all others for the first page. Raises INVALID_FIELD."""
+    text = position_of(request)
+    cluster_name, newline, broker_name = text.partition("\n")
+    if text and not newline:
+        raise foreign_token()
+    return BrokerKey(cluster_name, broker_name)
 
-COUNT_SECONDS = 1.0
-"""Shortest time between two counts: one takes 3 ms with 10,000 tasks, and callers may ask for the status again and
-again.
-"""
 
-
-class TaskCount:
-    """Counts the tasks of the event loop, at most once in ``COUNT_SECONDS``."""
-
-    def __init__(self) -> None:
-        self._counted_at = -math.inf
-        self._count = 0
-
-    def latest(self) -> int:
-        """How many there are, or were within the last second. Call it on the event loop."""
-        now = asyncio.get_running_loop().time()
-        if now - self._counted_at >= COUNT_SECONDS:
-            self._counted_at, self._count = now, len(asyncio.all_tasks())
-        return self._count
+def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> Sequence[BrokerKey]:
+    """The groups up to the one with which a page has its bytes."""
+    size = 0
+    for count, key in enumerate(keys, 1):
+        size += len(table[key].fragment)
+        if size >= limits.GROUP_PAGE_BYTES:
+            return keys[:count]
+    return keys
 
 
 # The call of RouteService that tells how the name server is.
@@ -357,28 +392,22 @@ class StatusCalls:
     def __init__(
         self,
         state: RouteView,
-        stall_detector: StallDetector,
         warm_up: WarmUp,
         *,
         started_at_millis: int,
-        engine: str,
-        engine_because: str,
         data_dir_problem: Callable[[], str | None],
     ) -> None:
         self._state = state
-        self._stall_detector = stall_detector
         self._warm_up = warm_up
         self._started_at_millis = started_at_millis
-        self._engine = engine
-        self._engine_because = engine_because
         self._data_dir_problem = data_dir_problem
-        self._tasks = TaskCount()
 
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetNamesrvStatusRequest, _context: Context
     ) -> pb.GetNamesrvStatusResponse:
         tables = self._state.tables
         guarded, guard_ends_at = self._state.guarded()
+        doubts = self._state.doubts().values()
         return pb.GetNamesrvStatusResponse(
             header=self._state.header(),
             version=__version__,
@@ -388,14 +417,12 @@ class StatusCalls:
             unconfirmed_broker_count=len(self._state.unconfirmed),
             live_broker_count=len(tables.broker_live_table),
             topic_count=len(tables.topic_queue_table),
-            loop_lag_millis=self._stall_detector.longest_delay() * 1000,
             compacted_revision=self._state.change_log.compacted_revision,
-            task_count=self._tasks.latest(),
-            engine=self._engine,
-            engine_because=self._engine_because,
             data_dir_problem=self._data_dir_problem(),
             guarded_broker_count=guarded,
             guard_ends_at_millis=guard_ends_at,
+            doubted_broker_count=len(doubts),
+            doubt_ends_at_millis=max((doubted.ends_at_millis for doubted in doubts), default=None),
         )
 
 
@@ -417,7 +444,6 @@ class RouteServicer(NamedTuple):
     def of(
         cls,
         state: RouteView,
-        stall_detector: StallDetector,
         warm_up: WarmUp,
         pins: Pins,
         watchers: WatchDispatcher,
@@ -425,25 +451,21 @@ class RouteServicer(NamedTuple):
         reader: Worker,
         shares: FairShares,
         product_env: ClusterTest | None,
+        clients: LookupClients,
         started_at_millis: int,
-        engine: str,
-        engine_because: str,
         data_dir_problem: Callable[[], str | None],
     ) -> Self:
         return cls(
-            LookupCalls(state, warm_up, product_env),
+            LookupCalls(state, warm_up, product_env, clients),
             TopicListCalls(state, reader),
-            SnapshotCalls(state, pins, watchers, reader, shares.snapshot_streams),
+            SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
             WatchCalls(state, warm_up, watchers, reader),
             DigestCalls(state, reader),
             BrokerGroupCalls(state),
             StatusCalls(
                 state,
-                stall_detector,
                 warm_up,
                 started_at_millis=started_at_millis,
-                engine=engine,
-                engine_because=engine_because,
                 data_dir_problem=data_dir_problem,
             ),
         )

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.permits import Permission, Principal
-from groundwork.shares import Shares
+from groundwork.shares import Sharer, Shares
 from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH, check_name
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import need, sharer_of
+from namesrv.app.access import sharer_of
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
 from namesrv.app.writer import settled
-from namesrv.core.change_stream import change_messages, follow_messages, replica_message
-from namesrv.core.errors import EpochChanged, InvalidField, LimitExceeded, ShuttingDown
+from namesrv.core.change_stream import change_messages, follow_messages
+from namesrv.core.errors import FieldProblems, epoch_changed, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
-from namesrv.core.replica_feed import ReplicaFeed
 from namesrv.core.route_view import RouteView
-from namesrv.core.snapshot import ALL_TABLES, WHOLE, RouteSnapshot, RouteTable, SnapshotPart
+from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import Follower, RouteWatch, Subscription
+from namesrv.core.watch import Follower, RouteWatch, Subscription, SubscriptionChange
 from namesrv.engines.api import shared_writer
 from namesrv.grpc_api.handlers import Context
 
@@ -40,14 +38,14 @@ def batch_topics(request: route_service_pb2.BatchGetTopicRoutesRequest) -> Itera
     """The topics of a batch, each once, with the name of the field it is in. The names themselves are not checked.
 
     Raises:
-        InvalidField: There are none.
-        LimitExceeded: There are too many.
+        INVALID_FIELD: There are none.
+        LIMIT_EXCEEDED: There are too many.
     """
     count = len(request.topics)
     if count == 0:
-        raise InvalidField("topics", f"is empty; name 1 to {limits.MAX_BATCH_TOPICS} topics")
+        raise invalid_field("topics", f"is empty; name 1 to {limits.MAX_BATCH_TOPICS} topics")
     if count > limits.MAX_BATCH_TOPICS:
-        raise LimitExceeded("topics of one batch", count, limits.MAX_BATCH_TOPICS)
+        raise limit_exceeded("topics of one batch", count, limits.MAX_BATCH_TOPICS)
     seen: set[str] = set()
     for index, topic in enumerate(request.topics):
         if topic not in seen:
@@ -60,60 +58,36 @@ def zone_name(
     | route_service_pb2.BatchGetTopicRoutesRequest
     | route_service_pb2.WatchTopicRoutesRequest,
 ) -> str | None:
-    """The zone that a lookup or a watch asks from; None if it names none. Raises InvalidField."""
+    """The zone that a lookup or a watch asks from; None if it names none. Raises INVALID_FIELD."""
     if not request.HasField("zone_name"):
         return None
     field_rules.check_name("zone_name", request.zone_name)
     return request.zone_name
 
 
-def snapshot_part(request: route_service_pb2.StreamRouteSnapshotRequest) -> SnapshotPart:
-    """The tables and the shard that a request asks for; the whole if it names none. Raises InvalidField."""
-    shard, tables = snapshot_shard(request), _route_tables(request.tables)
-    if request.HasField("shard") and RouteTable.TOPIC_QUEUES not in tables:
-        raise InvalidField("shard", "is set, but tables leaves ROUTE_TABLE_TOPIC_QUEUES out; all else is in no shard")
-    return replace(shard, tables=tables)
-
-
-def snapshot_shard(
-    request: route_service_pb2.StreamRouteSnapshotRequest | route_service_pb2.StreamRouteChangesRequest,
-) -> SnapshotPart:
-    """The shard that a request asks for; the whole if it names none. Raises InvalidField."""
-    if not request.HasField("shard"):
-        return WHOLE
-    shard = request.shard
-    for part in ("count", "index"):
-        if not shard.HasField(part):
-            raise InvalidField(f"shard.{part}", "is missing; a shard needs index and count")
-    if not 1 <= shard.count <= limits.MAX_SHARDS:
-        raise InvalidField("shard.count", f"is {shard.count}, must be 1 to {limits.MAX_SHARDS}")
-    if not 0 <= shard.index < shard.count:
-        raise InvalidField("shard.index", f"is {shard.index}, must be 0 to {shard.count - 1}: below shard.count")
-    return SnapshotPart(shard.index, shard.count)
-
-
 def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
-    """The point that changes are asked for after. Raises InvalidField."""
+    """The point that changes are asked for after. Raises INVALID_FIELD."""
     if not point.epoch:
-        raise InvalidField(f"{field}.epoch", "is missing; take epoch and revision from a header")
+        raise invalid_field(f"{field}.epoch", "is missing; take epoch and revision from a header")
     if not point.HasField("revision"):
-        raise InvalidField(f"{field}.revision", "is missing; take epoch and revision from a header")
+        raise invalid_field(f"{field}.revision", "is missing; take epoch and revision from a header")
     if point.revision < 0:
-        raise InvalidField(f"{field}.revision", f"is {point.revision}, must not be negative")
+        raise invalid_field(f"{field}.revision", f"is {point.revision}, must not be negative")
     return point
 
 
-def pin_lease_seconds(request: route_service_pb2.PinRouteSnapshotRequest) -> int:
-    """How long a pin is to be kept. Raises InvalidField."""
-    if not request.HasField("lease_seconds"):
-        return limits.DEFAULT_PIN_LEASE_SECONDS
-    seconds, lowest, highest = request.lease_seconds, limits.MIN_PIN_LEASE_SECONDS, limits.MAX_PIN_LEASE_SECONDS
-    if not lowest <= seconds <= highest:
-        raise InvalidField("lease_seconds", f"is {seconds}, must be {lowest} to {highest}")
-    return seconds
+def pin_lease_millis(request: route_service_pb2.PinRouteSnapshotRequest) -> int:
+    """How long a pin is to be kept, milliseconds. Raises INVALID_FIELD."""
+    if not request.HasField("lease_millis"):
+        return limits.DEFAULT_PIN_LEASE_MILLIS
+    millis, lowest, highest = request.lease_millis, limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS
+    if not lowest <= millis <= highest:
+        raise invalid_field("lease_millis", f"is {millis}, must be {lowest} to {highest}")
+    return millis
 
 
 def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
+    """The tables that a request asks for; all if it names none. Raises INVALID_FIELD."""
     tables: set[RouteTable] = set()
     for index, value in enumerate(asked):
         field = f"tables[{index}]"
@@ -121,9 +95,9 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
             table = RouteTable(value)
         except ValueError:
             highest = max(table.value for table in RouteTable)
-            raise InvalidField(field, f"is {value}, must be a RouteTable, 1 to {highest}") from None
+            raise invalid_field(field, f"is {value}, must be a RouteTable, 1 to {highest}") from None
         if table in tables:
-            raise InvalidField(field, f"is ROUTE_TABLE_{table.name} again; name each table once")
+            raise invalid_field(field, f"is ROUTE_TABLE_{table.name} again; name each table once")
         tables.add(table)
     return frozenset(tables) or ALL_TABLES
 
@@ -135,13 +109,14 @@ def resume_revision(state: RouteView, field: str, point: pb.ResumePoint) -> int:
     """The revision after which a reader wants the changes.
 
     Raises:
-        InvalidField: A part of the point is missing or negative.
-        EpochChanged: It is of another epoch.
-        RevisionCompacted: The change log does not reach back to it, or has not reached it.
+        INVALID_FIELD: A part of the point is missing or negative.
+        EPOCH_CHANGED: It is of another epoch.
+        REVISION_COMPACTED: The change log does not reach back to it.
+        REVISION_NOT_REACHED: It is of this epoch and still to come.
     """
     after = resume_point(field, point)
     if after.epoch != state.identity.epoch:
-        raise EpochChanged(after.epoch, state.identity.epoch)
+        raise epoch_changed(after.epoch, state.identity.epoch)
     state.change_log.check_reaches(after.revision)
     return after.revision
 
@@ -159,76 +134,173 @@ class WatchCalls:
         self._reader = reader
 
     async def WatchTopicRoutes(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.WatchTopicRoutesRequest, context: Context
+        self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], context: Context
     ) -> AsyncIterator[bytes]:
         """The routes of the subscribed topics, then each change of them as it happens."""
-        subscription = await self._reader.run(partial(_subscription, request))
-        after = resume_revision(self._state, "resume_after", request.resume_after) if _resumes(request) else None
-        del request  # with ten thousand names it is larger than all else that an open watch holds
-        opening = self._watch_streams.watching(
-            subscription, after, context.peer(), shared_writer(context), sharer_of(context)
-        )
-        async with opening as watcher:
-            assert isinstance(watcher.reader, RouteWatch), "that is what was opened"
+        subscription, after = await self._opening(await anext(requests, None))
+        sharer = sharer_of(context)
+        opening = self._watch_streams.watching(subscription, after, context.peer(), shared_writer(context), sharer)
+        async with opening as watcher, _LaterRequests.of(requests, watcher.woken) as later:
+            watch = watcher.reader
+            assert isinstance(watch, RouteWatch), "that is what was opened"
             while True:
                 watcher.woken.clear()
-                while message := self._watch_streams.messages.next_message(watcher.reader):
+                while message := self._watch_streams.messages.next_message(watch):
                     yield message
                     self._watch_streams.sent(watcher)
                     await asyncio.sleep(0)  # a message that the transport takes at once would not give the loop back
-                await watcher.idle()
+                # Only now: a client that reads no answers must not have its requests read.
+                if not await self._apply(later, watch, sharer):
+                    await watcher.idle()
+
+    async def _apply(self, later: _LaterRequests, watch: RouteWatch, sharer: Sharer) -> bool:
+        """Applies the next request, if it has come; returns whether it has."""
+        request = later.take()
+        if request is None:
+            return False
+        change = await self._reader.run(partial(_changed, watch.subscription, request))
+        del request
+        await self._watch_streams.resubscribe(watch, change, sharer)
+        later.read_next()
+        return True
+
+    async def _opening(self, request: pb.WatchTopicRoutesRequest | None) -> tuple[Subscription, int | None]:
+        """What the first request asks for, and the revision to begin after, if it names one."""
+        if request is None:
+            raise invalid_field("topics", "is empty, because the stream has no message; name topics or prefixes")
+        subscription = await self._reader.run(partial(_subscription, request))
+        if not request.HasField("resume_after"):
+            return subscription, None
+        return subscription, resume_revision(self._state, "resume_after", request.resume_after)
 
 
-def _resumes(request: pb.WatchTopicRoutesRequest) -> bool:
-    return request.HasField("resume_after")
+class _LaterRequests:
+    """The requests of a watch after its first, read one at a time while it is open."""
+
+    def __init__(self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], woken: asyncio.Event) -> None:
+        self._requests = requests
+        self._woken = woken
+        self._reading: asyncio.Task[pb.WatchTopicRoutesRequest | None] | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, requests: AsyncIterator[pb.WatchTopicRoutesRequest], woken: asyncio.Event) -> AsyncIterator[Self]:
+        """Reads for as long as the context lasts."""
+        later = cls(requests, woken)
+        later.read_next()
+        try:
+            yield later
+        finally:
+            if later._reading is not None:
+                later._reading.cancel()
+                await asyncio.gather(later._reading, return_exceptions=True)
+
+    def read_next(self) -> None:
+        """Waits for the next one; the watch is woken when it has come."""
+        self._reading = asyncio.create_task(self._next(), name="watch-requests")
+        self._reading.add_done_callback(lambda _: self._woken.set())
+
+    def take(self) -> pb.WatchTopicRoutesRequest | None:
+        """The request that has come; None if there is none. Raises what is wrong with it."""
+        if self._reading is None or not self._reading.done():
+            return None
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    async def _next(self) -> pb.WatchTopicRoutesRequest | None:
+        return await anext(self._requests, None)
 
 
 def _subscription(request: pb.WatchTopicRoutesRequest) -> Subscription:
-    """What a request asks to watch.
+    """What the first request of a watch asks for.
 
     Raises:
-        InvalidField: It names nothing, or something that breaks a rule.
-        LimitExceeded: It names too much.
+        INVALID_FIELD: It names nothing, or something that breaks a rule.
+        LIMIT_EXCEEDED: It names too much.
     """
-    for what, names, most in (
-        ("topics of one watch", request.topics, limits.MAX_WATCH_TOPICS),
-        ("prefixes of one watch", request.topic_prefixes, limits.MAX_WATCH_PREFIXES),
+    for field, names in (
+        ("removed_topics", request.removed_topics),
+        ("removed_topic_prefixes", request.removed_topic_prefixes),
     ):
-        if len(names) > most:
-            raise LimitExceeded(what, len(names), most)
+        if names:
+            raise invalid_field(field, "is set in the first message of a watch, which has nothing to remove from")
     if not request.topics and not request.topic_prefixes:
-        raise InvalidField("topics", "is empty; name topics, or beginnings of their names in topic_prefixes")
-    for index, prefix in enumerate(request.topic_prefixes):
-        _check_prefix(f"topic_prefixes[{index}]", prefix)
-    for index, topic in paced(enumerate(request.topics)):
-        field_rules.check_topic(f"topics[{index}]", topic)
+        raise invalid_field("topics", "is empty; name topics, or beginnings of their names in topic_prefixes")
+    _check_counts(len(request.topics), len(request.topic_prefixes))
+    _check_names(request)
     prefixes = tuple(dict.fromkeys(request.topic_prefixes))
     return Subscription(frozenset(request.topics), prefixes, zone_name(request))
 
 
+def _changed(before: Subscription, request: pb.WatchTopicRoutesRequest) -> SubscriptionChange:
+    """What a later request of a watch changes.
+
+    Raises:
+        INVALID_FIELD: It names something that breaks a rule.
+        LIMIT_EXCEEDED: It names too much, or the watch would have too much.
+    """
+    for field in ("resume_after", "zone_name"):
+        if request.HasField(field):
+            raise invalid_field(field, "is set in a later message of a watch; only the first may set it")
+    _check_counts(len(request.removed_topics), len(request.removed_topic_prefixes))
+    _check_counts(len(request.topics), len(request.topic_prefixes))
+    _check_names(request)
+    removed = set(request.removed_topic_prefixes)
+    prefixes = dict.fromkeys(prefix for prefix in before.prefixes if prefix not in removed)
+    prefixes |= dict.fromkeys(request.topic_prefixes)
+    topics = (before.topics - set(request.removed_topics)) | set(request.topics)
+    _check_counts(len(topics), len(prefixes))
+    return SubscriptionChange.between(before, Subscription(topics, tuple(prefixes), before.zone_name))
+
+
+def _check_counts(topic_count: int, prefix_count: int) -> None:
+    for what, count, most in (
+        ("topics of one watch", topic_count, limits.MAX_WATCH_TOPICS),
+        ("prefixes of one watch", prefix_count, limits.MAX_WATCH_PREFIXES),
+    ):
+        if count > most:
+            raise limit_exceeded(what, count, most)
+
+
+def _check_names(request: pb.WatchTopicRoutesRequest) -> None:
+    problems = FieldProblems()
+    for index, prefix in enumerate(request.topic_prefixes):
+        with problems:
+            _check_prefix(f"topic_prefixes[{index}]", prefix)
+    for index, topic in paced(enumerate(request.topics)):
+        with problems:
+            field_rules.check_topic(f"topics[{index}]", topic)
+    problems.raise_any()
+
+
 def _check_prefix(field: str, prefix: str) -> None:
-    """Checks that topics can begin like this; all do with the empty one. Raises InvalidField."""
+    """Checks that topics can begin like this; all do with the empty one. Raises INVALID_FIELD."""
     try:
         if prefix:
             check_name(prefix, MAX_RETRY_TOPIC_LENGTH)
     except ValueError as error:
-        raise InvalidField(field, str(error)) from None
+        raise invalid_field(field, str(error)) from None
 
 
 # The calls of RouteService that stream whole tables: as they are, as they were pinned, and what changed since.
-
-REPLICA_BOOKMARK_SECONDS = 1.0
-"""A read-only copy is told so often that nothing has changed: it knows from that how old it is."""
 
 
 class SnapshotCalls:
     """Streams are joined from fragments in the core; every stream gives the event loop back between messages."""
 
     def __init__(
-        self, state: RouteView, pins: Pins, watchers: WatchDispatcher, reader: Worker, streams: Shares
+        self,
+        state: RouteView,
+        warm_up: WarmUp,
+        pins: Pins,
+        watchers: WatchDispatcher,
+        *,
+        reader: Worker,
+        streams: Shares,
     ) -> None:
         self._reader = reader
         self._state = state
+        self._warm_up = warm_up
         self._pins = pins
         self._watch_streams = watchers
         self._streams = streams
@@ -238,119 +310,112 @@ class SnapshotCalls:
         self, request: pb.PinRouteSnapshotRequest, context: Context
     ) -> pb.PinRouteSnapshotResponse:
         """Holds the tables as they are now."""
-        lease_seconds = pin_lease_seconds(request)
+        lease_millis = pin_lease_millis(request)
         if self._state.frozen:
-            raise ShuttingDown
+            raise shutting_down()
         state = self._state
         await settled(state)
-        pin_id = self._pins.pin(state.revision, state.snapshot, lease_seconds, sharer_of(context))
-        return pb.PinRouteSnapshotResponse(header=self._state.header(), pin_id=pin_id, lease_seconds=lease_seconds)
+        warm = self._warm_up.is_warm()
+        pin_id = self._pins.pin(
+            state.revision,
+            state.snapshot,
+            lease_millis / 1000,
+            sharer_of(context),
+            follows=request.follow,
+            warm=warm,
+        )
+        return pb.PinRouteSnapshotResponse(header=state.header(), pin_id=pin_id, lease_millis=lease_millis, warm=warm)
+
+    async def ReleaseRouteSnapshot(  # noqa: N802
+        self, request: pb.ReleaseRouteSnapshotRequest, context: Context
+    ) -> pb.ReleaseRouteSnapshotResponse:
+        """Ends a pin."""
+        del context
+        released = self._pins.release(request.pin_id)
+        return pb.ReleaseRouteSnapshotResponse(header=self._state.header(), released=released)
 
     async def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """All tables at one revision, or a part of them, and the changes after it if they are asked for."""
-        part = snapshot_part(request)
+        """All tables at one revision, or some of them, and the changes after it if they are asked for."""
+        tables = _route_tables(request.tables)
         _check_resuming(request)
-        _check_for_replica(request)
         sharer = sharer_of(context)
         if not request.follow:
             await settled(self._state)
-            with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
-                async for message in self._made(snapshot.messages(part)):
+            with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
+                async for message in made_on(self._reader, snapshot.messages(tables)):
                     yield message
             return
-        feed = self._watch_streams.replica_feed() if request.for_replica else None
-        with self._watch_streams.following(context.peer(), sharer) as watcher:
+        with self._watch_streams.following("StreamRouteSnapshot", context.peer(), sharer) as watcher:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
             else:
                 await settled(self._state)
-                with self._streams.holding(sharer), self._snapshot(request, part) as snapshot:
+                with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._state.change_log.check_reaches(snapshot.revision)
-                    messages = self._made(snapshot.messages(part))
-                    yield await anext(messages)
-                    if feed is not None:
-                        for rows in feed.opening():
-                            yield replica_message(self._state.identity, snapshot.revision, rows)
-                            await asyncio.sleep(0)
-                    async for message in messages:
+                    async for message in made_on(self._reader, snapshot.messages(tables)):
                         yield message
                 del snapshot  # it would be held as long as it is followed
             del request  # likewise
-            async for message in self._following(watcher, part, feed):
+            async for message in self._following(watcher, tables):
                 yield message
 
     async def StreamRouteChanges(  # noqa: N802
         self, request: pb.StreamRouteChangesRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """What changed after one revision up to another, or a shard of it."""
-        shard = snapshot_shard(request)
+        """What changed after one revision up to another."""
         after = resume_revision(self._state, "after", request.after)
         log, identity = self._state.change_log, self._state.identity
         last = log.last.revision
         up_to = request.up_to_revision if request.HasField("up_to_revision") else last
         if not after <= up_to <= last:
-            raise InvalidField("up_to_revision", f"is {up_to}, must be {after} to {last}")
+            raise invalid_field("up_to_revision", f"is {up_to}, must be {after} to {last}")
         with self._streams.holding(sharer_of(context)):
-            async for message in _giving_way(change_messages(log.after(after), up_to, identity, shard)):
+            async for message in giving_way(change_messages(log.after(after), up_to, identity)):
                 yield message
 
-    async def _made(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Messages of what cannot change, each made on the thread when the one before has been sent."""
-        while (message := await self._reader.run(partial(next, messages, None))) is not None:
-            yield message
-
-    async def _following(
-        self, watcher: WatchStream, part: SnapshotPart, feed: ReplicaFeed | None
-    ) -> AsyncIterator[bytes]:
+    async def _following(self, watcher: WatchStream, tables: Collection[RouteTable]) -> AsyncIterator[bytes]:
         """The changes after what a follower has been sent, with a bookmark whenever it has been sent everything."""
         log, identity, reader = self._state.change_log, self._state.identity, watcher.reader
         assert isinstance(reader, Follower), "the others watch topics"
         while True:
             watcher.woken.clear()
-            async for message in _giving_way(follow_messages(log, reader, identity, part, feed)):
+            async for message in giving_way(follow_messages(log, reader, identity, tables)):
                 yield message
             self._watch_streams.sent(watcher)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if feed is None else REPLICA_BOOKMARK_SECONDS):
-                    await watcher.woken.wait()
+            await watcher.woken.wait()
 
     @contextmanager
-    def _snapshot(self, request: pb.StreamRouteSnapshotRequest, part: SnapshotPart) -> Iterator[RouteSnapshot]:
+    def _snapshot(
+        self, request: pb.StreamRouteSnapshotRequest, tables: Collection[RouteTable]
+    ) -> Iterator[RouteSnapshot]:
         """The tables as they were pinned, or as they are now."""
         if not request.HasField("pin_id"):
-            yield self._state.snapshot(part.tables)
+            yield replace(self._state.snapshot(tables), warm=self._warm_up.is_warm())
             return
         with self._pins.reading(request.pin_id) as snapshot:
             yield snapshot
 
 
 def _check_resuming(request: pb.StreamRouteSnapshotRequest) -> None:
-    """Checks that a request to go on asks for nothing else. Raises InvalidField."""
+    """Checks that a request to go on asks for nothing else. Raises INVALID_FIELD."""
     if not request.HasField("resume_after"):
         return
     if not request.follow:
-        raise InvalidField("resume_after", "is set without follow; StreamRouteChanges gives changes up to a revision")
+        raise invalid_field("resume_after", "is set without follow; StreamRouteChanges gives changes up to a revision")
     if request.HasField("pin_id"):
-        raise InvalidField("resume_after", "is set, and so is pin_id; give one of them")
+        raise invalid_field("resume_after", "is set, and so is pin_id; give one of them")
 
 
-def _check_for_replica(request: pb.StreamRouteSnapshotRequest) -> None:
-    """Checks that a copy asks for everything, and may have it. Raises InvalidField or NotPermitted."""
-    if not request.for_replica:
-        return
-    if not request.follow:
-        raise InvalidField("for_replica", "is set without follow; a copy has to be kept up")
-    given = {"pin_id": request.HasField("pin_id"), "shard": request.HasField("shard"), "tables": request.tables}
-    for field, is_given in given.items():
-        if is_given:
-            raise InvalidField("for_replica", f"is set, and so is {field}; a copy is of everything, as it is now")
-    need(partial(Principal.check, permission=Permission.ADMINISTER))
+async def made_on(reader: Worker, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Messages of what cannot change, each made on the thread when the one before has been sent."""
+    while (message := await reader.run(partial(next, messages, None))) is not None:
+        yield message
 
 
-async def _giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Hands messages on and gives the event loop back after each; empty ones are pauses and are not handed on."""
     for message in messages:
         if message:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from groundwork.endpoints import Endpoint
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
 from namesrv import limits
-from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.errors import Refused, crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW, breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
@@ -45,8 +45,8 @@ def take_mapping(reader: ObjectReader) -> object:
     """Takes a value as ``mapping_of`` wants it, with breaths: a topic may have tens of thousands of queues.
 
     Raises:
-        InvalidField: It is no JSON.
-        LimitExceeded: It has too many queues.
+        INVALID_FIELD: It is no JSON.
+        LIMIT_EXCEEDED: It has too many queues.
     """
     if not reader.is_at_object:
         return reader.take()
@@ -120,7 +120,7 @@ def _take_plain(reader: ObjectReader, ids: _QueueIds) -> None:
 def _count(ids: _QueueIds, more: int) -> None:
     ids.count += more
     if ids.count > MAX_MAPPED_QUEUES:
-        raise LimitExceeded("queues in mappings of one registration", ids.count, MAX_MAPPED_QUEUES)
+        raise limit_exceeded("queues in mappings of one registration", ids.count, MAX_MAPPED_QUEUES)
 
 
 def _in_order(ids: dict[int, int]) -> tuple[tuple[int, int], ...]:
@@ -239,7 +239,7 @@ class RegisteredTopics:
         self.body.mappings[topic] = mapping
         self.body.mapped_queues += len(mapping.queue_ids)
         if self.body.mapped_queues > MAX_MAPPED_QUEUES:
-            raise LimitExceeded("queues in mappings of one registration", self.body.mapped_queues, MAX_MAPPED_QUEUES)
+            raise limit_exceeded("queues in mappings of one registration", self.body.mapped_queues, MAX_MAPPED_QUEUES)
         return None
 
     def _add_found(self, topic: str, texts: tuple[str, ...]) -> None:
@@ -288,8 +288,8 @@ def _problem_of(numbers: tuple[Any, Any, Any, Any]) -> str | None:
     return None
 
 
-def _too_many(configs: Sized) -> LimitExceeded:
-    return LimitExceeded("topics of one registration", len(configs), limits.MAX_TOPICS_PER_REGISTRATION)
+def _too_many(configs: Sized) -> Refused:
+    return limit_exceeded("topics of one registration", len(configs), limits.MAX_TOPICS_PER_REGISTRATION)
 
 
 # The body of REGISTER_BROKER: a topic table as JSON, or as the compressed form of 4.9 and 5.
@@ -330,9 +330,9 @@ def read_registration(
         held: The mark of a table that need not be read again; None: of no table.
 
     Raises:
-        Crc32NotMatch: Another checksum comes out.
-        InvalidField: The body cannot be read.
-        LimitExceeded: It is too large.
+        CRC32_NOT_MATCH: Another checksum comes out.
+        INVALID_FIELD: The body cannot be read.
+        LIMIT_EXCEEDED: It is too large.
     """
     if not data:
         return RegistrationBody()
@@ -347,7 +347,7 @@ def read_registration(
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise InvalidField("body", "is no UTF-8") from None
+        raise invalid_field("body", "is no UTF-8") from None
     try:
         return _read_text(text, known_topics, held)
     except _ReadWhole:
@@ -360,16 +360,16 @@ def is_compressed(data: bytes) -> bool:
 
 
 def data_version_of(value: object) -> DataVersion:
-    """A DataVersion as it is in bodies. Raises InvalidField."""
+    """A DataVersion as it is in bodies. Raises INVALID_FIELD."""
     if not isinstance(value, dict):
-        raise InvalidField("body.dataVersion", "is no object")
+        raise invalid_field("body.dataVersion", "is no object")
     parts = []
     for name in ("timestamp", "counter", "stateVersion"):
         part = value.get(name)
         if part is None:  # 4.9 has no stateVersion, and a counter may be null
             part = 0
         if type(part) is not int or not 0 <= part <= _HIGHEST_LONG:
-            raise InvalidField(f"body.dataVersion.{name}", "is no number from 0 to 2^63 - 1")
+            raise invalid_field(f"body.dataVersion.{name}", "is no number from 0 to 2^63 - 1")
         parts.append(part)
     return DataVersion(*parts)
 
@@ -380,7 +380,7 @@ def _check_crc32(data: bytes, stated: int) -> None:
         breathe()
         actual = zlib.crc32(memoryview(data)[start : start + BYTES_AT_ONCE], actual)
     if actual & _CRC32_MASK != stated:
-        raise Crc32NotMatch(stated, actual & _CRC32_MASK)
+        raise crc32_not_match(stated, actual & _CRC32_MASK)
 
 
 class _PlainTable(NamedTuple):
@@ -504,15 +504,15 @@ def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool
 
 def _filter_servers(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | None):
-        raise InvalidField("body.filterServerList", "is no list")
+        raise invalid_field("body.filterServerList", "is no list")
     addresses = tuple(value or ())
     if len(addresses) > limits.MAX_FILTER_SERVERS:
-        raise LimitExceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
+        raise limit_exceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
     for address in addresses:
         try:
             Endpoint.parse(address if isinstance(address, str) else "")
         except ValueError as error:
-            raise InvalidField("body.filterServerList", str(error)) from None
+            raise invalid_field("body.filterServerList", str(error)) from None
     return addresses
 
 
@@ -534,7 +534,7 @@ def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> None:
 class _Parts:
     """Numbers and texts of a zlib stream. No more of it is unpacked ahead than one step, however much follows.
 
-    Reading raises InvalidField if the stream is none or ends too early, and LimitExceeded if it becomes too large.
+    Reading raises INVALID_FIELD if the stream is none or ends too early, and LIMIT_EXCEEDED if it becomes too large.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -557,17 +557,17 @@ class _Parts:
         """A number of parts, each of which has a length of four bytes at least."""
         number = self._number()
         if not 0 <= number <= MAX_INFLATED_BYTES // 4:
-            raise InvalidField("body", f"says that {number} parts follow, which are not there")
+            raise invalid_field("body", f"says that {number} parts follow, which are not there")
         return number
 
     def text(self) -> str:
         length = self._number()
         if not 0 <= length <= MAX_PART_BYTES:
-            raise InvalidField("body", f"has a part of {length} bytes, at most {MAX_PART_BYTES}")
+            raise invalid_field("body", f"has a part of {length} bytes, at most {MAX_PART_BYTES}")
         try:
             return self._take(length).decode()
         except UnicodeDecodeError:
-            raise InvalidField("body", "is no UTF-8") from None
+            raise invalid_field("body", "is no UTF-8") from None
 
     def end(self) -> None:
         """Unpacks the rest, which nobody reads: its checksum comes last."""
@@ -581,7 +581,7 @@ class _Parts:
     def _take(self, size: int) -> bytes:
         while len(self._buffer) - self._at < size:
             if self._unpacking.eof:
-                raise InvalidField("body", "ends within a number or a part")
+                raise invalid_field("body", "ends within a number or a part")
             self._unpack()
         begin, self._at = self._at, self._at + size
         return self._buffer[begin : self._at]
@@ -596,11 +596,11 @@ class _Parts:
         try:
             unpacked = unpacking.decompress(packed, BYTES_AT_ONCE)
         except zlib.error:
-            raise InvalidField("body", "is no zlib stream") from None
+            raise invalid_field("body", "is no zlib stream") from None
         if not packed and not unpacked and not unpacking.eof:
-            raise InvalidField("body", "ends within its zlib stream")
+            raise invalid_field("body", "ends within its zlib stream")
         self._unpacked += len(unpacked)
         if self._unpacked > MAX_INFLATED_BYTES:
-            raise LimitExceeded("bytes of an unpacked body", self._unpacked, MAX_INFLATED_BYTES)
+            raise limit_exceeded("bytes of an unpacked body", self._unpacked, MAX_INFLATED_BYTES)
         self._buffer, self._at = self._buffer[self._at :] + unpacked, 0
         breathe()

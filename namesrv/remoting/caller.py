@@ -16,7 +16,7 @@ from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import sharer_at
 from namesrv.app.access import Authorizer, Context, call_of, principal_of
 from namesrv.app.channels import ChannelStreams
-from namesrv.core.errors import CallRefused, NotPermitted
+from namesrv.core.errors import Refused, not_permitted
 from namesrv.remoting.wire.headers import Request
 
 ANONYMOUS = "remoting:anonymous"
@@ -79,8 +79,8 @@ class Caller:
             gate: Closes it once changed permits do not admit its brokers.
 
         Raises:
-            LimitExceeded: Too many channels are open, or of its address.
-            ShuttingDown: The name server takes no more.
+            LIMIT_EXCEEDED: Too many channels are open, or of its address.
+            SHUTTING_DOWN: The name server takes no more.
         """
         if self._channel_id is None:
             self._channel_id = channels.connect(self.name, self._close, sharer_at(self.name))
@@ -124,7 +124,7 @@ class _Connected:
     check: Callable[[], None]
     caller: Caller
 
-    def end(self, _refusal: CallRefused) -> None:
+    def end(self, _refusal: Refused) -> None:
         """Ends the connection, as this protocol has no other way to tell its peer."""
         self.caller.end()
 
@@ -154,36 +154,36 @@ class Gate:
 
         return cast("CallT", checked)
 
-    def check(self, caller: Caller, grade: Grade, groups_of: object = None) -> None:
+    def check(self, caller: Caller, grade: Grade, brokers_of: object = None) -> None:
         """Checks a call, and has the journal know its caller by the name in the permits.
 
         Args:
-            groups_of: A request of RegistrationService that is about the same broker groups; None: it is about none.
+            brokers_of: A request of RegistrationService that is about the same brokers; None: it is about none.
 
         Raises:
-            NotAuthenticated: The permits do not know who calls.
-            NotPermitted: The caller may not.
+            NOT_AUTHENTICATED: The permits do not know who calls.
+            NOT_PERMITTED: The caller may not.
         """
         try:
             if grade not in self._allowed:
-                raise NotPermitted(caller.name, f"call for {grade.value} here (remoting_allow)")
+                raise not_permitted(caller.name, f"call for {grade.value} here (remoting_allow)")
             if self._authorizer is not None:
                 principal = principal_of(caller.context, self._authorizer.permits())
                 principal.check(_PERMISSIONS[grade])
-                if groups_of is not None:
-                    principal.check_groups(self._authorizer.groups(groups_of))
+                if brokers_of is not None:
+                    principal.check_brokers(self._authorizer.brokers(brokers_of))
                 call_of(principal)
-        except CallRefused as error:
+        except Refused as error:
             if self._authorizer is not None:
                 self._authorizer.refused(f"rocketmq.{grade.value}", caller.name, error)
             raise
 
-    def while_allowed(self, caller: Caller, grade: Grade, groups_of: object) -> AbstractContextManager[None]:
+    def while_allowed(self, caller: Caller, grade: Grade, brokers_of: object) -> AbstractContextManager[None]:
         """Checks a call as ``check`` does. The context ends with the same errors once changed permits do not admit it.
 
         It must be entered in this very step.
         """
-        check = partial(self.check, caller, grade, groups_of)
+        check = partial(self.check, caller, grade, brokers_of)
         check()
         return NO_LIMIT if self._authorizer is None else self._authorizer.open_calls.while_allowed(check)
 

@@ -14,6 +14,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as registration_pb
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.errors import suppress_refusals
 from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
@@ -22,17 +23,24 @@ from namesrv.app.access import caller_of, owner_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.event_log import log_registered, log_removed, log_topic_registered, log_topics_skipped
+from namesrv.app.event_log import (
+    log_registered,
+    log_removed,
+    log_topic_registered,
+    log_topics_skipped,
+    log_write_permission_wiped,
+)
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.writer import TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
-    ConfigKeyDenied,
-    InvalidField,
-    KvNotFound,
-    LimitExceeded,
-    ReadOnlyReplica,
-    RegistryWarming,
-    TopicNotFound,
+    Reason,
+    config_key_denied,
+    invalid_field,
+    kv_not_found,
+    limit_exceeded,
+    read_only_replica,
+    registry_warming,
 )
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
@@ -50,13 +58,15 @@ from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.core.slices import Sliced
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
+from namesrv.error_codes import ResponseCode
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.answers import no_such_topic
 from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, read_registration
 from namesrv.remoting.caller import Caller, Gate, Grade
+from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.served import Served
 from namesrv.remoting.wire import fields
-from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION, ResponseCode
+from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.codes import RequestCode as Code
 from namesrv.remoting.wire.headers import Request, answer
 from namesrv.remoting.wire.json_reader import read_json
@@ -157,14 +167,17 @@ _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 class LookupCalls:
     """Answered at once, from whole answers or pieces that are kept."""
 
-    def __init__(self, served: Served, product_env: ClusterTest | None) -> None:
+    def __init__(self, served: Served, product_env: ClusterTest | None, clients: LookupClients) -> None:
         self._served = served
+        self._clients = clients
         self._product_env = product_env
 
-    def route(self, request: Request, _caller: Caller) -> bytes | None:
+    def route(self, request: Request, caller: Caller) -> bytes | None:
         """GET_ROUTEINFO_BY_TOPIC, 105; None if the product environment has to be asked."""
         given = request.fields
         topic = given.get("topic", "")
+        if self._clients.is_recording:
+            self._clients.note(caller.name, caller_of(caller.context), topic)
         bare_keys = request.version < STANDARD_JSON_VERSION and fields.bare_keys(request)
         zone_name = _zone_name(request) if _ZONE_NAME in given else None
         served = self._served
@@ -172,7 +185,7 @@ class LookupCalls:
         if body is not None:
             return answer(request, ResponseCode.SUCCESS, body)
         if not served.warm_up.is_warm():
-            raise RegistryWarming(f"the topic {topic[:127]!r}")
+            raise registry_warming(f"the topic {topic[:127]!r}")
         return None if self._product_env is not None else no_such_topic(request, topic)
 
     async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
@@ -222,7 +235,7 @@ class OperatorQueries:
         namespace = fields.text(request, "namespace")
         entries = self._state.kv_config.entries(namespace)
         if not entries:
-            raise KvNotFound(namespace)
+            raise kv_not_found(namespace)
         body = json.dumps({"table": dict(sorted(entries.items()))}, separators=(",", ":"))
         return answer(request, ResponseCode.SUCCESS, body.encode())
 
@@ -234,7 +247,7 @@ class OperatorQueries:
 
 
 class OperatorChanges:
-    """Calls that change something. What is not there counts as gone already, as in RocketMQ."""
+    """Calls that change something. What is not there counts as gone already, and nothing is asked, as in RocketMQ."""
 
     def __init__(self, state: RouteView, changes: AdminChanges, gate: Gate) -> None:
         self._state = state
@@ -256,12 +269,19 @@ class OperatorChanges:
         return answer(request, ResponseCode.SUCCESS)
 
     async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
-        """WIPE_WRITE_PERM_OF_BROKER, 205: of the groups of that name in every cluster."""
-        topics = 0
+        """WIPE_WRITE_PERM_OF_BROKER, 205: of the groups of that name in every cluster.
+
+        Answer and log say how it ends: with Apache's name server, which an old mqadmin is made for, it ends by itself.
+        """
+        topics, remark = 0, None
         for cluster_name, broker_name in self._groups(request):
-            asked = pb.WipeWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name)
+            asked = pb.WipeWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name, force=True)
             topics += (await self._changes.intents.WipeWritePermOfBroker(asked, caller.context)).wipe_topic_count
-        return answer(request, ResponseCode.SUCCESS, fields={"wipeTopicCount": str(topics)})
+            remedy = f"mqadmin addWritePerm -b {broker_name} (RocketMQ 4.9 or later), or nsctl restore {broker_name}"
+            remark = f"broker {broker_name} stays without write permission, also after it restarts, until {remedy}"
+            log_write_permission_wiped(broker_name, cluster_name, remedy)
+        remark = remark and remark[:MAX_REMARK_CHARACTERS]
+        return answer(request, ResponseCode.SUCCESS, fields={"wipeTopicCount": str(topics)}, remark=remark)
 
     async def add_write_perm(self, request: Request, caller: Caller) -> bytes:
         """ADD_WRITE_PERM_OF_BROKER, 327: the same."""
@@ -273,10 +293,10 @@ class OperatorChanges:
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
         """DELETE_TOPIC_IN_NAMESRV, 216."""
-        asked = pb.DeleteTopicRequest(topic=fields.text(request, "topic"))
+        asked = pb.DeleteTopicRequest(topic=fields.text(request, "topic"), force=True)
         if request.fields.get("clusterName"):
             asked.cluster_name = fields.text(request, "clusterName")
-        with contextlib.suppress(TopicNotFound):
+        with suppress_refusals(Reason.TOPIC_NOT_FOUND):
             await self._changes.intents.DeleteTopic(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
@@ -286,7 +306,7 @@ class OperatorChanges:
         Where settings may not be changed over this protocol, that is RocketMQ's answer to keys on its black list.
         """
         if not self._gate.allows(Grade.SETTINGS):
-            raise ConfigKeyDenied("of any name")
+            raise config_key_denied("of any name")
         self._gate.check(caller, Grade.SETTINGS)
         asked = pb.UpdateNamesrvConfigRequest(values=_properties(request.body))
         await self._changes.config.UpdateNamesrvConfig(asked, caller.context)
@@ -297,11 +317,11 @@ class OperatorChanges:
 
 
 def _properties(body: bytes) -> dict[str, str]:
-    """Java's properties, ``key=value`` a line. Raises InvalidField."""
+    """Java's properties, ``key=value`` a line. Raises INVALID_FIELD."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise InvalidField("body", "is no UTF-8") from None
+        raise invalid_field("body", "is no UTF-8") from None
     values: dict[str, str] = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -309,10 +329,10 @@ def _properties(body: bytes) -> dict[str, str]:
             continue
         key, separator, value = stripped.partition("=")
         if not separator:
-            raise InvalidField("body", f"has a line without '=': {stripped[:40]!r}")
+            raise invalid_field("body", f"has a line without '=': {stripped[:40]!r}")
         values[key.strip()] = value.strip()
         if len(values) > _GIVEN:
-            raise InvalidField("body", f"has more than {_GIVEN} settings")
+            raise invalid_field("body", f"has more than {_GIVEN} settings")
     return values
 
 
@@ -431,7 +451,7 @@ class RegistrationCalls:
             field_rules.check_name("__ZONE_NAME", zone_name)
         key, live = LiveKey(broker.cluster_name, broker_addr), self._state.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
-            raise LimitExceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
+            raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
         body = await self._body(request, broker, self._state.tables.table_fingerprints.get(broker))
         acting = fields.switch(request, "enableActingMaster")
         registration = Registration(
@@ -466,7 +486,7 @@ class RegistrationCalls:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""
         rows = route.get("queueDatas") if isinstance(route, dict) else None
         if not isinstance(rows, list | None) or len(rows or ()) > limits.MAX_QUEUE_DATAS_PER_TOPIC:
-            raise InvalidField("body.queueDatas", f"is no list of at most {limits.MAX_QUEUE_DATAS_PER_TOPIC}")
+            raise invalid_field("body.queueDatas", f"is no list of at most {limits.MAX_QUEUE_DATAS_PER_TOPIC}")
         wanted = {_name_of(row): _numbers(row) for row in rows or ()}
         found: dict[BrokerKey, QueueNumbers] = {}
         for key in self._state.tables.broker_addr_table:
@@ -498,7 +518,7 @@ def _numbers(row: Mapping[str, Any]) -> QueueNumbers:
     for name, highest in zip(names, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, 2**31 - 1), strict=True):
         value = row.get(name, 0)
         if type(value) is not int or not 0 <= value <= highest:
-            raise InvalidField(f"body.queueDatas.{name}", f"is no number from 0 to {highest}")
+            raise invalid_field(f"body.queueDatas.{name}", f"is no number from 0 to {highest}")
         numbers.append(value)
     read, write, perm, flag = numbers
     return read, write, perm, flag
@@ -507,7 +527,7 @@ def _numbers(row: Mapping[str, Any]) -> QueueNumbers:
 def _name_of(row: object) -> str:
     name = row.get("brokerName") if isinstance(row, dict) else None
     if not isinstance(name, str):
-        raise InvalidField("body.queueDatas.brokerName", "is missing")
+        raise invalid_field("body.queueDatas.brokerName", "is missing")
     return name
 
 
@@ -515,7 +535,7 @@ def _decoded(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise InvalidField("body", "is no UTF-8") from None
+        raise invalid_field("body", "is no UTF-8") from None
 
 
 def _about_broker(request: Request) -> registration_pb.BrokerHeartbeatRequest:
@@ -566,6 +586,7 @@ def calls_of(
     gate: Gate,
     *,
     product_env: ClusterTest | None,
+    clients: LookupClients,
     registrations: RegistrationCalls | None,
     changes: OperatorChanges | None,
     leader: Callable[[], str] | None = None,
@@ -574,11 +595,12 @@ def calls_of(
 
     Args:
         product_env: Is asked for topics that are unknown here; None: nobody is.
+        clients: Notes who looks topics up.
         registrations: Changes what brokers report; None on a copy.
         changes: Changes the intents; None on a copy.
         leader: Of a copy: whom it follows now.
     """
-    lookups, lists = LookupCalls(served, product_env), ListCalls(served)
+    lookups, lists = LookupCalls(served, product_env, clients), ListCalls(served)
     reading = OperatorQueries(served.state, queries)
     at_once: dict[int, AtOnce] = {
         Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
@@ -614,7 +636,7 @@ def calls_of(
     if leader is not None:
 
         def refused(_request: Request, _caller: Caller) -> bytes:
-            raise ReadOnlyReplica(leader())
+            raise read_only_replica(leader())
 
         at_once |= {code: refused for code in Code if code not in at_once and code not in in_turn}
     return Calls(at_once, in_turn)

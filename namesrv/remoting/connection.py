@@ -12,13 +12,13 @@ import structlog
 
 from groundwork.shares import address_at
 from namesrv.app.writer import Turns
-from namesrv.core.errors import CallRefused, InternalDefect
+from namesrv.core.errors import Refused, internal_defect
+from namesrv.error_codes import ResponseCode
 from namesrv.remoting.answers import refusal
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.remoting.memory import FrameMemory
-from namesrv.remoting.wire.codes import ResponseCode
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
 
@@ -49,7 +49,7 @@ class Home(Protocol):
     def broken(self, peer: str, problem: str) -> None:
         """A peer sent something that ends its connection."""
 
-    def answered(self, code: int, problem: CallRefused | None) -> None: ...
+    def answered(self, code: int, problem: Refused | None) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
     def _answered_at_once(self, request: Request, call: Callable[[Request, Caller], bytes | None]) -> bytes | None:
         try:
             told = call(request, self.caller)
-        except CallRefused as error:
+        except Refused as error:
             self._home.answered(request.code, error)
             return refusal(request, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
                 await self._home.turns.wait()
             try:
                 told = await call(request, self.caller)
-            except CallRefused as error:
+            except Refused as error:
                 self._home.answered(request.code, error)
                 told = refusal(request, error)
             except Exception as error:  # noqa: BLE001 - as above
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
         """The answer where something happened that should not: the log has it, and the caller a number to quote."""
         error_id = uuid4().hex[:12]
         _log.error("internal_defect", error_id=error_id, call=request.code, peer=self.peer, exc_info=error)
-        refused = InternalDefect(error_id)
+        refused = internal_defect(error_id)
         self._home.answered(request.code, refused)
         return refusal(request, refused)
 

@@ -11,9 +11,10 @@ from namesrv.app.access import Authorizer
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import RegistryWarming
+from namesrv.core.errors import registry_warming
 from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.core.warm_up import WarmUp
@@ -79,6 +80,7 @@ class RemotingFront:
         queries: AdminQueries,
         reader: Worker,
         *,
+        clients: LookupClients,
         product_env: ClusterTest | None = None,
         changes: FrontChanges | None = None,
         leader: Callable[[], str] = str,
@@ -86,6 +88,7 @@ class RemotingFront:
         """Answers from these from now on.
 
         Args:
+            clients: Notes who looks topics up.
             product_env: Is asked for topics that are unknown here; None: nobody is.
             changes: None on a copy, which changes nothing.
             leader: On a copy: whom it follows now.
@@ -102,6 +105,7 @@ class RemotingFront:
             queries,
             gate,
             product_env=product_env,
+            clients=clients,
             registrations=registrations,
             changes=operators,
             leader=None if changes is not None else leader,
@@ -117,7 +121,7 @@ class RemotingFront:
 
 
 def _not_ready(_request: Request, _caller: Caller) -> bytes:
-    raise RegistryWarming("anything")
+    raise registry_warming("anything")
 
 
 _NOT_READY = Calls(dict.fromkeys(RequestCode, _not_ready), {})

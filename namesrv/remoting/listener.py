@@ -14,7 +14,7 @@ from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
 from namesrv.app.counters import FrontCounter
 from namesrv.app.writer import Turns
-from namesrv.core.errors import CallRefused, LimitExceeded
+from namesrv.core.errors import Refused
 from namesrv.remoting.calls import Calls
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
@@ -141,7 +141,7 @@ class RemotingListener:
         """Logs that a connection was ended. A flood of them makes few lines."""
         self._log.tell(peer=peer, problem=problem)
 
-    def answered(self, code: int, problem: CallRefused | None) -> None:
+    def answered(self, code: int, problem: Refused | None) -> None:
         self._counter.answered[code] += 1
         if problem is not None:
             self._counter.refused[code] += 1
@@ -158,8 +158,8 @@ class RemotingListener:
             peer, connection = _peer(connected), Connection(self, self._clock)
             try:
                 self._take_share(peer, connection)
-            except LimitExceeded as error:
-                self.broken(peer, error.message)
+            except Refused as error:
+                self.broken(peer, error.text)
                 connected.close()
                 await asyncio.sleep(FULL_PAUSE_SECONDS if error.metadata["caller"] == EVERYBODY else 0)
                 continue
@@ -168,12 +168,12 @@ class RemotingListener:
             task.add_done_callback(lambda ended: self._greeting.pop(ended, None))
 
     def _take_share(self, peer: str, connection: Connection) -> None:
-        """Takes a share; where none is left, a connection that asked nothing gives way. Raises LimitExceeded."""
+        """Takes a share; where none is left, a connection that asked nothing gives way. Raises LIMIT_EXCEEDED."""
         sharer = sharer_at(f"rocketmq:{peer}")
         try:
             self._shares.take(sharer)
-        except LimitExceeded as error:
-            if error.metadata["caller"] != EVERYBODY or not self._made_room(error.message):
+        except Refused as error:
+            if error.metadata["caller"] != EVERYBODY or not self._made_room(error.text):
                 raise
             self._shares.take(sharer)
         self._sharers[connection] = sharer

@@ -13,7 +13,6 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -219,7 +218,7 @@ class RouteJson:
                     self._forget(row.broker.broker_name)
                 case QueuesPut() | QueuesRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
                     pass  # a group that is shown otherwise has a row of its own
-                case KvPut() | IntentPut() | IntentLifted() | ConfigPut() | AddressClaimReleased():
+                case KvPut() | IntentPut() | IntentLifted() | ConfigPut():
                     pass
 
     def _forget(self, name: str) -> None:

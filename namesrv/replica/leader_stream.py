@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
-from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1 import replica_service_pb2 as pb
 
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_aio_channel
@@ -42,7 +42,7 @@ CHANGE_LIMITS = IntakeLimits(bytes=512 << 20, rows=5_000_000, seconds=600.0)
 """The most that a leader may send until the copy has made a change or received a bookmark: the messages of one change,
 and news. A change of 200,000 topics with the longest names has 110 MB."""
 
-_METHOD = pb.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["StreamRouteSnapshot"]
+_METHOD = pb.DESCRIPTOR.services_by_name["ReplicaService"].methods_by_name["FollowTables"]
 _PATH = f"/{_METHOD.containing_service.full_name}/{_METHOD.name}"
 _START_ANEW = frozenset({"EPOCH_CHANGED", "REVISION_COMPACTED"})
 
@@ -139,7 +139,7 @@ class LeaderStream:
             await self._writer.read(intake.let_go)
 
     async def _follow(self) -> None:
-        request = pb.StreamRouteSnapshotRequest(follow=True, for_replica=True)
+        request = pb.FollowTablesRequest()
         if self._intake is not None and self._intake.tables is not None:
             self._intake.stream_ended()
             state = self._intake.tables.state
@@ -147,7 +147,7 @@ class LeaderStream:
         else:
             self._intake = self._new_intake()
         async with open_aio_channel(self.leader, _OPTIONS, self._security) as channel:
-            call = channel.unary_stream(_PATH, pb.StreamRouteSnapshotRequest.SerializeToString, None)(request)
+            call = channel.unary_stream(_PATH, pb.FollowTablesRequest.SerializeToString, None)(request)
             try:
                 await self._read(call, self._intake)
             finally:
@@ -162,9 +162,10 @@ class LeaderStream:
                     encoded = await anext(messages)
             except StopAsyncIteration:
                 return
-            message = pb.StreamRouteSnapshotResponse.FromString(encoded)
+            message = pb.FollowTablesResponse.FromString(encoded)
             account.take(len(encoded), rows_in(message))
-            self.leader_name = message.header.namesrv_name[:MAX_TEXT_LENGTH]
+            if message.HasField("tables"):
+                self.leader_name = message.tables.header.namesrv_name[:MAX_TEXT_LENGTH]
             held_before = _position(intake)
             await self._writer.apply_each(intake.take(message))
             if intake.caught_up or _position(intake) != held_before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 
 import structlog
 from grpc_health.v1 import health_pb2
@@ -14,34 +15,38 @@ from groundwork.health_service import HealthService
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.rpc_handlers import Composition
 from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
-from groundwork.systemd import tell_systemd
+from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.version import __version__
 from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import FrontCounter
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
-from namesrv.core.errors import CallRefused, EpochChanged, RegistryWarming, RevisionCompacted
+from namesrv.core.errors import Refused, epoch_changed, registry_warming, revision_compacted
 from namesrv.core.pins import Pins
 from namesrv.core.policy import Clock
 from namesrv.core.replica import ReplicaIntake, ReplicaTables
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import ChangeReader
-from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
-from namesrv.engines.chosen_engine import ChosenEngine, EngineMissing, choose_engine, warn_of_exposure
+from namesrv.engines.api import LISTENER_SECONDS, forget_answers, serve_from, watch_engine
+from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminQueries
+from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import Observability, ReplicaMetrics
 from namesrv.replica.leader_stream import LeaderStream
 from namesrv.server.listener import (
     ADMIN_SERVICE,
+    DIAGNOSTICS_SERVICE,
     REGISTRATION_SERVICE,
+    REPLICA_SERVICE,
     ROUTE_SERVICE,
     SERVICES,
     CannotListen,
@@ -77,14 +82,13 @@ class Copy:
         self,
         tables: ReplicaTables,
         clock: Clock,
-        stall_detector: StallDetector,
         settings: SettingsInForce,
         *,
         reader: Worker,
         shares: FairShares,
         product_env: ClusterTest | None,
+        clients: LookupClients,
         started_at_millis: int,
-        engine: ChosenEngine,
     ) -> None:
         self.tables = tables
         state = tables.state
@@ -93,16 +97,14 @@ class Copy:
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), shares.of_pins)
         route = RouteServicer.of(
             state,
-            stall_detector,
             self.warm_up,
             self._pins,
             self.watchers,
             reader=reader,
             shares=shares,
             product_env=product_env,
+            clients=clients,
             started_at_millis=started_at_millis,
-            engine=engine.name,
-            engine_because=engine.why,
             data_dir_problem=lambda: None,  # a copy keeps nothing on disk
         )
         self.queries = AdminQueries.of(
@@ -112,6 +114,9 @@ class Copy:
         """What answers the calls of RouteService, by their names."""
         self.admin = Composition.of(READING_CALLS, self.queries).behaviours
         """What answers those of AdminService that only read."""
+        replica = ReplicaCalls(state, self.watchers, reader, shares.snapshot_streams)
+        self.replica = Composition.of(REPLICA_SERVICE.methods, (replica,)).behaviours
+        """What answers those of ReplicaService."""
 
     async def run(self) -> None:
         """Runs the background work of the copy while it is served. Runs until cancelled."""
@@ -126,10 +131,10 @@ class Copy:
         self._pins.close()
         log, identity = self.tables.state.change_log, self.tables.state.identity
 
-        def failure_of(reader: ChangeReader) -> CallRefused:
+        def failure_of(reader: ChangeReader) -> Refused:
             if successor.identity.epoch != identity.epoch:
-                return EpochChanged(identity.epoch, successor.identity.epoch)
-            return RevisionCompacted(
+                return epoch_changed(identity.epoch, successor.identity.epoch)
+            return revision_compacted(
                 max(0, reader.revision), successor.change_log.compacted_revision, log.last.revision
             )
 
@@ -167,6 +172,9 @@ class ReplicaServer:
         self._in_force = SettingsInForce(settings, settings)
         self._reader = Worker("reader")
         self._product_env = ClusterTest.of(settings, self._clock.monotonic)
+        self._clients = LookupClients(
+            partial(forget_answers, self._grpc), self._clock.monotonic, self._clock.wall_millis
+        )
         self._stream = LeaderStream(
             [str(leader) for leader in settings.leaders],
             self._new_intake,
@@ -184,6 +192,8 @@ class ReplicaServer:
         self._health = HealthService()
         self._serves: bool | None = None
         self._was_warm = False
+        self._leader_warms = False
+        """Whether a warm copy of the time before is served, because the leader is warming up."""
         self._observation = self._observed()
         self._authorizer = self._security.authorizer(None)
         self._front = listen_remoting(settings, self._authorizer, FrontCounter())
@@ -215,6 +225,7 @@ class ReplicaServer:
             self._security.watch(),
             self._stream.run(),
             self._keep_health(),
+            *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *(() if self._engine.name == "native" else (GrownProcess().run(),)),
             *((self._front.run(),) if self._front is not None else ()),
         ):
@@ -255,7 +266,7 @@ class ReplicaServer:
             leader=self._stream.leader,
             leader_name=self._stream.leader_name,
             leader_connected=not self._stream.problem,
-            problem=self._stream.problem,
+            problem=self._stream.problem or ("the leader is warming up" if self._leader_warms else ""),
             copies=self._copies,
         )
         behind = self._behind_seconds()
@@ -286,8 +297,10 @@ class ReplicaServer:
         """A copy, the served one or the next one, has just caught up with its leader."""
         if self._copy is None or self._copy.tables is not tables:
             if not self._takes_over(tables):
+                self._leader_warms = True
                 return
             await self._install(tables)
+        self._leader_warms = False
         self._current_at = self._clock.monotonic()
         assert self._copy is not None, "it is installed"
         if tables.warm and not self._was_warm:
@@ -307,13 +320,12 @@ class ReplicaServer:
             Copy(
                 tables,
                 self._clock,
-                self._stall_detector,
                 self._in_force,
                 reader=self._reader,
                 shares=self._shares,
                 product_env=self._product_env,
+                clients=self._clients,
                 started_at_millis=self._started_at_millis,
-                engine=self._engine,
             ),
         )
         if not self._observation.begins_traces:
@@ -326,6 +338,7 @@ class ReplicaServer:
                 self._copy.warm_up,
                 self._copy.queries,
                 self._reader,
+                clients=self._clients,
                 product_env=self._product_env,
                 leader=lambda: self._stream.leader,
             )
@@ -347,10 +360,8 @@ class ReplicaServer:
         status = StatusOfCopy(
             self._name,
             self._started_at_millis,
-            self._stall_detector,
             lambda: self._copy.route if self._copy else None,
             self.status,
-            engine=self._engine,
         )
         others = [method for method in ROUTE_SERVICE.methods if not hasattr(status, method.name)]
         route = (CallsOfCopy(others, lambda: self._served().route), status)
@@ -360,7 +371,13 @@ class ReplicaServer:
         add_services(
             self._grpc,
             self._settings,
-            [(REGISTRATION_SERVICE, registration), (ROUTE_SERVICE, route), (ADMIN_SERVICE, admin)],
+            [
+                (REGISTRATION_SERVICE, registration),
+                (ROUTE_SERVICE, route),
+                (ADMIN_SERVICE, admin),
+                (REPLICA_SERVICE, (CallsOfCopy(REPLICA_SERVICE.methods, lambda: self._served().replica),)),
+                (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._engine, self._clients),)),
+            ],
             self._health,
             observers=self._observation.observers,
             authorizer=self._authorizer,
@@ -369,9 +386,9 @@ class ReplicaServer:
         self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
 
     def _served(self) -> Copy:
-        """The current copy. Raises RegistryWarming if there is none yet."""
+        """The current copy. Raises REGISTRY_WARMING if there is none yet."""
         if self._copy is None:
-            raise RegistryWarming(f"anything: there is no copy of {self._stream.leader}")
+            raise registry_warming(f"anything: there is no copy of {self._stream.leader}")
         return self._copy
 
     async def _keep_health(self) -> None:
@@ -388,8 +405,9 @@ class ReplicaServer:
         if self._serves is not None:
             _log.info("copy_can_be_relied_on" if serves else "copy_cannot_be_relied_on", problem=self.problem())
         self._serves = serves
-        registration, route, admin = (service.full_name for service in SERVICES)
-        for name, is_serving in (("", True), (registration, False), (route, serves), (admin, True)):
+        needs_copy = {ROUTE_SERVICE.full_name, REPLICA_SERVICE.full_name}
+        for name in ("", *(service.full_name for service in SERVICES)):
+            is_serving = serves if name in needs_copy else name != REGISTRATION_SERVICE.full_name
             self._health.set(name, _Status.SERVING if is_serving else _Status.NOT_SERVING)
 
     async def _shut_down(self) -> None:

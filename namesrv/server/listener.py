@@ -15,6 +15,7 @@ from namesrv_api.v1 import (
     registration_service_pb2,
     route_service_pb2,
 )
+from namesrv_internal.v1 import diagnostics_service_pb2, replica_service_pb2
 
 from groundwork.call_metrics import CallObserver
 from groundwork.channels import ClientFiles, ClientSecurity
@@ -29,25 +30,28 @@ from groundwork.share_gate import ShareGate
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from groundwork.watched_file import CHECK_SECONDS, WatchedFile
-from namesrv.app.access import Authorizer, NamedGroups
+from namesrv.app.access import Authorizer, NamedBrokers
 from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
+from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv.remoting.front import RemotingFront
 from namesrv.settings import NamesrvSettings
 
-# The listener: its port, the services of the contract, and the services that every gRPC server has.
+# The listener: its port, the services of both packages, and the services that every gRPC server has.
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    replica_service_pb2.DESCRIPTOR.services_by_name["ReplicaService"],
+    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
 )
 
-REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE = SERVICES
+REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, REPLICA_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
 
 
 class CannotListen(Exception):
@@ -108,7 +112,7 @@ def add_services(
     shares: FairShares,
     large_requests: LargeRequests | None = None,
 ) -> None:
-    """Adds the services of the contract, health and reflection.
+    """Adds the services of both packages, health and reflection.
 
     Args:
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
@@ -125,7 +129,13 @@ def add_services(
     for service, parts in services:
         handlers.add_service(server, service, parts)
     gate = ShareGate(shares.probes)
-    health.add_to(server, CallHandlers(FAILURES, settings.slow_reader_timeout_millis / 1000, gate_of=lambda _: gate))
+    of_health = CallHandlers(
+        FAILURES,
+        settings.slow_reader_timeout_millis / 1000,
+        gate_of=lambda _: gate,
+        max_request_bytes=lambda _: MAX_MESSAGE_BYTES,
+    )
+    health.add_to(server, of_health)
     names = [service.full_name for service in SERVICES]
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 
@@ -178,10 +188,10 @@ class Security:
         ``state`` is None where no brokers register.
         """
         permits = self._permits
-        groups = NamedGroups(state).of if state is not None else lambda _: ()
+        brokers = NamedBrokers(state).of if state is not None else lambda _: ()
         if permits is None:
             return None
-        return Authorizer(lambda: permits.value, groups, open_calls=self._open_calls)
+        return Authorizer(lambda: permits.value, brokers, open_calls=self._open_calls)
 
     async def watch(self) -> None:
         """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled.

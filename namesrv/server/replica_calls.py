@@ -12,12 +12,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.rpc_handlers import Behaviour, RefusedCalls, methods_of, part_classes
 from groundwork.version import __version__
-from namesrv.app.stall_detector import StallDetector
-from namesrv.core.errors import ReadOnlyReplica
-from namesrv.engines.chosen_engine import ChosenEngine
+from namesrv.core.errors import read_only_replica
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.route import TaskCount
 from namesrv.server.listener import ADMIN_SERVICE
 
 READING_CALLS = methods_of(ADMIN_SERVICE, part_classes(AdminQueries))
@@ -31,7 +28,7 @@ class CallsOfCopy:
     """A part that hands each of its calls to the copy of the moment."""
 
     def __init__(self, methods: Iterable[MethodDescriptor], behaviours: Callable[[], Mapping[str, Behaviour]]) -> None:
-        """Has a method for each call. ``behaviours`` returns what answers them now, or raises CallRefused."""
+        """Has a method for each call. ``behaviours`` returns what answers them now, or raises Refused."""
         for method in methods:
             setattr(self, method.name, _handed_on(method.name, behaviours))
 
@@ -43,11 +40,8 @@ class StatusOfCopy:
         self,
         name: str,
         started_at_millis: int,
-        stall_detector: StallDetector,
         behaviours: Callable[[], Mapping[str, Behaviour] | None],
         replica: Callable[[], pb.ReplicaStatus],
-        *,
-        engine: ChosenEngine,
     ) -> None:
         """Takes what it tells.
 
@@ -57,11 +51,8 @@ class StatusOfCopy:
         """
         self._name = name
         self._started_at_millis = started_at_millis
-        self._stall_detector = stall_detector
         self._behaviours = behaviours
         self._replica = replica
-        self._engine = engine
-        self._tasks = TaskCount()
 
     async def GetNamesrvStatus(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetNamesrvStatusRequest, context: Context
@@ -75,10 +66,6 @@ class StatusOfCopy:
                 header=route_data_pb2.NamesrvHeader(namesrv_name=self._name),
                 version=__version__,
                 started_at_millis=self._started_at_millis,
-                loop_lag_millis=self._stall_detector.longest_delay() * 1000,
-                task_count=self._tasks.latest(),
-                engine=self._engine.name,
-                engine_because=self._engine.why,
             )
         answer.replica.CopyFrom(self._replica())
         return answer
@@ -86,7 +73,7 @@ class StatusOfCopy:
 
 def leaders_calls(methods: Iterable[MethodDescriptor], leader: Callable[[], str]) -> RefusedCalls:
     """A part that refuses calls by naming the leader of the moment."""
-    return RefusedCalls(methods, lambda _: ReadOnlyReplica(leader()))
+    return RefusedCalls(methods, lambda _: read_only_replica(leader()))
 
 
 def _handed_on(name: str, behaviours: Callable[[], Mapping[str, Behaviour]]) -> Behaviour:

@@ -17,7 +17,7 @@ from groundwork.freed_memory import GrownProcess
 from groundwork.health_service import HealthService
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
-from groundwork.systemd import tell_systemd
+from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
@@ -26,6 +26,7 @@ from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import RequestsInPieces
@@ -38,17 +39,20 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.pins import Pins
 from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import LISTENER_SECONDS, serve_from, watch_engine
+from namesrv.engines.api import LISTENER_SECONDS, forget_answers, serve_from, watch_engine
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
+from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import NamesrvMetrics, Observability, Sources
 from namesrv.remoting.front import FrontChanges
 from namesrv.server.listener import (
     ADMIN_SERVICE,
+    DIAGNOSTICS_SERVICE,
     REGISTRATION_SERVICE,
+    REPLICA_SERVICE,
     ROUTE_SERVICE,
     SERVICES,
     CannotListen,
@@ -114,6 +118,7 @@ class NamesrvServer:
         self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)
         self._product_env = ClusterTest.of(settings, clock.monotonic)
+        self._clients = LookupClients(partial(forget_answers, self._grpc), clock.monotonic, clock.wall_millis)
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
@@ -124,8 +129,7 @@ class NamesrvServer:
             serve_from(self._grpc, self._state)
         self._authorizer = self._security.authorizer(self._state)
         self._front = listen_remoting(settings, self._authorizer, self._front_counter)
-        staged = RegistrationParts(self._state.channels, clock.monotonic, self._shares.staged_topics)
-        self._add_services(settings, staged)
+        self._add_services(settings)
 
     def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
         now = self._started_at_millis
@@ -162,6 +166,7 @@ class NamesrvServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until the event is set, then shuts down. A background task that dies ends the server, too."""
         self._stall_detector.begin()
+        await self._durable.begin_run()
         await self._grpc.start()
         self._observation.start()
         self._set_health()
@@ -188,7 +193,7 @@ class NamesrvServer:
         try:
             await background.run_until(stop)
         finally:
-            await self._shut_down()
+            await self._shut_down(orderly=stop.is_set())
 
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -208,6 +213,7 @@ class NamesrvServer:
             self._operators.lift_ended(),
             print_kv_config(self._state),
             *self._durable.tasks(),
+            *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
             *(() if self._has_all_gauges() else (GrownProcess().run(),)),
             *((self._front.run(),) if self._front is not None else ()),
@@ -217,29 +223,26 @@ class NamesrvServer:
         """Whether the engine knows of all listeners what is under way: native does of its own, and gives back."""
         return self._engine.name == "native" and self._front is None
 
-    def _add_services(self, settings: NamesrvSettings, parts: RegistrationParts) -> None:
+    def _add_services(self, settings: NamesrvSettings) -> None:
         state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
         registration = RegistrationServicer(
             self._routes,
             self._writer,
             self._channels,
-            parts,
             settings.broker_channel_expired_time_millis,
             tally=self._registrations,
             registered_topics=self._shares.registered_topics,
         )
         route = RouteServicer.of(
             state,
-            self._stall_detector,
             self._durable.warm_up,
             self._pins,
             watchers,
             reader=self._reader,
             shares=self._shares,
             product_env=self._product_env,
+            clients=self._clients,
             started_at_millis=started_at_millis,
-            engine=self._engine.name,
-            engine_because=self._engine.why,
             data_dir_problem=self._durable.data_dir_problem,
         )
         queries = AdminQueries.of(
@@ -255,6 +258,8 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
+            (REPLICA_SERVICE, (ReplicaCalls(state, watchers, self._reader, self._shares.snapshot_streams),)),
+            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._engine, self._clients),)),
         ]
         if self._front is not None:
             changes_of_front = FrontChanges(self._routes, self._writer, self._channels, self._registrations, changes)
@@ -263,6 +268,7 @@ class NamesrvServer:
                 self._durable.warm_up,
                 queries,
                 self._reader,
+                clients=self._clients,
                 product_env=self._product_env,
                 changes=changes_of_front,
             )
@@ -295,7 +301,7 @@ class NamesrvServer:
         self._scans.set_interval(settings.scan_not_active_broker_interval_millis / 1000)
         self._routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
-    async def _shut_down(self) -> None:
+    async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.
 
         No step keeps the next one from running, so that the snapshot file is written in any case.
@@ -313,7 +319,7 @@ class NamesrvServer:
         if self._product_env is not None:
             await run_step("product_env", self._product_env.close())
         await run_step("operators", self._operators.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
-        await self._durable.close()
+        await self._durable.close(orderly=orderly)
         await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)
         _log.info("namesrv_stopped")
 

@@ -26,7 +26,8 @@ import structlog
 
 from groundwork import disk
 from groundwork.daemon_executor import DaemonExecutor
-from namesrv.core.errors import NotDurable
+from groundwork.errors import suppress_refusals
+from namesrv.core.errors import Reason, not_durable
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import KV_CONFIG, BrokenRows, DurableTable, read_rocketmq_kv_config
 
@@ -56,6 +57,7 @@ _REMEDY = (
 )
 
 _EPOCH = "epoch"
+_RUN, _RUNNING, _CRASHES, _SNAPSHOT_COMPLETE = "run", "running", "crashes", "snapshot_complete"
 _MILLIS_DIGITS = 15
 """Width of an epoch's number: milliseconds since 1970 fit until the year 33658, so epochs sort as text."""
 
@@ -134,15 +136,47 @@ class Database:
             raise _unusable(self.path, error) from error
         return epoch
 
+    def crashes(self) -> int:
+        """How many processes on this folder ended without ``end_run``. Call it before ``begin_run``. Blocks.
+
+        Raises DataDirError.
+        """
+        try:
+            return _crashes(self._connection)
+        except sqlite3.Error as error:
+            raise _unusable(self.path, error) from error
+
+    def snapshot_is_complete(self) -> bool:
+        """Whether the last process ended in order and its snapshot file holds all routes that it knew.
+
+        Call it before ``begin_run``. Blocks.
+
+        Raises:
+            DataDirError: The file cannot be read.
+        """
+        try:
+            return _rows(self._connection, _RUN).get(_SNAPSHOT_COMPLETE) == "1"
+        except sqlite3.Error as error:
+            raise _unusable(self.path, error) from error
+
+    async def begin_run(self) -> None:
+        """Notes that a process runs, and keeps how many have crashed. Raises NOT_DURABLE."""
+        await self.write(_begin_run)
+
+    async def end_run(self, *, snapshot_is_complete: bool) -> None:
+        """Notes that the process ends in order, and whether its snapshot file holds all routes. Raises NOT_DURABLE."""
+        rows = {_RUNNING: "0", _SNAPSHOT_COMPLETE: "1" if snapshot_is_complete else "0"}
+        await self.write(partial(_put, name=_RUN, rows=rows))
+
     async def replace(self, table: DurableTable[ContentT], content: ContentT) -> None:
-        """Makes a content the durable one of a table. Raises NotDurable; then the table has the content before."""
+        """Makes a content the durable one of a table. Raises NOT_DURABLE; then the table has the content before."""
         await self.write(partial(_replace, table, content))
 
     async def write(self, work: Work[ResultT]) -> ResultT:
         """Has the committing thread do some work in one transaction, and returns its result once it is durable.
 
         Raises:
-            NotDurable: The disk did not take it, or another program holds the lock; nothing has changed.
+            NOT_DURABLE: The disk did not take it, or another program holds the lock; nothing has changed.
         """
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._committed, work)
 
@@ -161,10 +195,8 @@ class Database:
             if since is not None and self._monotonic() - since > HANG_SECONDS:
                 self._note_problem(f"a commit takes longer than {HANG_SECONDS:g} s")
             elif self.problem is not None:
-                try:
+                with suppress_refusals(Reason.NOT_DURABLE):
                     await self.write(_touch)
-                except NotDurable:
-                    continue
 
     async def close(self, deadline_seconds: float) -> None:
         """Waits for the work under way, and closes the file, unless a disk hangs. There must be no new work."""
@@ -183,7 +215,7 @@ class Database:
             result = self._transact(work)
         except sqlite3.Error as error:
             self._note_problem(str(error))
-            raise NotDurable(str(error)) from error
+            raise not_durable(str(error)) from error
         finally:
             self._committing_since = None
         if self.problem is not None:
@@ -368,6 +400,16 @@ def _put(connection: sqlite3.Connection, name: str, rows: Mapping[str, str]) -> 
         "INSERT OR REPLACE INTO durable VALUES (?, ?, ?, ?)",
         ((name, key, value, _checksum(name, key, value)) for key, value in rows.items()),
     )
+
+
+def _crashes(connection: sqlite3.Connection) -> int:
+    rows = _rows(connection, _RUN)
+    before = rows.get(_CRASHES, "0")
+    return (int(before) if before.isdecimal() else 0) + (rows.get(_RUNNING) == "1")
+
+
+def _begin_run(connection: sqlite3.Connection) -> None:
+    _put(connection, _RUN, {_RUNNING: "1", _SNAPSHOT_COMPLETE: "0", _CRASHES: str(_crashes(connection))})
 
 
 def _touch(connection: sqlite3.Connection) -> None:

@@ -19,7 +19,7 @@ import structlog
 
 from groundwork.backoff import Backoff
 from namesrv.core.changes import Change
-from namesrv.core.errors import NotDurable, Overloaded
+from namesrv.core.errors import Reason, Refused, not_durable, overloaded
 from namesrv.core.journal import JournalEntry, JournalQuery, entry_of, touched_names
 from namesrv.limits import (
     MAX_JOURNAL_ENTRIES,
@@ -105,7 +105,7 @@ class Journal:
         """What is being written."""
         self._has_waiting = asyncio.Event()
         self._size: _Size | None = None
-        """What the table holds; None before the first commit, which asks the table."""
+        """What the table holds; None before the first commit, and after one whose outcome is not known."""
         self._reads = 0
         self.left_out = 0
         """Changes that were left out since the start."""
@@ -145,12 +145,14 @@ class Journal:
             try:
                 await self._write_batch()
                 failures = 0
-            except NotDurable:
+            except Refused as error:
+                if error.reason != Reason.NOT_DURABLE:
+                    raise
                 failures += 1
                 await sleep(backoff.after(failures))
 
     async def write_last(self) -> None:
-        """Writes all that waits. There must be no more changes, and keep_writing must have ended. Raises NotDurable."""
+        """Writes all that waits. There must be no more changes, nor keep_writing. Raises NOT_DURABLE."""
         while self._waiting or self._batch:
             await self._write_batch()
 
@@ -161,17 +163,17 @@ class Journal:
         that were left out is found by each topic and each broker.
 
         Raises:
-            Overloaded: Too many reads wait already.
-            NotDurable: The table cannot be read.
+            OVERLOADED: Too many reads wait already.
+            NOT_DURABLE: The table cannot be read.
         """
         if self._reads >= MAX_WAITING_JOURNAL_READS:
-            raise Overloaded(f"{self._reads} reads of the journal wait for the disk already")
+            raise overloaded(f"{self._reads} reads of the journal wait for the disk already")
         self._reads += 1
         try:
             return await self._database.read(partial(_select, query))
         except sqlite3.Error as error:
             _log.error("journal_not_read", problem=str(error))
-            raise NotDurable(str(error), "the journal cannot be read from the disk") from error
+            raise not_durable(str(error), "the journal cannot be read from the disk") from error
         finally:
             self._reads -= 1
 
@@ -180,9 +182,10 @@ class Journal:
         while self._waiting and (not rows or rows + self._waiting[0].weight <= MAX_BATCH_ROWS):
             rows += self._waiting[0].weight
             self._batch.append(self._waiting.popleft())
+        size, self._size = self._size, None  # stays unknown where the writing is refused or cancelled
         try:
-            self._size = await self._database.write(partial(self._append, tuple(self._batch)))
-        except NotDurable:
+            self._size = await self._database.write(partial(self._append, tuple(self._batch), size))
+        except Refused:
             self._take_back()
             raise
         self._batch = []
@@ -198,13 +201,15 @@ class Journal:
         self._waiting.extendleft(reversed(self._batch))
         self._batch = []
 
-    def _append(self, batch: Sequence[Change | _Gap], connection: sqlite3.Connection) -> _Size:
+    def _append(self, batch: Sequence[Change | _Gap], size: _Size | None, connection: sqlite3.Connection) -> _Size:
         """Adds rows, and removes the oldest ones over the bounds. Runs in the committing thread."""
-        size = self._size or _Size(*connection.execute("SELECT count(*), total(bytes) FROM journal").fetchone())
         rows = [self._row(change) for change in batch]
-        # A batch whose writing was cancelled may be there already.
+        # A batch whose writing was cancelled may be there already. Then the size is not known either.
         connection.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        size = _Size(size.entries + len(rows), size.bytes + sum(row[-1] for row in rows))
+        if size is None:
+            size = _Size(*connection.execute("SELECT count(*), total(bytes) FROM journal").fetchone())
+        else:
+            size = _Size(size.entries + len(rows), size.bytes + sum(row[-1] for row in rows))
         return _trimmed(connection, size, self._max_entries, self._max_bytes)
 
     def _row(self, change: Change | _Gap) -> _Row:

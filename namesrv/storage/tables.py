@@ -6,23 +6,14 @@ A row is a key and a value, both texts. Keys of several parts and values with fi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from groundwork.files import read_at_most
-from namesrv.core.address_claims import AddressClaim
-from namesrv.core.model import (
-    BrokerKey,
-    HoldKey,
-    Intent,
-    IntentKind,
-    IntentTable,
-    KvConfigTable,
-    LiveKey,
-)
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.data_dir import DataDirError
 
 MAX_KV_CONFIG_FILE_BYTES = 64 * 1024 * 1024
@@ -126,11 +117,10 @@ def _is_namespace(entries: object) -> bool:
 SETTINGS: DurableTable[Mapping[str, str]] = DurableTable("settings", dict, dict)
 
 
-# Operators' intents, and the addresses that groups claim.
+# Operators' intents.
 
 _Millis = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Milliseconds since the Unix epoch: what the wire can carry."""
-_Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Value(BaseModel):
@@ -209,37 +199,5 @@ def _intent(text: str, value: _IntentValue) -> Intent:
 INTENTS = DurableTable("intents", _intent_rows, _intent_content)
 
 
-class _ClaimValue(_Value):
-    broker_name: str
-    broker_id: _Number
-    since_millis: _Number
-    ends_at_millis: _Number
-
-
-def _claim_rows(claims: Iterable[AddressClaim]) -> dict[str, str]:
-    return {
-        json.dumps([claim.key.cluster_name, claim.key.broker_addr]): _ClaimValue(
-            broker_name=claim.broker.broker_name,
-            broker_id=claim.broker_id,
-            since_millis=claim.since_millis,
-            ends_at_millis=claim.ends_at_millis,
-        ).model_dump_json()
-        for claim in claims
-    }
-
-
-def _claim_content(rows: Mapping[str, str]) -> Iterable[AddressClaim]:
-    claims = []
-    for key, text in rows.items():
-        cluster_name, broker_addr = _pair(key)
-        value = _read(_ClaimValue, key, text)
-        broker = BrokerKey(cluster_name, value.broker_name)
-        live = LiveKey(cluster_name, broker_addr)
-        claims.append(AddressClaim(live, broker, value.broker_id, value.since_millis, value.ends_at_millis))
-    return sorted(claims, key=lambda claim: claim.since_millis)
-
-
-ADDRESS_CLAIMS = DurableTable("address_claims", _claim_rows, _claim_content)
-
-TABLES: tuple[DurableTable[Any], ...] = (KV_CONFIG, SETTINGS, INTENTS, ADDRESS_CLAIMS)
+TABLES: tuple[DurableTable[Any], ...] = (KV_CONFIG, SETTINGS, INTENTS)
 """All tables, for tests and backups that must leave none out."""

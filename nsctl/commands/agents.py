@@ -71,7 +71,7 @@ def permission(
     dry_run: DryRun = False,
 ) -> None:
     """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
-    request = agent_pb.UpdateBrokerPermissionRequest(perm=perm)
+    request = agent_pb.UpdateBrokerPermissionRequest(broker_permission=perm)
     _change(
         session,
         "UpdateBrokerPermission",
@@ -97,7 +97,7 @@ def _change(session: Session, call: str, request: Message, was: Any, to: object,
         if not dry_run:
             [answer] = session.each(lambda server: server.call(call, request))
             shown["result"] = "done" if answer.error is None else f"failed: {answer.error.reason}"
-            shown["accepted"] = getattr(answer.value, "accepted", None)
+            shown["accepted"] = getattr(answer.value, "accepted_count", None)
         rows.append(shown)
     columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if dry_run else ("accepted",)))
     session.show(rows, columns)
@@ -137,8 +137,6 @@ SYSTEM_TOPIC = "SYSTEM_TOPIC"
 FOLLOWED = "TOPICS_FOLLOWED"
 """The reason by which an agent refuses every topic: topics.json is its broker's."""
 SAME, LEFT = "as it is", "left to the broker"
-PAGE = 1_000
-"""Topics asked for at once."""
 
 
 def export_topics(session: Session, file: File) -> None:
@@ -158,7 +156,7 @@ def import_topics(session: Session, file: File, dry_run: DryRun = False) -> None
     [agent] = session.servers.all
     rows: list[Row] = []
     for request in requests:
-        topic = request.topic.topic_name
+        topic = request.topic_config.topic
         try:
             rows.append({"topic": topic, "result": _result(agent.call("CreateOrUpdateTopic", request))})
         except CallError as error:
@@ -177,19 +175,19 @@ def import_topics(session: Session, file: File, dry_run: DryRun = False) -> None
 def _topics(server: NamesrvClient) -> list[dict[str, Any]]:
     status = server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest())
     assert isinstance(status, agent_pb.GetAgentStatusResponse)
-    found: list[dict[str, Any]] = []
-    for page in server.pages("ListTopics", topics_pb.ListTopicsRequest(page_size=PAGE)):
-        assert isinstance(page, topics_pb.ListTopicsResponse)
-        topics = [topic for topic in page.topics if topic.topic_name != status.broker_name]
-        found += [MessageToDict(topic, preserving_proto_field_name=True) for topic in topics]
-    return found
+    topics: list[topics_pb.TopicConfig] = []
+    for chunk in server.stream("ListTopics", topics_pb.ListTopicsRequest(), server.timeout_seconds):
+        topics += chunk.topic_configs
+    return [
+        MessageToDict(topic, preserving_proto_field_name=True) for topic in topics if topic.topic != status.broker_name
+    ]
 
 
 def _request(values: dict[str, Any], *, dry_run: bool) -> topics_pb.CreateOrUpdateTopicRequest:
     topic = ParseDict(values, topics_pb.TopicConfig())
     attributes = dict(topic.attributes)
     topic.ClearField("attributes")
-    return topics_pb.CreateOrUpdateTopicRequest(topic=topic, set_attributes=attributes, validate_only=dry_run)
+    return topics_pb.CreateOrUpdateTopicRequest(topic_config=topic, set_attributes=attributes, validate_only=dry_run)
 
 
 def _result(answer: Message) -> str:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -23,9 +23,10 @@ from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
 from groundwork.version import __version__
-from nsctl.commands.change import DryRun, all_intents
-from nsctl.output import Row, iso
-from nsctl.session import Session
+from nsctl.commands.change import DryRun, Force, awaited, note_in_use, result_of
+from nsctl.commands.show import all_intents
+from nsctl.output import Row, iso, row
+from nsctl.session import WARNED, Session
 
 FORMAT = 1
 """Number of the format, in the file."""
@@ -48,28 +49,45 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON, readable by it
 
 def save(session: Session, file: File) -> None:
     """Writes intents, KV configuration and changeable settings of the first that answers to a new file."""
-    calls = session.servers.first(lambda server: list(_calls(server)))
-    write_new(file, {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), "calls": calls})
+    calls, left_out = session.servers.first(_calls)
+    content = {"format": FORMAT, "version": __version__, "taken_at": iso(_now()), "calls": calls, "left_out": left_out}
+    write_new(file, content)
     session.note(f"{counted(len(calls), 'call')} written to {file}")
+    if settings := left_out["settings"]:
+        session.note(
+            f"left out: {counted(len(settings), 'setting')} that only a start sets; keep its command line or file"
+        )
+    session.note("left out: the journal, topics deleted without --hold, and what brokers report")
+    for intent in left_out["intents"]:
+        session.note(f"left out: an intent of a kind that only a newer nsctl knows: {json.dumps(intent)}")
+        session.found(WARNED)
 
 
-def bring_back(session: Session, file: File, dry_run: DryRun = False) -> None:
+def bring_back(session: Session, file: File, force: Force = False, dry_run: DryRun = False) -> None:
     """Makes what a file of ``backup save`` has so at all name servers; takes nothing away that is there beside it."""
     try:
-        requests = [_request(one, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
+        requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
     except (KeyError, TypeError, ValueError, ParseError) as error:
         raise typer.BadParameter(f"{file} is no file of `nsctl backup save`: {error!r}") from error
     in_force = [(call, request) for call, request in requests if not _has_ended(request)]
     made = session.servers.each(lambda server: list(_made_so(server, in_force)))
     rows: list[Row] = []
     for answer in made:
-        for what, failed in answer.value or ():
-            if failed is not None:
-                session.failed(failed)
-            done = "would be done" if dry_run else "done"
-            result = done if failed is None else f"failed: {failed.reason}"
+        awaiting = 0
+        for what, outcome in answer.value or ():
+            if isinstance(outcome, CallError):
+                session.failed(outcome)
+                result = f"failed: {outcome.reason}"
+            else:
+                result = outcome.result
+                awaiting += outcome.awaits_registration
+                result += ", awaits registration" if outcome.awaits_registration else ""
             rows.append({"endpoint": str(answer.endpoint), "what": what, "result": result})
+        if awaiting:
+            text = "about what nobody has registered yet; each takes effect when somebody does"
+            session.note(f"{answer.endpoint}: warning: {counted(awaiting, 'intent')} {text}")
     session.show(rows, ("endpoint", "what", "result"))
+    note_in_use(session, [str(one["result"]) for one in rows])
 
 
 def kv_export(
@@ -122,8 +140,8 @@ def read_file(file: Path, wanted_format: int) -> dict[str, Any]:
     return content
 
 
-def _calls(server: NamesrvClient) -> Iterator[dict[str, Any]]:
-    """The calls that make what operators made of a name server so again."""
+def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[Any]]]:
+    """The calls that make what operators made of a name server so again, and the settings and intents left out."""
     config = server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())
     assert isinstance(config, pb.GetNamesrvConfigResponse)
     requests: list[Message] = [
@@ -137,10 +155,22 @@ def _calls(server: NamesrvClient) -> Iterator[dict[str, Any]]:
         if entry.updatable
     }
     requests.append(pb.UpdateNamesrvConfigRequest(values=values))
-    requests += map(_of_intent, all_intents(server))
-    for request in requests:
-        call = request.DESCRIPTOR.name.removesuffix("Request")
-        yield {"call": call, "request": MessageToDict(request, preserving_proto_field_name=True)}
+    unknown: list[Any] = []
+    for intent in all_intents(server):
+        made = _of_intent(intent)
+        if made is None:
+            unknown.append(row(intent))
+        else:
+            requests.append(made)
+    calls = [
+        {
+            "call": request.DESCRIPTOR.name.removesuffix("Request"),
+            "request": MessageToDict(request, preserving_proto_field_name=True),
+        }
+        for request in requests
+    ]
+    settings = [entry.key for entry in config.entries if not entry.updatable]
+    return calls, {"settings": settings, "intents": unknown}
 
 
 def kv_configs(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
@@ -150,7 +180,8 @@ def kv_configs(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
         yield from page.kv_configs
 
 
-def _of_intent(intent: pb.Intent) -> Message:
+def _of_intent(intent: pb.Intent) -> Message | None:
+    """The call that makes an intent; None if this nsctl does not know its kind."""
     cluster = intent.cluster_name if intent.HasField("cluster_name") else None
     ends_at = intent.ends_at_millis if intent.HasField("ends_at_millis") else None
     if intent.kind == pb.Intent.KIND_TOPIC_HOLD:
@@ -165,13 +196,15 @@ def _of_intent(intent: pb.Intent) -> Message:
         return pb.AddWritePermOfBrokerRequest(
             broker_name=intent.broker_name, cluster_name=cluster, comment=intent.comment
         )
-    raise typer.BadParameter(f"there is an intent of kind {intent.kind}, which a newer nsctl knows")
+    return None
 
 
-def _request(one: dict[str, Any], *, dry_run: bool) -> tuple[str, Any]:
+def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> tuple[str, Any]:
     """A call of the file, and its request. Raises KeyError, TypeError, ValueError or ParseError if it is none."""
     request = ParseDict(one["request"], {kind.DESCRIPTOR.name: kind for kind in REQUESTS}[f"{one['call']}Request"]())
     request.validate_only = dry_run
+    if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):
+        request.force = force
     return one["call"], request
 
 
@@ -179,19 +212,26 @@ def _has_ended(request: Any) -> bool:
     return "ends_at_millis" in request.DESCRIPTOR.fields_by_name and 0 < request.ends_at_millis <= _now()
 
 
-def _made_so(server: NamesrvClient, requests: list[tuple[str, Any]]) -> Iterator[tuple[str, CallError | None]]:
+class _Made(NamedTuple):
+    """What became of a call that was not refused."""
+
+    result: str
+    awaits_registration: bool
+
+
+def _made_so(server: NamesrvClient, requests: list[tuple[str, Any]]) -> Iterator[tuple[str, CallError | _Made]]:
     """What became of each call: one that is refused does not keep the others from being made."""
     for call, request in requests:
         names = [value for field, value in request.ListFields() if field.name in SUBJECTS]
         what = " ".join([call, *names])
         try:
-            server.call(call, request)
+            answer = server.call(call, request)
         except CallError as error:
             yield what, error
             if error.unreachable and not error.error.reason:
                 return  # it does not answer: to ask on would take a time-out each
         else:
-            yield what, None
+            yield what, _Made(result_of(request, answer), bool(awaited(request, answer)))
 
 
 def _now() -> int:

@@ -12,9 +12,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.commands.change import INTENT, all_intents
+from groundwork.topic_names import listing_order
+from nsctl.commands.change import INTENT
 from nsctl.commands.history import clock_of
-from nsctl.commands.show import QUEUES, live_brokers
+from nsctl.commands.show import QUEUES, all_intents, live_brokers
 from nsctl.health import registered_by
 from nsctl.output import PERMISSIONS, Row, Silent, queues_row, row
 from nsctl.session import REFUSED, Session
@@ -59,7 +60,7 @@ def brokers(
         )
 
     rows = session.servers.first(ask)
-    session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed"))
+    session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed", "doubted_until=doubt_ends_at"))
 
 
 class _Page(NamedTuple):
@@ -87,7 +88,7 @@ def broker(
     if page.problem:
         session.note(f"intents and history are left out: {page.problem}")
     parts = (
-        ("broker", page.brokers, (*LIVE, "agent")),
+        ("broker", page.brokers, (*LIVE, "doubted_until=doubt_ends_at", "agent")),
         ("intent", page.intents, INTENT),
         ("topic", page.topics[:limit], ("topic", *QUEUES, "reported")),
         ("history", page.history, ("at=applied_at", "revision", "cause", "reason=removal_reason", "what=summary")),
@@ -128,4 +129,6 @@ def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Ro
                 if queues.broker_name == name and cluster in (None, queues.cluster_name):
                     reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
                     rows.append({"topic": topic.topic, **queues_row(queues), "reported": reported})
-    return sorted(rows, key=lambda row: (row["topic"], row["cluster_name"]))
+    return sorted(
+        rows, key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"])
+    )

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
+from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
-from nsctl.output import For, Row, millis_from_now, row
-from nsctl.session import Session
+from groundwork.printable import counted
+from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, registered
+from nsctl.fleet import Answer
+from nsctl.output import For, Format, Row, millis_from_now, row
+from nsctl.session import REFUSED, Session
 
 Why = Annotated[str, typer.Option("--why", help="Why, for the journal. Left out, a former reason stays.")]
+Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
+IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
+IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
+
+TOPICS_IN_USE = "TOPICS_IN_USE"
+"""The reason of a name server that does not take topics from their producers."""
 
 BLAST = (
     "topics_changed=blast_radius.topics_changed",
@@ -34,42 +44,84 @@ INTENT = (
     "until=ends_at",
     "caller",
     "why=comment",
+    "awaits_registration",
 )
+SHOWN_TOPICS = 10
+"""Topics of a group that a table names."""
 SETTING = ("setting=key", "value", "from_next_start=pending_value")
 
 
 def drain(
     session: Session,
-    broker: Annotated[str, typer.Argument(help="Name of the broker group.")],
+    broker: Brokers,
     *,
     cluster: Cluster = None,
     why: Why = "",
     duration: For = None,
+    force: Force = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Takes write permission from a broker group until it is restored (mqadmin wipeWritePerm)."""
-    request = pb.WipeWritePermOfBrokerRequest(
-        broker_name=broker,
-        cluster_name=cluster,
-        comment=why,
-        validate_only=dry_run,
-        ends_at_millis=millis_from_now(duration),
-    )
-    _on_all(session, request, "wipe_topic_count")
+    """Takes write permission from broker groups until they are restored (mqadmin wipeWritePerm)."""
+    ends_at_millis = millis_from_now(duration)
+
+    def request(group: Named) -> pb.WipeWritePermOfBrokerRequest:
+        return pb.WipeWritePermOfBrokerRequest(
+            broker_name=group.broker,
+            cluster_name=group.cluster,
+            comment=why,
+            validate_only=dry_run,
+            ends_at_millis=ends_at_millis,
+            force=force,
+        )
+
+    named = groups_named(broker, cluster)
+    if isinstance(named, Named):
+        _on_all(session, request(named), "wipe_topic_count")
+        return
+    groups = registered(session, named)
+    if not groups:
+        _none_matches(session, named, "no broker group")
+        return
+    effects = session.each(lambda server: effect(server, groups))
+    losing = {str(one.endpoint): one.value.losing for one in effects if one.value is not None and one.value.losing}
+    needs_force = bool(losing) and not force
+    if dry_run:
+        _show_effects(session, effects, "would need --force" if needs_force else "would be done")
+    for endpoint, topics in losing.items():
+        lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
+        session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
+    if needs_force and not dry_run:
+        session.note("nothing has changed; repeat with --force if that is meant")
+        session.found(REFUSED)
+    elif not dry_run:
+        _each_on_all(session, [request(Named(*group)) for group in groups], "wipe_topic_count")
 
 
 def restore(
     session: Session,
-    broker: Annotated[str, typer.Argument(help="Name of the broker group.")],
+    broker: Brokers,
     cluster: Cluster = None,
     why: Why = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Gives write permission back to a broker group (mqadmin addWritePerm)."""
-    request = pb.AddWritePermOfBrokerRequest(
-        broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run
-    )
-    _on_all(session, request, "add_topic_count")
+    """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
+
+    def request(group: Named) -> pb.AddWritePermOfBrokerRequest:
+        return pb.AddWritePermOfBrokerRequest(
+            broker_name=group.broker, cluster_name=group.cluster, comment=why, validate_only=dry_run
+        )
+
+    named = groups_named(broker, cluster)
+    if isinstance(named, Named):
+        _on_all(session, request(named), "add_topic_count")
+        return
+    groups = drained(session, named)
+    if not groups:
+        _none_matches(session, named, "no drained broker group")
+    elif dry_run:
+        _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
+    else:
+        _each_on_all(session, [request(Named(*group)) for group in groups], "add_topic_count")
 
 
 def delete_topic(
@@ -80,6 +132,7 @@ def delete_topic(
     hold: Annotated[bool, typer.Option("--hold", help="Keep registrations from bringing it back.")] = False,
     duration: For = None,
     why: Why = "",
+    force: Force = False,
     dry_run: DryRun = False,
 ) -> None:
     """Removes a topic's routes (mqadmin deleteTopic, the name server's part). With --for it is held for that time."""
@@ -90,6 +143,7 @@ def delete_topic(
         comment=why,
         validate_only=dry_run,
         ends_at_millis=millis_from_now(duration),
+        force=force,
     )
     _on_all(session, request, "removed_queue_data_count")
 
@@ -117,38 +171,10 @@ def confirm_loss(
     _on_all(session, request, "removed_broker_count")
 
 
-def all_intents(server: NamesrvClient) -> Iterator[pb.Intent]:
-    """The intents that are in force at one name server, oldest first."""
-    for page in server.pages("ListIntents", pb.ListIntentsRequest()):
-        assert isinstance(page, pb.ListIntentsResponse)
-        yield from page.intents
-
-
 def intents(session: Session) -> None:
     """The intents of operators that are in force, at each name server."""
     rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(), "intents")
     session.show(rows, ("endpoint", *INTENT))
-
-
-def address_claims(session: Session) -> None:
-    """Addresses that are kept for brokers that are down, at each name server."""
-    rows = session.rows_of_pages("ListAddressClaims", pb.ListAddressClaimsRequest(), "address_claims")
-    who = ("cluster=cluster_name", "address=broker_addr", "broker=broker_name", "id=broker_id")
-    session.show(rows, ("endpoint", *who, "since", "until=ends_at"))
-
-
-def release_address(
-    session: Session,
-    cluster: Annotated[str, typer.Argument(help="Cluster.")],
-    address: Annotated[str, typer.Argument(help="HOST:PORT, as `nsctl address claims` shows it.")],
-    why: Why = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Lets an address that is kept for a broker that is down be registered by another group."""
-    request = pb.ReleaseAddressClaimRequest(
-        cluster_name=cluster, broker_addr=address, comment=why, validate_only=dry_run
-    )
-    _on_all(session, request, "released")
 
 
 def kv_get(
@@ -171,10 +197,16 @@ def kv_put(
     namespace: Annotated[str, typer.Argument(help="Namespace.")],
     key: Annotated[str, typer.Argument(help="Key.")],
     value: Annotated[str, typer.Argument(help="Value.")],
+    *,
+    if_value: IfValue = None,
+    if_absent: IfAbsent = False,
     dry_run: DryRun = False,
 ) -> None:
     """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
-    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, validate_only=dry_run)
+    if if_absent and if_value is not None:
+        raise typer.BadParameter("--if-value and --if-absent exclude each other")
+    expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
+    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
     _on_all(session, request, "previous_value")
 
 
@@ -182,10 +214,13 @@ def kv_delete(
     session: Session,
     namespace: Annotated[str, typer.Argument(help="Namespace.")],
     key: Annotated[str, typer.Argument(help="Key.")],
+    *,
+    if_value: IfValue = None,
     dry_run: DryRun = False,
 ) -> None:
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
-    request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, validate_only=dry_run)
+    expected = None if if_value is None else pb.KvExpectation(value=if_value)
+    request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
     _on_all(session, request, "removed")
 
 
@@ -239,13 +274,60 @@ def _settings(session: Session, request: Message) -> list[Row]:
     ]
 
 
+def note_in_use(session: Session, results: Sequence[str]) -> None:
+    """Says how to continue where a name server refused to take topics from their producers."""
+    if any(TOPICS_IN_USE in result for result in results):
+        session.note("nothing has changed where it was refused; repeat with --force if that is meant")
+
+
+def result_of(request: Any, answer: Any) -> str:
+    """What became of a change, or would become of it."""
+    if not request.validate_only:
+        return "done"
+    if "in_use" in answer.DESCRIPTOR.fields_by_name and answer.HasField("in_use") and not request.force:
+        return "would need --force"
+    return "would be done"
+
+
+def awaited(request: Any, answer: Any) -> str:
+    """Names the subject of an intent that takes effect only with a later registration; otherwise empty."""
+    if "group_registered" in answer.DESCRIPTOR.fields_by_name:
+        # A name server that does not say it refuses what is not registered.
+        if not answer.HasField("group_registered") or answer.group_registered:
+            return ""
+        where = f" of cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
+        return f"broker group {request.broker_name}{where}"
+    if "topic_reported" in answer.DESCRIPTOR.fields_by_name and answer.HasField("topic_reported"):
+        where = f" in cluster {request.cluster_name}" if request.HasField("cluster_name") else ""
+        return "" if answer.topic_reported else f"topic {request.topic}{where}"
+    return ""
+
+
 def _call_of(request: Message) -> str:
     return request.DESCRIPTOR.name.removesuffix("Request")
 
 
 def _on_all(session: Session, request: Any, count: str) -> None:
-    """Makes a change at all name servers, and shows what came of it at each."""
+    """Makes a change at all name servers, and shows the result at each."""
+    rows, notes = _made(session, request)
+    _show_made(session, rows, notes, ("endpoint", "result", count))
+
+
+def _each_on_all(session: Session, requests: Sequence[Any], count: str) -> None:
+    """Makes several changes at all name servers, each about one group, and shows the results."""
     rows: list[Row] = []
+    notes: list[str] = []
+    for request in requests:
+        made, about = _made(session, request)
+        rows += [{"cluster": request.cluster_name, "broker": request.broker_name, **one} for one in made]
+        notes += about
+    _show_made(session, rows, notes, ("endpoint", "cluster", "broker", "result", count))
+
+
+def _made(session: Session, request: Any) -> tuple[list[Row], list[str]]:
+    """Makes a change at all name servers. Returns the result at each, and notes for people."""
+    rows: list[Row] = []
+    notes: list[str] = []
     for answer in session.servers.each(lambda server: server.call(_call_of(request), request)):
         shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
         if answer.value is None:
@@ -253,6 +335,46 @@ def _on_all(session: Session, request: Any, count: str) -> None:
             session.failed(answer.error)
             shown["result"] = f"failed: {answer.error.reason}"
         else:
-            shown |= {"result": "would be done" if request.validate_only else "done", **row(answer.value)}
+            shown |= {"result": result_of(request, answer.value), **row(answer.value)}
+            if subject := awaited(request, answer.value):
+                text = "warning: nobody has registered {} here; the change takes effect when somebody does"
+                notes.append(f"{answer.endpoint}: {text.format(subject)}")
         rows.append(shown)
-    session.show(rows, ("endpoint", "result", count, *(BLAST if any("blast_radius" in one for one in rows) else ())))
+    return rows, notes
+
+
+def _show_made(session: Session, rows: Sequence[Row], notes: Sequence[str], columns: Sequence[str]) -> None:
+    session.show(rows, (*columns, *(BLAST if any("blast_radius" in one for one in rows) else ())))
+    for note in notes:
+        session.note(note)
+    note_in_use(session, [str(one["result"]) for one in rows])
+
+
+def _show_effects(session: Session, effects: Sequence[Answer[Effect]], result: str) -> None:
+    """Shows the groups that a pattern matches, with their topics at each name server."""
+    rows: list[Row] = [
+        {
+            "endpoint": str(answer.endpoint),
+            "cluster": group.cluster,
+            "broker": group.broker,
+            "result": result,
+            "topic_count": len(topics),
+            "topics": topics,
+        }
+        for answer in effects
+        if answer.value is not None
+        for group, topics in answer.value.topics.items()
+    ]
+    columns = ("endpoint", "cluster", "broker", "result", "topic_count", "topics")
+    if session.form is Format.TABLE:
+        rows = [{**one, "topics": _some(one["topics"])} for one in rows]
+    session.show(rows, columns)
+
+
+def _some(topics: Sequence[str]) -> str:
+    return ", ".join(topics[:SHOWN_TOPICS]) + (", ..." if len(topics) > SHOWN_TOPICS else "")
+
+
+def _none_matches(session: Session, pattern: GroupPattern, what: str) -> None:
+    session.note(f"{what} matches {pattern.text}")
+    session.found(REFUSED)

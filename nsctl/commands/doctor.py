@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 import grpc
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.admin_service_pb2 import Intent
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
-from groundwork.topic_names import TopicKind as Kind
-from groundwork.topic_names import kind_of
-from nsctl.commands.change import all_intents
+from groundwork.topic_names import is_application
 from nsctl.commands.compare import Held, digests, disagreements
 from nsctl.commands.findings import Code, Finding, Severity
 from nsctl.commands.history import Clock, clock_of, entries, reason_of
-from nsctl.commands.show import all_routes, broker_groups, live_brokers
+from nsctl.commands.show import all_intents, all_routes, broker_groups, group_names, live_brokers
 from nsctl.compare import in_force
 from nsctl.health import INVOLUNTARY, LATE_SHARE
 from nsctl.output import Format, iso
 from nsctl.session import FOUND, WARNED, Session
 from nsctl.tls_probe import TlsProblem, served_until, tls_problem
+from nsctl.writable import drains, lacks_writable_queue
 
 # Whether a name server can be talked to: that it answers, that client and server agree on TLS, when that will end.
 
@@ -40,6 +41,9 @@ def check_silence(endpoint: Endpoint, error: CallError, files: ClientFiles | Non
     """Why a name server did not answer, and what to do about that."""
     where = str(endpoint)
     problem = tls_problem(endpoint, files, timeout_seconds) if error.unreachable else None
+    if problem is None and error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        what = f"did not answer within {timeout_seconds:g} s"
+        return Finding(Code.UNREACHABLE, where, what, "see whether its process hangs, or the network drops packets")
     if problem is None:
         return Finding(Code.UNREACHABLE, where, str(error.error), "start it, or take it off the list")
     code = Code.CERTIFICATE_ENDED if problem is TlsProblem.ENDED else Code.TLS_REFUSED
@@ -75,7 +79,8 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
     """What a name server says of itself."""
     if not status.warm:
         what = "is warming: unknown topics are UNAVAILABLE there"
-        yield Finding(Code.WARMING, where, what, "wait until its brokers are back")
+        leader = f" at its leader {status.replica.leader}" if status.HasField("replica") else ""
+        yield Finding(Code.WARMING, where, what, f"wait until its brokers are back{leader}")
     if status.guard_tripped:
         count = status.guarded_broker_count or status.unconfirmed_broker_count  # an older name server says the second
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
@@ -90,13 +95,20 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
         lost = f"is a copy of {status.replica.leader}, which it has lost: {status.replica.problem}"
         do = "see whether that name server runs and can be reached from there"
         yield Finding(Code.LEADER_LOST, where, lost, do)
-    if status.loop_lag_millis > LAG_MILLIS:
-        lag = f"calls waited up to {status.loop_lag_millis / 1000:,.1f} s during the last minute: its event loop stood"
-        yield Finding(Code.EVENT_LOOP_HELD_UP, where, lag, "give it more CPU, or see who calls it so much")
+    elif status.replica.problem:
+        old = f"is a copy of {status.replica.leader}, and serves what it had before: {status.replica.problem}"
+        yield Finding(Code.WARMING, where, old, "wait until the leader's brokers are back")
     if status.data_dir_problem:
         what = f"cannot write its data directory: {status.data_dir_problem}"
         do = "make room, or correct the rights: it tries again by itself; until then it may refuse changes by operators"
         yield Finding(Code.DATA_DIR_NOT_WRITTEN, where, what, do)
+
+
+def check_diagnostics(where: str, told: diagnostics_service_pb2.GetDiagnosticsResponse) -> Iterator[Finding]:
+    """Problems of a name server's process."""
+    if told.loop_lag_millis > LAG_MILLIS:
+        lag = f"calls waited up to {told.loop_lag_millis / 1000:,.1f} s during the last minute: its event loop stood"
+        yield Finding(Code.EVENT_LOOP_HELD_UP, where, lag, "give it more CPU, or see who calls it so much")
 
 
 def check_clock(where: str, clock: Clock) -> Iterator[Finding]:
@@ -106,7 +118,7 @@ def check_clock(where: str, clock: Clock) -> Iterator[Finding]:
         yield Finding(Code.CLOCK_SKEW, where, what, "set the clocks: times shown and ends of intents go by them")
 
 
-def check_intents(where: str, intents: Sequence[admin_service_pb2.Intent], now_millis: float) -> Iterator[Finding]:
+def check_intents(where: str, intents: Sequence[Intent], now_millis: float) -> Iterator[Finding]:
     """Intents of operators that are in force: who, when and why."""
     for intent in intents[:SHOWN_INTENTS]:
         yield _intent(where, intent, now_millis)
@@ -115,23 +127,26 @@ def check_intents(where: str, intents: Sequence[admin_service_pb2.Intent], now_m
         yield Finding(Code.INTENT_IN_FORCE, where, what, "`nsctl intents` lists all")
 
 
-def _intent(where: str, intent: admin_service_pb2.Intent, now_millis: float) -> Finding:
+def _intent(where: str, intent: Intent, now_millis: float) -> Finding:
     subject, lift = _subject(intent)
-    ends = f", until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else ""
     why = f" ({intent.comment})" if intent.comment else ", no reason given"
-    what = f"{subject} since {iso(intent.since_millis)} by {intent.caller or 'somebody'}{ends}{why}"
-    forgotten = not ends and now_millis - intent.since_millis > FORGOTTEN_MILLIS
+    what = f"{subject} since {iso(intent.since_millis)} by {intent.caller or 'somebody'},{_until(intent)}{why}"
+    forgotten = not intent.HasField("ends_at_millis") and now_millis - intent.since_millis > FORGOTTEN_MILLIS
     return Finding(Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE, where, what, lift)
 
 
-def _subject(intent: admin_service_pb2.Intent) -> tuple[str, str]:
+def _until(intent: Intent) -> str:
+    return f" until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else " with no end"
+
+
+def _subject(intent: Intent) -> tuple[str, str]:
     """The intent in words, and how to lift it."""
     cluster = f" --cluster {intent.cluster_name}" if intent.HasField("cluster_name") else ""
-    if intent.kind == admin_service_pb2.Intent.KIND_TOPIC_HOLD:
+    if intent.kind == Intent.KIND_TOPIC_HOLD:
         return f"topic {intent.topic} is held back", f"`nsctl release-topic {intent.topic}{cluster}` lifts it"
-    if intent.kind == admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM:
-        return f"{intent.broker_name} is drained", f"`nsctl restore {intent.broker_name}{cluster}` lifts it"
-    if intent.kind == admin_service_pb2.Intent.KIND_ADD_WRITE_PERM:
+    if intent.kind == Intent.KIND_WIPE_WRITE_PERM:
+        return f"planned: {intent.broker_name} is drained", f"`nsctl restore {intent.broker_name}{cluster}` lifts it"
+    if intent.kind == Intent.KIND_ADD_WRITE_PERM:
         drain = f"nsctl drain {intent.broker_name}{cluster}"
         return f"{intent.broker_name} may be written whatever it reports", f"`{drain}, then nsctl restore` lifts it"
     return f"{intent.topic or intent.broker_name} has an intent of an unknown kind", "a newer nsctl shows it"
@@ -141,6 +156,10 @@ def _subject(intent: admin_service_pb2.Intent) -> tuple[str, str]:
 
 SHOWN_TOPICS = 5
 """Topics named in one line."""
+SHOWN_DRAINS = 3
+"""Brokers named with a line about drained topics; more are counted."""
+SHOWN_DOUBTED = 3
+"""Doubted brokers named in one line."""
 SHOWN_LOSSES = 10
 """Losses of brokers that are told one by one, the newest first."""
 LOSS_MILLIS = 3_600_000
@@ -148,23 +167,25 @@ LOSS_MILLIS = 3_600_000
 MOST_ENTRIES = 5_000
 """Entries of the journal that are looked at: more than an hour of a busy fleet has."""
 
-WRITE, READ = 2, 4
-
 
 def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
-    """Brokers that are late, that nobody watches, and groups of slaves only.
+    """Brokers that are late, doubted, that nobody watches, and groups of slaves only.
 
     Args:
         where: The name server.
         now: The time by the clock of the name server, as the times of its brokers; seconds since the Unix epoch.
     """
     groups: dict[tuple[str, str], list[route_data_pb2.BrokerLiveInfo]] = {}
+    doubted = [live for live in lives if live.HasField("doubt_ends_at_millis")]
+    if doubted:
+        yield _doubted(where, doubted, now)
     for live in lives:
         groups.setdefault((live.cluster_name, live.broker_name), []).append(live)
         silent = now * 1000 - live.last_update_timestamp_millis
-        if silent > live.heartbeat_timeout_millis * LATE_SHARE and not live.unconfirmed:
+        explained = live.unconfirmed or live.HasField("doubt_ends_at_millis")
+        if silent > live.heartbeat_timeout_millis * LATE_SHARE and not explained:
             what = f"{live.broker_name} ({live.broker_addr}) was heard of {silent / 1000:,.0f} s ago"
-            yield Finding(Code.BROKER_SILENT, where, what, "see the log of its agent")
+            yield Finding(Code.BROKER_SILENT, where, what, f"see {_log_of(live)}")
         if not live.has_channel and not live.unconfirmed:
             what = f"{live.broker_name} ({live.broker_addr}) has no channel: its death shows only after its timeout"
             yield Finding(Code.BROKER_WITHOUT_CHANNEL, where, what, "run the broker agent beside it")
@@ -172,6 +193,18 @@ def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: 
         if all(live.broker_id != 0 for live in members):
             what = f"group {name} of {cluster} has no master: {counted(len(members), 'slave')}"
             yield Finding(Code.GROUP_WITHOUT_MASTER, where, what, "start the master, or promote a slave")
+
+
+def _doubted(where: str, lives: Sequence[route_data_pb2.BrokerLiveInfo], now: float) -> Finding:
+    """Brokers that stay though their channel has ended, and that may be dead."""
+    named = ", ".join(f"{live.broker_name} ({live.broker_addr})" for live in lives[:SHOWN_DOUBTED])
+    more = ", ..." if len(lives) > SHOWN_DOUBTED else ""
+    left = max(0.0, max(live.doubt_ends_at_millis for live in lives) / 1000 - now)
+    are, last = ("is", "it") if len(lives) == 1 else ("are", "the last")
+    what = f"{counted(len(lives), 'broker')} {are} doubted: {named}{more}"
+    do = "wait: a live broker registers again; `nsctl drain BROKER` keeps producers away from a dead one"
+    left_in = f"{last} leaves in {left:,.0f} s unless it registers again"
+    return Finding(Code.BROKERS_DOUBTED, where, f"{what}; {left_in}", do)
 
 
 def check_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
@@ -188,36 +221,46 @@ def check_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo
             yield Finding(Code.GROUP_NAME_TWICE, str(server.endpoint), what, f"rename it in {', '.join(others)}")
 
 
-def check_topics(server: NamesrvClient) -> Iterator[Finding]:
-    """Topics that nobody can write, though they are there for somebody."""
-    unwritable = [named.topic for named in all_routes(server) if lacks_writable_queue(named.route)]
-    if unwritable:
-        owners = {name for group in broker_groups(server) for name in (group.cluster_name, group.broker_name)}
-        unwritable.sort(key=lambda topic: kind_of(topic, owners) is not Kind.NORMAL)  # an application's come first
-        some = ", ".join(unwritable[:SHOWN_TOPICS]) + (", ..." if len(unwritable) > SHOWN_TOPICS else "")
-        have = "topic has" if len(unwritable) == 1 else "topics have"
-        what = f"{len(unwritable):,} {have} no writable queue with a master: {some}"
-        explain = f"nsctl explain {unwritable[0]}"
-        yield Finding(Code.TOPICS_NOT_WRITABLE, str(server.endpoint), what, f"`{explain}` says why", explain)
+def check_topics(
+    where: str, routes: Iterable[pb.NamedTopicRoute], named_after: Collection[str], intents: Iterable[Intent]
+) -> Iterator[Finding]:
+    """Topics of applications that nobody can write, apart from those that operators decided to drain.
 
-
-def lacks_writable_queue(route: route_data_pb2.TopicRouteData) -> bool:
-    """Whether nobody can write a topic that somebody is meant to.
-
-    A topic that may be neither read nor written on any broker is none of these: RocketMQ's brokers of release 5 have
-    one each (``rmq_sys_SYNC_BROKER_MEMBER_…``, permission 1).
+    Args:
+        where: The name server.
+        routes: Routes of all topics.
+        named_after: Clusters and brokers, which have topics of their own name.
+        intents: Intents that are in force.
     """
-    if not any(queues.perm & (READ | WRITE) for queues in route.queue_datas):
-        return False
-    masters = {
-        (group.cluster_name, group.broker_name)
-        for group in route.broker_datas
-        if any(broker.broker_id == 0 for broker in group.broker_addrs)
-    }
-    return not any(
-        queues.write_queue_nums > 0 and queues.perm & WRITE and (queues.cluster_name, queues.broker_name) in masters
-        for queues in route.queue_datas
-    )
+    drained = drains(intents)
+    unwritable: list[str] = []
+    planned: list[str] = []
+    for named in routes:
+        if lacks_writable_queue(named.route) and is_application(named.topic, named_after):
+            (unwritable if lacks_writable_queue(named.route, drained) else planned).append(named.topic)
+    if unwritable:
+        what = f"{_lacking(unwritable)} no writable queue with a master: {_named(unwritable)}"
+        explain = f"nsctl explain {min(unwritable)}"
+        yield Finding(Code.TOPICS_NOT_WRITABLE, where, what, f"`{explain}` says why", explain)
+    if planned:
+        what = f"planned: {_lacking(planned)} no writable queue {_while(list(drained.values()))}: {_named(planned)}"
+        yield Finding(Code.TOPICS_DRAINED, where, what, "producers of these wait for the end of the drain")
+
+
+def _lacking(topics: Sequence[str]) -> str:
+    return f"{counted(len(topics), 'topic')} {'has' if len(topics) == 1 else 'have'}"
+
+
+def _named(topics: Sequence[str]) -> str:
+    return ", ".join(sorted(topics)[:SHOWN_TOPICS]) + (", ..." if len(topics) > SHOWN_TOPICS else "")
+
+
+def _while(drained: Sequence[Intent]) -> str:
+    """Which brokers are drained, and until when."""
+    if len(drained) > SHOWN_DRAINS:
+        return f"while {len(drained):,} brokers are drained"
+    brokers = ", ".join(f"{one.broker_name}{_until(one)}" for one in drained)
+    return f"while {'brokers are' if len(drained) > 1 else 'a broker is'} drained ({brokers})"
 
 
 def check_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
@@ -226,25 +269,34 @@ def check_losses(server: NamesrvClient, now_millis: float) -> Iterator[Finding]:
     lost = [entry for entry in islice(entries(server, request), MOST_ENTRIES) if entry.removal_reason in INVOLUNTARY]
     if not lost:
         return
-    back = {live.broker_addr for live in live_brokers(server) if not live.unconfirmed}
+    back = [live for live in live_brokers(server) if not live.unconfirmed]
     yield from check_entries(str(server.endpoint), lost, back)
+
+
+def _log_of(live: route_data_pb2.BrokerLiveInfo) -> str:
+    """The log that says why a broker was silent: RocketMQ's brokers register themselves."""
+    return "its own log: it registers itself" if live.topic_by_topic else "the log of its agent"
 
 
 def _do(entry: admin_service_pb2.AuditEntry) -> str:
     """What to do about a broker that is not there."""
     if entry.removal_reason == route_data_pb2.REMOVAL_REASON_BROKER_DOWN:
         return "start the broker; its agent is there"
-    return "see the log of its agent, and its machine"
+    return "see its machine, its own log, and the log of its agent if it has one"
 
 
-def check_entries(where: str, lost: list[admin_service_pb2.AuditEntry], back: Iterable[str]) -> Iterator[Finding]:
-    """Findings of the journal's entries, the newest first; ``back`` has the addresses of brokers that are there."""
-    addresses = [f"({addr}, id " for addr in back]
+def check_entries(
+    where: str, lost: list[admin_service_pb2.AuditEntry], back: Iterable[route_data_pb2.BrokerLiveInfo]
+) -> Iterator[Finding]:
+    """Findings of the journal's entries, the newest first; ``back`` has the brokers that are there."""
+    there = [(f"({live.broker_addr}, id ", live) for live in back]
     for entry in lost[:SHOWN_LOSSES]:
-        is_back = entry.removed_broker_count == 1 and any(addr in entry.summary for addr in addresses)
-        code = Code.BROKER_CAME_BACK if is_back else Code.BROKER_LOST
         what = f"{iso(entry.applied_at_millis)} {reason_of(entry)}: {entry.summary}"
-        yield Finding(code, where, what, "it is back; see the log of its agent for why" if is_back else _do(entry))
+        again = [live for text, live in there if text in entry.summary] if entry.removed_broker_count == 1 else []
+        if again:
+            yield Finding(Code.BROKER_CAME_BACK, where, what, f"it is back; for the reason see {_log_of(again[0])}")
+        else:
+            yield Finding(Code.BROKER_LOST, where, what, _do(entry))
     if len(lost) > SHOWN_LOSSES:
         older = lost[SHOWN_LOSSES:]
         count = sum(entry.removed_broker_count for entry in older)
@@ -284,7 +336,7 @@ def doctor(session: Session) -> None:
     if rows or session.form is not Format.TABLE:
         session.show(rows, ("severity", "code", "about", "what", "do"))
     if not rows:
-        session.note(f"nothing found at {len(checked)} name servers")
+        session.note(f"nothing found at {counted(len(checked), 'name server')}")
     session.found(exit_code(findings))
 
 
@@ -298,16 +350,18 @@ def _check(server: NamesrvClient) -> Checked:
     status = server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
     assert isinstance(status, pb.GetNamesrvStatusResponse)
     where = str(server.endpoint)
+    told = server.call("GetDiagnostics", diagnostics_service_pb2.GetDiagnosticsRequest())
+    assert isinstance(told, diagnostics_service_pb2.GetDiagnosticsResponse)
     clock = clock_of(server)
-    found = [*check_status(where, status), *check_clock(where, clock)]
+    found = [*check_status(where, status), *check_diagnostics(where, told), *check_clock(where, clock)]
     lives = list(live_brokers(server))
     found += check_liveness(where, lives, clock.theirs)
     found += check_names(server, lives)
-    found += check_topics(server)
     held = Held(digests(server), None)
+    intents: list[Intent] = []
     try:
         found += check_losses(server, clock.theirs * 1000)
-        intents = list(all_intents(server))
+        intents += all_intents(server)
         found += check_intents(where, intents, clock.theirs * 1000)
         held = held._replace(intents=in_force(intents))
     except CallError as error:
@@ -315,6 +369,7 @@ def _check(server: NamesrvClient) -> Checked:
             raise
         what = "does not let you read its journal and the intents in force"
         found.append(Finding(Code.NOT_ALLOWED, where, what, "show a certificate or token that may administer"))
+    found += check_topics(where, all_routes(server), group_names(server), intents)
     return Checked(status, found, held)
 
 

@@ -36,6 +36,7 @@ class Code(Enum):
     EVENT_LOOP_HELD_UP = auto()
     DATA_DIR_NOT_WRITTEN = auto()
     CLOCK_SKEW = auto()
+    BROKERS_DOUBTED = auto()
     BROKER_SILENT = auto()
     BROKER_WITHOUT_CHANNEL = auto()
     BROKER_LOST = auto()
@@ -43,6 +44,7 @@ class Code(Enum):
     GROUP_WITHOUT_MASTER = auto()
     GROUP_NAME_TWICE = auto()
     TOPICS_NOT_WRITABLE = auto()
+    TOPICS_DRAINED = auto()
     INTENT_IN_FORCE = auto()
     INTENT_FORGOTTEN = auto()
     NOT_ALLOWED = auto()
@@ -73,6 +75,7 @@ KINDS: dict[Code, tuple[Severity, str]] = {
     Code.EVENT_LOOP_HELD_UP: (Severity.WARNING, "nsctl status -o json"),
     Code.DATA_DIR_NOT_WRITTEN: (Severity.PROBLEM, "nsctl status -o json"),
     Code.CLOCK_SKEW: (Severity.WARNING, "nsctl status"),
+    Code.BROKERS_DOUBTED: (Severity.WARNING, "nsctl brokers"),
     Code.BROKER_SILENT: (Severity.WARNING, "nsctl brokers --silent 30s"),
     Code.BROKER_WITHOUT_CHANNEL: (Severity.WARNING, "nsctl brokers --no-channel"),
     Code.BROKER_LOST: (Severity.WARNING, "nsctl history --since 1h"),
@@ -80,6 +83,7 @@ KINDS: dict[Code, tuple[Severity, str]] = {
     Code.GROUP_WITHOUT_MASTER: (Severity.PROBLEM, "nsctl cluster"),
     Code.GROUP_NAME_TWICE: (Severity.WARNING, "nsctl cluster"),
     Code.TOPICS_NOT_WRITABLE: (Severity.PROBLEM, "nsctl explain TOPIC"),
+    Code.TOPICS_DRAINED: (Severity.INFO, "nsctl intents"),
     Code.INTENT_IN_FORCE: (Severity.INFO, "nsctl intents"),
     Code.INTENT_FORGOTTEN: (Severity.WARNING, "nsctl intents"),
     Code.NOT_ALLOWED: (Severity.INFO, "nsctl intents"),

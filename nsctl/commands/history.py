@@ -16,10 +16,12 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.endpoints import Endpoint
+from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import printable_json
+from nsctl.commands.matching import PATTERN, Named, groups_named
 from nsctl.output import Format, Row, Since, row
-from nsctl.session import Session
+from nsctl.session import REFUSED, Session
 
 # What the journal's entries say of brokers that left.
 
@@ -63,21 +65,31 @@ def clock_of(server: NamesrvClient) -> Clock:
 def explain(
     session: Session,
     topic: Annotated[str, typer.Argument(help="Topic name.")],
-    broker: Annotated[str | None, typer.Argument(help="Only this group.")] = None,
+    broker: Annotated[str | None, typer.Argument(help=f"Only this group, or {PATTERN}.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster of the group.")] = None,
     zone: Annotated[str | None, typer.Option(help="As a reader in this zone gets it.")] = None,
 ) -> None:
     """Why broker groups are or are not in a topic's route, at each name server."""
-    request = admin_service_pb2.ExplainTopicRouteRequest(
-        topic=topic, broker_name=broker, cluster_name=cluster, zone_name=zone
-    )
+    named = None if broker is None else groups_named(broker, cluster)
+    request = admin_service_pb2.ExplainTopicRouteRequest(topic=topic, cluster_name=cluster, zone_name=zone)
+    if isinstance(named, Named):
+        request = admin_service_pb2.ExplainTopicRouteRequest(
+            topic=topic, broker_name=named.broker, cluster_name=named.cluster, zone_name=zone
+        )
     rows: list[Row] = []
     for answer in session.each(lambda server: server.call("ExplainTopicRoute", request)):
         value = answer.value
         if isinstance(value, admin_service_pb2.ExplainTopicRouteResponse):
-            rows += [{"name_server": value.header.namesrv_name, **row(why)} for why in value.explanations]
-    columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "in_route", "since", "why=explanation")
+            rows += [
+                {"name_server": value.header.namesrv_name, **row(why)}
+                for why in value.explanations
+                if not isinstance(named, GroupPattern) or named.matches((why.cluster_name, why.broker_name))
+            ]
+    columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "state", "since", "why=explanation")
     session.show(rows, columns)
+    if isinstance(named, GroupPattern) and not rows and not session.exit_code:
+        session.note(f"no broker group of {topic} matches {named.text}")
+        session.found(REFUSED)
 
 
 def history(

@@ -13,6 +13,7 @@ import grpc
 import structlog
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1 import diagnostics_service_pb2
 from tenacity import AsyncRetrying, retry_if_not_result
 
 from groundwork.backoff import Backoff
@@ -62,6 +63,8 @@ class Observation:
     """Why it cannot be asked; None while it answers."""
     refusal: str | None = None
     """What it refuses to tell, if anything; the rest is shown."""
+    loop_lag_millis: float = 0.0
+    """The longest delay of its event loop during the minute before it answered last."""
 
     @property
     def reachable(self) -> bool:
@@ -171,7 +174,15 @@ class Observer:
         status = cast(
             "pb.GetNamesrvStatusResponse", await self.server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
         )
-        seen = replace(self.seen, status=status, answered_at_millis=self._timing.now_millis(), problem=None)
+        request = diagnostics_service_pb2.GetDiagnosticsRequest()
+        told = cast("diagnostics_service_pb2.GetDiagnosticsResponse", await self.server.call("GetDiagnostics", request))
+        seen = replace(
+            self.seen,
+            status=status,
+            loop_lag_millis=told.loop_lag_millis,
+            answered_at_millis=self._timing.now_millis(),
+            problem=None,
+        )
         if not self._must_read(status):
             return seen
         self._refusal = None
@@ -246,6 +257,7 @@ def _state_of(status: pb.GetNamesrvStatusResponse) -> tuple[object, ...]:
         status.warm,
         status.guard_tripped,
         unconfirmed,
+        status.doubted_broker_count,
         status.replica.problem,
     )
 

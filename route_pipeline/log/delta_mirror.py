@@ -92,6 +92,7 @@ class DeltaMirror:
     def _write(self, rows: DataFrame, where: str) -> None:
         """Puts rows in the place of those for which something holds."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
+        writer = writer.option("mergeSchema", "true")  # a table of an older version lacks the newest columns
         writer.partitionBy(*PARTITIONS).save(self.path)
 
     def _in_table(self) -> Files:

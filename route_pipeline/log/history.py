@@ -25,7 +25,7 @@ NOT_IN_SNAPSHOT = "NOT_IN_SNAPSHOT"
 KEY = ("namesrv", "table_name", "key")
 """Columns that identify the versions of one row."""
 
-_META = (*KEY, "epoch", "revision", "changed_at", "op", "from_snapshot", "reason", "after_revision")
+_META = (*KEY, "epoch", "revision", "changed_at", "op", "from_snapshot", "reason", "after_revision", "warm")
 VALUES = tuple(column.name for column in CHANGE_COLUMNS if column.name not in _META)
 """Columns that a version has of its row."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession, is_remote
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from groundwork.endpoints import Endpoint
@@ -23,8 +23,8 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.summaries import Summary, gap_of, point_of, read_text
 from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.log.quality import PROBLEM, problems_of
-from route_pipeline.name_server import NamesrvError
-from route_pipeline.options import ReadRequest
+from route_pipeline.name_server import NamesrvError, log_wait
+from route_pipeline.options import FAIL, WAIT, ReadRequest
 from route_pipeline.schemas import CHANGES as CHANGES_TABLE
 from route_pipeline.schemas import READS
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
@@ -138,6 +138,7 @@ def _is_too_slow(error: BaseException) -> bool:
 # with the position that was reached. The position is nowhere else, so there is nothing that could disagree with it.
 
 OnBatch = Callable[[list[Summary]], None]
+OnWait = Callable[[Endpoint, str], None]
 
 
 class IngestError(Exception):
@@ -175,14 +176,20 @@ class Ingester:
         options: Mapping[str, str] | None = None,
         *,
         on_batch: OnBatch = lambda _summaries: None,
+        on_wait: OnWait = log_wait,
         new_run: bool = False,
+        follows: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Opens the log to write to.
 
         Args:
             spark: A session whose driver is this process.
+            on_wait: Called with address and name of a name server that is not read because it is warming up, once
+                until it is read.
             new_run: Whether to forget how far was read, and so to begin with a snapshot.
+            follows: Whether :meth:`once` is called again and again. It then leaves out name servers that are warming
+                up, and does not fail.
 
         Raises:
             IngestError: Spark's driver is behind Spark Connect.
@@ -196,7 +203,10 @@ class Ingester:
         self._spark = spark
         self._on_batch = on_batch
         self._now = now
-        self._options = _options(endpoints, options)
+        self._options = _options(endpoints, options, WAIT if follows else FAIL)
+        self._on_wait = on_wait
+        self._follows = follows
+        self._waiting: set[Endpoint] = set()
         self._writer = LogWriter(log)
         found = self._writer.state
         if new_run or found.position is None:
@@ -218,7 +228,15 @@ class Ingester:
             request = ReadRequest.of_options(self._options, streaming=True)
         except ValueError as error:
             raise IngestError(str(error)) from error
-        reader = NamesrvStreamReader(request)
+        waiting: set[Endpoint] = set()
+
+        def on_wait(endpoint: Endpoint, namesrv: str) -> None:
+            waiting.add(endpoint)
+            if endpoint not in self._waiting:
+                self._waiting.add(endpoint)
+                self._on_wait(endpoint, namesrv)
+
+        reader = NamesrvStreamReader(request, on_wait=on_wait, waits_for_all=not self._follows)
         limit = reader.getDefaultReadLimit()
         written: list[Summary] = []
         try:
@@ -232,6 +250,9 @@ class Ingester:
             raise IngestError(str(error)) from error
         except SPARK_ERRORS as error:
             raise IngestError(one_line(error)) from error
+        finally:
+            reader.release()
+        self._waiting = waiting
         return IngestResult(self._run, tuple(written))
 
     def _catch_up(self) -> None:
@@ -242,27 +263,33 @@ class Ingester:
             self._batch, self._position = found.batch + 1, dict(found.position)
 
     def _append(self, request: ReadRequest, reader: NamesrvStreamReader, end: dict[str, Any]) -> list[Summary]:
-        at = self._now()
-        self._writer.log.store.make_folder(folder_of(f"{at.astimezone(UTC):%Y-%m-%d}"))
-        staged = self._stage(Stager(request, self._writer.log.store, at), reader, end)
+        staged, at = self._stage(request, reader, end)
         summaries = self._summaries(staged, at)
         self._writer.append_batch(Batch(self._run, self._batch, end, tuple(summaries)), staged.files)
+        reader.release()
         self._position = end
         self._batch += 1
         return summaries
 
-    def _stage(self, stager: Stager, reader: NamesrvStreamReader, end: dict[str, Any]) -> Staged:
-        staged = Staged()
+    def _stage(self, request: ReadRequest, reader: NamesrvStreamReader, end: dict[str, Any]) -> tuple[Staged, datetime]:
+        """Writes the rows of a batch, and returns what was written and the time that the rows have."""
+        staged, at = Staged(), self._now()
 
         def run() -> None:
+            nonlocal at
             # Planned anew each time: a snapshot's pin may be gone by then.
             parts = reader.partitions(self._position, end)
+            # Not before the snapshots are taken, which the plan does: else clocks of one machine seem to differ.
+            at = self._now()
+            store = self._writer.log.store
+            store.make_folder(folder_of(f"{at.astimezone(UTC):%Y-%m-%d}"))
             if parts:
+                stager = Stager(request, store, at)
                 for one in self._spark.sparkContext.parallelize(parts, len(parts)).map(stager).collect():
                     staged.add(one)
 
         patiently(run)
-        return staged
+        return staged, at
 
     def _summaries(self, staged: Staged, at: datetime) -> list[Summary]:
         summaries = []
@@ -308,8 +335,9 @@ def ingest(
     return Ingester(spark, endpoints, log, options, on_batch=on_batch, new_run=new_run, now=now).once()
 
 
-def _options(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(options or {}), "endpoints": ",".join(map(str, endpoints)), "table": CHANGES_TABLE}
+def _options(endpoints: Iterable[Endpoint], options: Mapping[str, str] | None, on_cold: str) -> CaseInsensitiveDict:
+    fixed = {"endpoints": ",".join(map(str, endpoints)), "table": CHANGES_TABLE}
+    return CaseInsensitiveDict({"onCold": on_cold} | CaseInsensitiveDict(options or {}) | fixed)
 
 
 def _new_run(at: datetime) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.release.engine import Engine, NoEngineError
 from deploy.release.engine_wheel import NoCargoError
+from groundwork.version import __version__
 from tests.containers.machine import SECONDS, UNITS, Machine, documented, started_machine
 from tests.support.programs.processes import eventually
 
@@ -78,10 +79,27 @@ def test_a_killed_program_is_started_again_and_finds_its_intents(machine: Machin
     assert machine.run("stat -c %a /var/lib/private/namesrv") == "750"
 
 
+def test_a_program_whose_event_loop_stands_still_is_started_again(machine: Machine) -> None:
+    for unit in (AGENT, "namesrv"):
+        restarts = int(machine.told_of(unit, "NRestarts"))
+        machine.run(f"systemctl kill --signal=STOP {unit}")
+        machine.wait_until(unit, "NRestarts", str(restarts + 1))
+        machine.wait_until(unit, "ActiveState", "active")
+
+
+def test_a_reload_has_watched_files_read_again_and_ends_nothing(machine: Machine) -> None:
+    for unit in (AGENT, "namesrv"):
+        restarts, process = machine.told_of(unit, "NRestarts"), machine.told_of(unit, "MainPID")
+        reloads = machine.events(unit).count("reload_requested")
+        machine.run(f"systemctl reload {unit}")
+        eventually(lambda: machine.events(unit).count("reload_requested"), lambda now: now > reloads, SECONDS)  # noqa: B023
+        assert (machine.told_of(unit, "NRestarts"), machine.told_of(unit, "MainPID")) == (restarts, process)
+
+
 def test_a_wrong_setting_ends_the_service_once_and_for_all(machine: Machine) -> None:
     machine.run("cp /etc/broker-agent/broker-a.toml /etc/broker-agent/wrong.toml")
     machine.run("echo 'no_such_setting = 1' >> /etc/broker-agent/wrong.toml")
-    machine.run("systemctl start broker-agent@wrong")
+    machine.run("! systemctl start broker-agent@wrong")
     machine.wait_until("broker-agent@wrong", "ActiveState", "failed")
     assert machine.told_of("broker-agent@wrong", "NRestarts") == "0"
     assert machine.told_of("broker-agent@wrong", "ExecMainStatus") == "2"
@@ -104,7 +122,9 @@ def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(mac
     assert machine.events("namesrv")[-1] == "namesrv_stopped"
     # Whoever connects while no name server runs is not refused, and has systemd start one.
     status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9876 --timeout 60 -o json", timeout=90)
-    assert json.loads(status)[0]["engine"] == "native"
+    assert json.loads(status)[0]["version"] == __version__
+    started = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]
+    assert started[-1]["engine"] == "native"
     machine.wait_until("namesrv", "ActiveState", "active")
 
 

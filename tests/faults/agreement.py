@@ -44,5 +44,4 @@ def open_watches(client: Client) -> int:
 
 def open_tasks(client: Client) -> int:
     """How many tasks a name server's event loop has, its own and those of calls."""
-    request = route_service_pb2.GetNamesrvStatusRequest()
-    return client.routes.GetNamesrvStatus(request, timeout=READING_TIMEOUT).task_count
+    return client.told_diagnostics().task_count

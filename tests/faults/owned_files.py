@@ -14,10 +14,9 @@ from typing import Any
 
 from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from namesrv.core.address_claims import AddressClaim
 from namesrv.core.changes import Cause, Change, KvPut
 from namesrv.core.journal import JournalEntry, JournalQuery
-from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
+from namesrv.core.model import HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.database import KV_CONFIG_FILE, Database
 from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
@@ -60,17 +59,10 @@ def _intents(number: int) -> IntentTable:
     return IntentTable.of(Intent(IntentKind.TOPIC_HOLD, key, "ops", _OFFSET + number) for key in holds)
 
 
-def _address_claims(number: int) -> Sequence[AddressClaim]:
-    broker, millis = BrokerKey("cluster", "broker-a"), _OFFSET + number
-    keys = (LiveKey("cluster", f"10.0.0.{name}:10911") for name in _names(number))
-    return [AddressClaim(key, broker, 0, millis, millis) for key in keys]
-
-
 CONTENTS: dict[str, Callable[[int], Any]] = {
     "kv_config": _kv_config,
     "settings": _settings,
     "intents": _intents,
-    "address_claims": _address_claims,
 }
 """Makes the content of a table that has a number, by the name of the table."""
 

@@ -87,6 +87,6 @@ def test_a_call_to_the_masters_agent_is_made_once() -> None:
     with refusing() as server:
         master = MasterAgent(server.endpoint)
         with pytest.raises(CopyFailed, match="UNAVAILABLE"):
-            master.list_topics(pb.ListTopicsRequest())
+            next(master.list_topics(pb.ListTopicsRequest()))
         master.close()
         assert server.calls == 1

@@ -20,10 +20,10 @@ from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.grpc_errors import DETAILS_KEY, RichError
 from groundwork.permits import PermitsError, read_permits
 from groundwork.topic_names import check_topic
-from namesrv.core.errors import CallRefused, ConfigKeyDenied, InvalidField
+from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.grpc_api.paging import last_of_page_before
+from namesrv.grpc_api.paging import position_of
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of
@@ -213,7 +213,7 @@ def _options(text: str) -> None:
 
 def _page_token(text: str) -> None:
     """Text fields of a message are always UTF-8."""
-    last_of_page_before(text.encode(errors="replace").decode())
+    position_of(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()))
 
 
 def _remoting_frames(data: bytes, _: Path) -> None:
@@ -269,7 +269,7 @@ class _FailedCall:
 TARGETS: dict[str, Target] = {
     "database": Target(_database, (DataDirError,)),
     **{f"{table.name}_rows": Target(partial(_rows, table), (BrokenRows,)) for table in TABLES},
-    f"{SETTINGS.name}_rows": Target(_settings, (ConfigKeyDenied, InvalidField)),
+    f"{SETTINGS.name}_rows": Target(_settings, (Refused,)),
     "kv_config_import": Target(_kv_config_import, (DataDirError,)),
     "permits_toml": Target(_permits, (PermitsError,)),
     "permits_json": Target(partial(_permits, suffix=".json"), (PermitsError,)),
@@ -287,10 +287,10 @@ TARGETS: dict[str, Target] = {
     "nsctl_contexts": Target(_contexts, (ContextError,)),
     "route_cache": Target(_route_cache),
     "wire_route": Target(_wire_route, (DecodeError,)),
-    "page_token": Target(_text(_page_token), (InvalidField,)),
+    "page_token": Target(_text(_page_token), (Refused,)),
     "error_details": Target(_error_details),
     "pipeline_offset": Target(_offset, (OffsetError,)),
     "pipeline_options": Target(_text(_options), (ValueError,)),
     "remoting_frames": Target(_remoting_frames, (BrokenFrame,)),
-    "remoting_registration": Target(_remoting_registration, (CallRefused,)),
+    "remoting_registration": Target(_remoting_registration, (Refused,)),
 }

@@ -14,6 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2, replica_service_pb2
 
 from groundwork.grpc_errors import RichError
 from tests.fuzz.messages import methods_of, path_of, requests
@@ -34,6 +35,8 @@ NAMESRV_METHODS = methods_of(
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
+    replica_service_pb2.DESCRIPTOR.services_by_name["ReplicaService"],
+    diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
 )
 CLIENT_METHODS = methods_of(client_service_pb2.DESCRIPTOR.services_by_name["ClientService"])
 OPERATOR_METHODS = methods_of(
@@ -127,10 +130,9 @@ def test_no_request_breaks_a_call_of_a_name_server(namesrv: grpc.Channel) -> Non
 )
 @pytest.mark.timeout(7_200)
 def test_no_request_breaks_a_call_of_an_agent(agent: Agent, listener: str, methods: list[MethodDescriptor]) -> None:
-    list_topics = topic_config_service_pb2.ListTopicsRequest()
     address = agent.wait_for("agent_started")[listener]
     with grpc.insecure_channel(address) as connection, agent.connect() as operator:
-        run(connection, methods, lambda: operator.topics.ListTopics(list_topics, timeout=TIMEOUT).data_version.counter)
+        run(connection, methods, lambda: operator.table().data_version.counter)
 
 
 @pytest.mark.parametrize("method", NAMESRV_METHODS, ids=lambda method: method.name)

@@ -15,9 +15,10 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from namesrv.core.errors import InternalDefect
+from namesrv.core.errors import Reason
+from namesrv.error_codes import ResponseCode
 from namesrv.remoting.limits import MAX_FRAME_BYTES
-from namesrv.remoting.wire.codes import RequestCode, ResponseCode
+from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
 from tests.fuzz.corpora import EXAMPLES, samples
@@ -82,7 +83,7 @@ class Life:
         front.told.clear()
         front.broken_by.clear()
         problems = [problem for _, problem in told if problem is not None]
-        assert not [problem for problem in problems if isinstance(problem, InternalDefect)]
+        assert not [problem for problem in problems if problem.reason == Reason.INTERNAL_DEFECT]
         assert all(code in set(RequestCode) for code, _ in told)
         if is_broken:
             # Requests that stood in line behind the last answer are dropped with the connection.

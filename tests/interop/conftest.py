@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node
+from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node, build_rust
 from tests.support.engines import each, present
 from tests.support.programs.processes import Client, NamesrvProcess
 
@@ -33,6 +33,12 @@ def grpcurl(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def java_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     """The clients in Java."""
     return build_java(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="session")
+def rust_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """The clients in Rust."""
+    return build_rust(tmp_path_factory.mktemp("rust"))
 
 
 @pytest.fixture(params=["node", "go", "java"])

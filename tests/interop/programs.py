@@ -27,13 +27,17 @@ INTEROP = Path(__file__).resolve().parent
 WATCHING = REPOSITORY / "examples" / "watch"
 """The programs that docs/clients.md shows whole."""
 
-INSTALL_SECONDS = 240
-"""Downloading and compiling from scratch takes 3 s for Node, 30 s for Go and Java each: two cores, a fast network."""
+INSTALL_SECONDS = 360
+"""Downloading and compiling from scratch takes 3 s for Node, 30 s for Go and Java each, 90 s for Rust: two cores, a
+fast network."""
 RUN_SECONDS = 30
 """How long a program may take to print what it is expected to, on a busy machine."""
 OLDEST_GO = (1, 25)
 OLDEST_NODE = (18,)
 OLDEST_JAVA = (17,)
+
+NODE_PROGRAMS = ("balanced", "lookup", "stalled", "watch", "watching")
+GO_PROGRAMS = ("balanced", "broker", "lookup", "stalled", "watch", "watching")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
@@ -49,12 +53,12 @@ class Programs:
     folder: Path
     commands: Mapping[str, Sequence[str]]
 
-    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end."""
+    def run(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end, with more variables in its environment."""
         done = subprocess.run(
             [*self.commands[name], *arguments],
             cwd=self.folder,
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | environment,
             capture_output=True,
             check=False,
             encoding="utf-8",
@@ -63,20 +67,20 @@ class Programs:
         done.stderr = without_jvm_warnings(done.stderr)
         return done
 
-    def start(self, name: str, *arguments: str) -> RunningProgram:
-        """Starts a program that prints lines of JSON until it is ended."""
-        return RunningProgram([*self.commands[name], *arguments], self.folder)
+    def start(self, name: str, *arguments: str, **environment: str) -> RunningProgram:
+        """Starts a program that prints lines until it is ended, with more variables in its environment."""
+        return RunningProgram([*self.commands[name], *arguments], self.folder, environment)
 
 
 class RunningProgram:
     """A program whose lines are read as they come; killed at the end of the context."""
 
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the context)
         self._popen = subprocess.Popen(
             command,
             cwd=folder,
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -153,7 +157,7 @@ def build_node(folder: Path) -> Programs:
     # The page's program stands beside its packages and protos/.
     shutil.copy(WATCHING / "watch.mjs", client / "watching.mjs")
     shutil.copytree(folder / "protos", client / "protos")
-    return Programs(client, {name: [node, f"{name}.mjs"] for name in ("lookup", "stalled", "watch", "watching")})
+    return Programs(client, {name: [node, f"{name}.mjs"] for name in NODE_PROGRAMS})
 
 
 def build_axe(folder: Path) -> str:
@@ -175,9 +179,7 @@ def build_go(folder: Path) -> Programs:
     run([go, "install", "tool"], client, environment)
     run([buf, "generate", str(REPOSITORY / "protos")], client, environment)
     run([go, "build", "-o", f"{tools}{os.sep}", "./..."], client, environment)
-    return Programs(
-        client, {name: [str(tools / name)] for name in ("lookup", "stalled", "watch", "broker", "watching")}
-    )
+    return Programs(client, {name: [str(tools / name)] for name in GO_PROGRAMS})
 
 
 def build_grpcurl(folder: Path) -> Programs:
@@ -197,11 +199,26 @@ def build_java(folder: Path) -> Programs:
     java, javac, mvn = require("java"), require("javac"), require("mvn")
     require_version("javac", [javac, "-version"], OLDEST_JAVA)
     client = copy_client("java", folder)
+    shutil.copy(WATCHING / "Watch.java", client / "src" / "main" / "java")
     run([mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "compile"], client, maven_environment())
     class_path = os.pathsep.join(("target/classes", "target/lib/*"))
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    return Programs(client, {"lookup": [*command, "interop.Lookup"], "watch": [*command, "interop.Watch"]})
+    classes = {name.lower(): f"interop.{name}" for name in ("Balanced", "Lookup", "Watch")} | {"watching": "Watch"}
+    return Programs(client, {name: [*command, main_class] for name, main_class in classes.items()})
+
+
+def build_rust(folder: Path) -> Programs:
+    """Compiles the clients with the crates that Cargo.lock pins: they generate their code from protos/ themselves."""
+    cargo = require("cargo")
+    client = copy_client("rust", folder)
+    # Cargo.toml names the page's program by its path in the repository.
+    watching = folder / WATCHING.relative_to(REPOSITORY)
+    watching.mkdir(parents=True)
+    shutil.copy(WATCHING / "watch.rs", watching)
+    run([cargo, "build", "--locked", "--quiet"], client, os.environ)
+    binaries = client / "target" / "debug"
+    return Programs(client, {"walk": [str(binaries / "namesrv-client")], "watching": [str(binaries / "watch")]})
 
 
 def copy_client(language: str, folder: Path) -> Path:

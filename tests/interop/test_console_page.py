@@ -68,7 +68,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
         channel = client.open_channel()
         for number in range(GROUPS):
             _register(client, number, channel.id)
-        drain = WipeWritePermOfBrokerRequest(broker_name="broker-000", comment="new disks")
+        drain = WipeWritePermOfBrokerRequest(force=True, broker_name="broker-000", comment="new disks")
         client.admin.WipeWritePermOfBroker(drain, timeout=20)
         eventually(lambda: process.ask("/api/overview"), lambda told: told["figures"]["brokers"] == 2 * GROUPS)
         eventually(lambda: process.ask("/api/overview")["intents"], bool)

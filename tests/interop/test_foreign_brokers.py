@@ -76,8 +76,8 @@ def test_a_broker_without_an_agent_ends_with_the_reason_when_it_is_refused(
     assert (code, error.split(":")[0]) == (1, "InvalidArgument INVALID_FIELD")
 
 
-class AskingNameServer:
-    """Asks for a second registration when it has had the first; ends the channel when it has had that."""
+class OrderingNameServer:
+    """Changes ordered topics when it has had the first registration; ends the channel when it has had that."""
 
     def __init__(self) -> None:
         self.registrations: list[pb.RegisterBrokerRequest] = []
@@ -86,7 +86,7 @@ class AskingNameServer:
     def open_channel(self, _request: Message, _context: grpc.ServicerContext) -> Iterator[pb.OpenChannelResponse]:
         yield pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="channel-1"))
         assert self._arrived.acquire(timeout=RUN_SECONDS)
-        yield pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted())
+        yield pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
         assert self._arrived.acquire(timeout=RUN_SECONDS)
         yield pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_SHUTDOWN))
 
@@ -127,12 +127,12 @@ class AskingNameServer:
             server.stop(grace=None).wait()
 
 
-def test_a_broker_without_an_agent_registers_again_when_the_name_server_wants_it(go_programs: Programs) -> None:
-    asking = AskingNameServer()
-    with asking.serve() as endpoint, go_programs.start("broker", endpoint, *BROKER) as broker:
+def test_a_broker_without_an_agent_registers_again_when_ordered_topics_change(go_programs: Programs) -> None:
+    ordering = OrderingNameServer()
+    with ordering.serve() as endpoint, go_programs.start("broker", endpoint, *BROKER) as broker:
         code, _ = broker.end()
     assert code == 1
-    first, second = asking.registrations
+    first, second = ordering.registrations
     assert first == second
     assert first.channel_id == "channel-1"
-    assert [topic.topic_name for topic in first.topic_configs] == ["T1", "T2"]
+    assert [topic.topic for topic in first.topic_configs] == ["T1", "T2"]

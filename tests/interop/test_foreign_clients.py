@@ -55,7 +55,7 @@ TOPIC = "Topic-漢字"
 REGISTRATION = RegisterBrokerRequest(
     broker=BrokerIdentity(cluster_name="c1", broker_name="broker-a", broker_id=0, broker_addr="10.0.0.1:10911"),
     data_version=DataVersion(timestamp_millis=1_700_000_000_000, counter=1),
-    topic_configs=[TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4, perm=6)],
+    topic_configs=[TopicConfig(topic="TopicTest", read_queue_nums=4, write_queue_nums=4, perm=6)],
 )
 
 

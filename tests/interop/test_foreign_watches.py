@@ -56,6 +56,16 @@ def test_a_watch_is_told_of_the_routes_of_each_change_and_after_a_break_of_what_
         assert Bookmark.next_of(watch).changes == {"order-1": {"topic": "order-1", "removals": [removal]}}
 
 
+def test_a_topic_joins_an_open_watch(programs: Programs, namesrv: NamesrvProcess, client: Client) -> None:
+    register(client, "order-1", "broker-a", 10911)
+    with programs.start("watch", "--add", "order-1", str(namesrv.endpoint), "order-2") as watch:
+        assert Bookmark.next_of(watch).changes.keys() == {"order-2"}
+        joined = Bookmark.next_of(watch).changes
+        assert joined == {"order-1": {"topic": "order-1", "route": route_of(client, "order-1"), "removals": []}}
+        register(client, "order-1", "broker-b", 20911)
+        assert Bookmark.next_of(watch).changes.keys() == {"order-1"}
+
+
 def test_a_watch_is_told_by_reason_that_its_name_server_ends_or_is_another_than_it_resumes_from(
     programs: Programs, namesrv: NamesrvProcess
 ) -> None:

@@ -37,7 +37,7 @@ def test_the_program_prints_the_brokers_of_a_topic(
 
     assert (done.stderr, done.returncode) == ("", 0)
     ((broker_id, address),) = client.addrs().items()
-    assert done.stdout == f"broker-a [ {{ brokerId: '{broker_id}', brokerAddr: '{address}' }} ]\n"
+    assert done.stdout == f"broker-a [ {{ brokerAddr: '{address}', brokerId: '{broker_id}' }} ]\n"
 
 
 def test_the_packages_that_the_page_names_are_those_that_clients_are_tested_with() -> None:

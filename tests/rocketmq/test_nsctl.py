@@ -53,6 +53,48 @@ def test_brokers_that_are_not_there_are_shown(fleet: Fleet) -> None:
     assert (brokers["broker-a"]["here"], brokers["broker-a"]["rocketmq"]) == ("not there", f"0: {fleet.new.addr}")
 
 
+def test_a_drain_is_planned_here_and_clients_of_apaches_keep_writing(fleet: Fleet, shell: Shell) -> None:
+    both = f"{fleet.ours};{fleet.apache}"
+    shell.mqadmin(both, "updateTopic", "-c", "DefaultCluster", "-t", "Planned", "-r", "2", "-w", "2")
+    eventually(lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache)[0], lambda code: code == 0)
+    assert said(fleet.namesrv, "drain", "broker-*", "--for", "1h", "--force")[0] == 0
+    try:
+        code, rows, note = said(fleet.namesrv, "compare-rocketmq", fleet.apache)
+        assert (code, [(row["part"], row["broker"]) for row in rows]) == (
+            0,
+            [("planned", "broker-a"), ("planned", "broker-b")],
+        )
+        assert all(row["clients_of_rocketmq"].startswith(f"keep writing to {row['broker']}: ") for row in rows)
+        assert "only planned differences" in note
+        code, rows, _ = said(fleet.namesrv, "doctor")
+        assert code == 0
+        assert all(row["what"].startswith("planned: ") for row in rows if "event loop" not in row["what"])
+    finally:
+        assert said(fleet.namesrv, "restore", "broker-*")[0] == 0
+        shell.mqadmin(both, "deleteTopic", "-c", "DefaultCluster", "-t", "Planned")
+
+
+@pytest.mark.parametrize("broker", ["broker-a", "broker-b"])
+def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Fleet, shell: Shell, broker: str) -> None:
+    topic, addr = f"Emptied-{broker}", {"broker-a": fleet.new.addr, "broker-b": fleet.old.addr}[broker]
+    made = shell.mqadmin(fleet.ours, "updateTopic", "-b", addr, "-t", topic, "-r", "2", "-w", "2")
+    assert "success" in made
+
+    def left() -> list[int]:
+        rows = said(fleet.namesrv, "drained", broker, "--broker-addr", addr)[1]
+        return [row["messages"] for row in rows if row.get("topic") == topic]
+
+    assert "sent 5" in shell.messages("send", fleet.ours, topic, "5")
+    assert "received 5" in shell.messages("receive", fleet.ours, topic, "5")
+    eventually(left, lambda found: found == [])
+    assert "sent 7" in shell.messages("send", fleet.ours, topic, "7")
+    eventually(left, lambda found: found == [7])
+    code, _, note = said(fleet.namesrv, "drained", broker, "--yes")
+    assert (code, f"{broker} at {addr}: " in note) == (FOUND, True)
+    assert "received 7" in shell.messages("receive", fleet.ours, topic, "7")
+    assert said(fleet.namesrv, "drained", broker, "--yes", "--wait", "2m")[0] == 0
+
+
 def test_the_doctor_finds_nothing_wrong_with_stock_brokers(fleet: Fleet) -> None:
     code, rows, _ = said(fleet.namesrv, "doctor")
     assert (code, [row for row in rows if "event loop" not in row["what"]]) == (0, [])

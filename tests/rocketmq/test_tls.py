@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from typer.testing import CliRunner, Result
 
+from nsctl.cli import app
+from nsctl.session import UNREACHABLE
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.rocketmq_programs.programs import Broker, Properties, Shell
-from tests.support.secured.certificates import Authority, Files
+from tests.support.rocketmq_programs.tls import properties_of
+from tests.support.secured.certificates import Authority
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -25,25 +28,7 @@ class Secured(NamedTuple):
     broker: Broker
     properties: Properties
     """Of a client that has a certificate."""
-
-
-def properties_of(authority: Authority, shown: Files) -> Properties:
-    """What a program of RocketMQ is told to use TLS with, show a certificate and check the other's."""
-    key = serialization.load_pem_private_key(shown.key.read_bytes(), None)
-    pkcs8 = shown.key.with_suffix(".pkcs8")
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    pkcs8.write_bytes(key.private_bytes(*form))
-    return {
-        "tls.enable": "true",
-        "tls.test.mode.enable": "false",
-        "tls.client.certPath": str(shown.certificate),
-        "tls.client.keyPath": str(pkcs8),
-        "tls.client.trustCertPath": str(authority.path),
-        "tls.client.authServer": "true",
-        "tls.server.certPath": str(shown.certificate),
-        "tls.server.keyPath": str(pkcs8),
-        "tls.config.file": "none",
-    }
+    authority: Authority
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +44,8 @@ def secured(home: Path) -> Iterator[Secured]:
         NamesrvProcess(*ALLOWED, *shown, *asks, "--data-dir", str(home / "tls-1")) as enforcing,
     ):
         both = f"{address_of(permissive)};{address_of(enforcing)}"
-        with Broker(home, both, "broker-t", properties=properties) as broker:
+        only_tls = {**properties, "tls.server.mode": "enforcing"}
+        with Broker(home, both, "broker-t", properties=only_tls) as broker:
             broker.wait()
             for namesrv in (permissive, enforcing):
                 eventually(
@@ -67,9 +53,22 @@ def secured(home: Path) -> Iterator[Secured]:
                     lambda found: broker.addr in found,
                     REGISTERED_SECONDS,
                 )
-            yield Secured(permissive, enforcing, broker, properties)
+            yield Secured(permissive, enforcing, broker, properties, authority)
         for namesrv in (permissive, enforcing):
             assert namesrv.events("internal_defect") == []
+
+
+def test_nsctl_asks_a_broker_that_takes_nothing_but_tls_whether_it_is_empty(secured: Secured) -> None:
+    def drained(*flags: str) -> Result:
+        asked = ("drained", "broker-t", "--broker-addr", secured.broker.addr, "-n", str(secured.permissive.endpoint))
+        return CliRunner().invoke(app, [*asked, "--tls-ca", str(secured.authority.path), *flags])
+
+    result = drained("--rocketmq-tls-ca", str(secured.authority.path))
+    assert (result.exit_code, f"broker-t at {secured.broker.addr} is empty" in result.stderr) == (0, True), (
+        result.stderr
+    )
+    result = drained()
+    assert (result.exit_code, "give --rocketmq-tls-ca" in result.stderr) == (UNREACHABLE, True), result.stderr
 
 
 def test_messages_go_through_with_certificates_on_every_connection(secured: Secured, home: Path) -> None:

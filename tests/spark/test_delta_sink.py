@@ -37,7 +37,7 @@ from tests.support.spark_session import FAST_START
 
 JARS = "DELTA_JARS"
 """Environment variable: files of Delta Lake, separated by commas."""
-QUICK = {"connectTimeoutSeconds": "1", "shards": "1"}
+QUICK = {"connectTimeoutSeconds": "1"}
 COMMAND_SECONDS = 500
 """On a busy machine: it starts Spark with Delta Lake."""
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]

@@ -112,10 +112,21 @@ def test_the_submit_script_ingests_and_goes_on_where_it_was(
     namesrv: NamesrvProcess, master: str, tmp_path: Path
 ) -> None:
     submit: list[str | Path] = ["sh", SUBMIT]
-    variables = {"MASTER": master, "PYTHON": sys.executable}
+    # Outside the image it finds the Python of an active environment, and a Java by itself.
+    variables = {"MASTER": master, "PYTHON": "", "VIRTUAL_ENV": sys.prefix, "JAVA_HOME": ""}
     ingest(submit, namesrv, tmp_path / "log", **variables)
     assert "0 rows appended" in ingest(submit, namesrv, tmp_path / "log", **variables)
     assert topics(tmp_path / "log") == ["Other", "TopicTest"]
+
+
+def test_the_submit_script_says_where_spark_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "python").touch(0o755)
+    variables = {**os.environ, "MASTER": "spark://localhost:1", "PYTHON": str(tmp_path / "python")}
+    done = subprocess.run(
+        ["sh", SUBMIT, "ingest"], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"no spark-submit beside {tmp_path / 'python'}: pip install" in done.stderr
 
 
 def test_the_submit_script_says_what_it_misses(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ STATES = (
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
     State("A broker was killed beside its agent", (), odd.broker_dead, ("BrokerAgentBrokerDown",)),
     State("A broker is silent", ("BROKER_SILENT",), odd.broker_silent),
-    State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE"), drained_and_forgotten),
+    State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED"), drained_and_forgotten),
     State("Forgotten intents are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
     State(
         "A disk is full", ("DATA_DIR_NOT_WRITTEN",), disk_full, ("NamesrvDurableWritesRefused", "NamesrvSnapshotOld")
@@ -248,6 +248,12 @@ STATES = (
     State("Just started", ("WARMING",), warming),
     State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
     State("A name server was held up", ("EVENT_LOOP_HELD_UP",), odd.held_up, ("NamesrvEventLoopHeldUp",)),
+    State(
+        "A broker was killed while the name server stalled",
+        ("BROKERS_DOUBTED", "EVENT_LOOP_HELD_UP"),
+        odd.killed_in_a_stall,
+        ("NamesrvBrokersDoubted",),
+    ),
     State("Routes flap", (), odd.flapping, ("NamesrvRoutesFlap",)),
     State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
     State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),

@@ -37,8 +37,26 @@ def held_up(folder: Path) -> Iterator[Scene]:
         server.signal(signal.SIGSTOP)
         threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped
         server.signal(signal.SIGCONT)
-        eventually(lambda: status_of(server).loop_lag_millis, lambda lag: lag > 1_000)
+        with server.connect() as client:
+            eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
         yield scene_of([server], words={"PID": str(server.pid)})
+
+
+@contextmanager
+def killed_in_a_stall(folder: Path) -> Iterator[Scene]:
+    """One of two brokers was killed while the name server was stopped for a second and a half."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as other:
+        channel = other.open_channel()
+        register(other, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
+        with server.connect() as killed:
+            channel_of_killed = killed.open_channel()
+            register(killed, TOPIC, channel_id=channel_of_killed.id)
+            server.signal(signal.SIGSTOP)
+        threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped
+        server.signal(signal.SIGCONT)
+        eventually(lambda: status_of(server).doubted_broker_count, lambda count: count == 1)
+        eventually(lambda: other.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
+        yield scene_of([server])
 
 
 @contextmanager
@@ -100,7 +118,7 @@ def watcher_late(folder: Path) -> Iterator[Scene]:
         server.connect() as watcher,
     ):
         channel = broker.open_channel()
-        watch = watcher.routes.WatchTopicRoutes(pb.WatchTopicRoutesRequest(topic_prefixes=["Topic"]))
+        watch = watcher.routes.WatchTopicRoutes(iter([pb.WatchTopicRoutesRequest(topic_prefixes=["Topic"])]))
 
         for turn in range(1, TURNS + 1):
             request = registration((), counter=turn, channel_id=channel.id)

@@ -24,7 +24,7 @@ def data_version(counter: int = 1) -> route_data_pb2.DataVersion:
 
 def topic_config(name: str = "TopicTest", queues: int = 4, perm: int = 6) -> route_data_pb2.TopicConfig:
     """A topic."""
-    return route_data_pb2.TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+    return route_data_pb2.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
 
 def registration(

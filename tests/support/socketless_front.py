@@ -8,12 +8,13 @@ from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, Turns
-from namesrv.core.errors import CallRefused
+from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.remoting.caller import Gate, Grade
@@ -99,7 +100,7 @@ class SocketlessFront:
         self.turns = Turns()
         self.broken_by: list[str] = []
         """Why connections were ended."""
-        self.told: list[tuple[int, CallRefused | None]] = []
+        self.told: list[tuple[int, Refused | None]] = []
         """The code of each request that was answered, and what was wrong with it."""
         self.owing: set[Connection] = set()
         """Connections whose peers did not read."""
@@ -132,6 +133,7 @@ class SocketlessFront:
             AdminQueries.of(state, in_force, watchers, None, reader, started_at_millis=0),
             gate,
             product_env=None,
+            clients=LookupClients(lambda: None),
             registrations=RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
             changes=OperatorChanges(state, admin, gate),
         )
@@ -181,7 +183,7 @@ class SocketlessFront:
     def broken(self, _peer: str, problem: str) -> None:
         self.broken_by.append(problem)
 
-    def answered(self, code: int, problem: CallRefused | None) -> None:
+    def answered(self, code: int, problem: Refused | None) -> None:
         self.told.append((code, problem))
 
 

@@ -32,8 +32,7 @@ LIMITS: dict[str, tuple[float | IntakeLimits, ...]] = {
     "read-only copy: KV configuration": (copy_size.MAX_KV_BYTES, copy_size.MAX_TEXT_LENGTH),
     "agent: the table of a master": (
         slave_synchronize.TABLE_LIMITS,
-        slave_synchronize.MAX_PAGES,
-        slave_synchronize.CALL_SECONDS,
+        slave_synchronize.COPY_SECONDS,
     ),
     "agent: events": (channel.EVENTS_PER_SECOND,),
     "route client: a watch": (watch.WATCH_LIMITS,),

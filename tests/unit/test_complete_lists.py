@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import get_args
 
 import namesrv_api.v1
+import namesrv_internal.v1
+import pytest
 from google.protobuf.descriptor import ServiceDescriptor
-from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from namesrv_api.v1 import admin_service_pb2
+from namesrv_internal.v1 import replica_service_pb2
 
 from namesrv import storage
 from namesrv.app import access
-from namesrv.core import change_stream, replica
-from namesrv.core.changes import AddressClaimReleased, Cause, Change, ConfigPut, IntentLifted, IntentPut, KvPut, Row
-from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, LiveKey
-from namesrv.core.replica_feed import ReplicaFeed
+from namesrv.core import change_stream, replica, replica_feed
+from namesrv.core.changes import Cause, Change, ConfigPut, IntentLifted, IntentPut, KvPut, Row
+from namesrv.core.explain import Condition, GroupState
+from namesrv.core.model import HoldKey, Intent, IntentKind
 from namesrv.server.listener import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
@@ -25,7 +30,6 @@ from namesrv.storage.tables import TABLES
 from nsctl.commands import backup, doctor
 from nsctl.health import INTENT_WORDS
 from tests.faults.owned_files import CONTENTS, OWNED
-from tests.support.core_fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
 _INTENT = Intent(IntentKind.TOPIC_HOLD, HoldKey("topic", None), "alice", 1)
@@ -36,7 +40,6 @@ IN_NO_TABLE: dict[type[Row], Row] = {
         IntentPut(_INTENT),
         IntentLifted(_INTENT),
         ConfigPut("orderMessageEnable", "true"),
-        AddressClaimReleased(LiveKey("cluster", "10.0.0.1:10911"), BrokerKey("cluster", "broker-a"), 0),
     )
 }
 """Rows that readers of the routes do not get, an example of each."""
@@ -63,7 +66,7 @@ def test_the_page_of_the_design_has_every_file_and_durable_table() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     section = page.partition("### What survives a restart")[2].partition("###")[0]
     first_cells = re.findall(r"^\| ([^|]*`[^|]*) \|", section, re.MULTILINE)
-    assert {cell.split("`")[-2] for cell in first_cells} == files() | TABLE_NAMES | {"epoch", "journal"}
+    assert {cell.split("`")[-2] for cell in first_cells} == files() | TABLE_NAMES | {"epoch", "journal", "run"}
 
 
 def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
@@ -71,21 +74,34 @@ def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:
 
 
 def test_a_copy_gets_every_row_that_is_of_no_table() -> None:
-    feed = ReplicaFeed(Fleet().state, lambda: True, lambda: 0.0)
-    sent = feed.of_change(Change(1, 1, Cause("test"), tuple(IN_NO_TABLE.values())))
-    received = replica._rows_beyond(route_service_pb2.ReplicaRows.FromString(sent))
+    sent = replica_feed.change_start(Change(1, 1, Cause("test"), tuple(IN_NO_TABLE.values())))
+    received = replica._rows_beyond(replica_service_pb2.FollowTablesResponse.FromString(sent).change_start)
     assert {type(row): row for row in received} == IN_NO_TABLE
 
 
-def test_every_service_of_the_contract_is_served_and_has_a_permission() -> None:
+def test_every_service_is_served_and_has_a_permission() -> None:
     services: set[ServiceDescriptor] = {
         service
-        for module in iter_modules(namesrv_api.v1.__path__, "namesrv_api.v1.")
+        for package in (namesrv_api.v1, namesrv_internal.v1)
+        for module in iter_modules(package.__path__, f"{package.__name__}.")
         if module.name.endswith("_pb2")
         for service in import_module(module.name).DESCRIPTOR.services_by_name.values()
     }
     assert services == set(SERVICES)
     assert {service.name for service in services} == access._PERMISSIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "wire", "known"),
+    [
+        ("STATE_", admin_service_pb2.RouteExplanation.State, GroupState),
+        ("CONDITION_", admin_service_pb2.RouteExplanation.Condition, Condition),
+    ],
+)
+def test_every_state_and_condition_of_an_explanation_is_on_the_wire(
+    prefix: str, wire: EnumTypeWrapper, known: type[Enum]
+) -> None:
+    assert dict(wire.items()) == {f"{prefix}UNSPECIFIED": 0} | {prefix + one.name: one.value for one in known}
 
 
 def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
@@ -96,7 +112,7 @@ def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
     for kind in IntentKind:
         intent = admin_service_pb2.Intent(kind=f"KIND_{kind.name}", broker_name="broker-a", topic="topic")
         assert "unknown" not in doctor._subject(intent)[0]
-        assert backup._of_intent(intent).DESCRIPTOR.name.endswith("Request")
+        assert backup._of_intent(intent) is not None
     views = ROOT / "nsctl/console/static/views"
     (of_all,) = re.findall(r"const KINDS = \{(.*?)\}", (views / "servers.js").read_text())
     (of_groups,) = re.findall(r"const INTENTS = \{(.*?)\}", (views / "parts.js").read_text())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from examples.demo.rocketmq import STEPS, main
 from tests.support.pages import ROOT
+from tests.support.rocketmq_programs.tls import properties_of
+from tests.support.secured.certificates import Authority
 
 PAGE = (ROOT / "docs/rocketmq.md").read_text(encoding="utf-8")
 
@@ -21,6 +24,20 @@ def test_the_page_has_the_steps_of_the_demo() -> None:
 def test_each_step_of_the_page_shows_an_output() -> None:
     shown = re.findall(r"^### (?:(?!^#).)*?^```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(shown) == len(STEPS)
+
+
+def test_the_command_of_a_broker_with_tls_gives_what_the_tests_of_tls_give(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tried = properties_of(authority, authority.sign("broker", ["localhost"])).keys()
+    assert set(re.findall(r"-D(tls[.\w]+)=", PAGE)) == tried | {"tls.server.mode"}
+    table = PAGE.partition("| property | value |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(tls\.\w[\w.]+)`", table)) == tried | {"tls.server.mode"}
+
+
+def test_the_commands_that_need_the_grade_of_operators_are_named() -> None:
+    table = PAGE.partition("| command | what it needs `operators` for |")[2].partition("\n\n")[0]
+    for command in ("updateTopic -o true", "admin.DeleteTopic", "wipeWritePerm", "updateKvConfig", "getNamesrvConfig"):
+        assert command in table
 
 
 def test_the_demo_names_a_missing_requirement_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ pub(crate) fn begin(
         Poll::Pending => Bytes::new(),
     };
     if body.is_end_stream() {
-        if let Some(message) = Assembler::whole(&first, shared.limits.max_message) {
+        if let Some(message) = Assembler::whole(&first, call.head.of(shared).max_message) {
             drop(body);
             hits.begin();
             if !call.answer_from_cache(&message, Some(hits)) {
@@ -229,7 +229,8 @@ impl OpenCall {
     }
 
     fn assembler(&self, held: Hold) -> Assembler {
-        Assembler::new(self.shared().limits.max_message, &self.shared().statuses, held)
+        let shared = self.shared();
+        Assembler::new(self.head.of(shared).max_message, &shared.statuses, held)
     }
 
     /// Waits for the rest of a request of one message, then answers.

@@ -67,8 +67,6 @@ impl Encoding {
 /// The bounds under which messages are decompressed.
 #[derive(Debug, Clone)]
 pub(crate) struct Unpacking {
-    /// Largest decompressed message, bytes.
-    pub(crate) max_message: usize,
     /// What a call is told that has no capacity for its message.
     pub(crate) statuses: Arc<Statuses>,
     /// Admits one message of a worker at a time.
@@ -78,7 +76,7 @@ pub(crate) struct Unpacking {
 impl Unpacking {
     /// Decompresses a message. Until then, compressed and decompressed bytes count in its hold, and then the latter.
     pub(crate) async fn unpack(self, message: Message, encoding: Encoding) -> Result<(Bytes, Hold), Status> {
-        let Message { bytes: packed, mut held, .. } = message;
+        let Message { bytes: packed, mut held, most_bytes, .. } = message;
         let mut decoder = encoding.decoder()?;
         let compressed = held.split(usize::MAX);
         let Ok(_turn) = self.turn.acquire().await else {
@@ -94,8 +92,8 @@ impl Unpacking {
             let read = usize::try_from(decoder.total_in() - read_before).unwrap_or(usize::MAX);
             let written = usize::try_from(decoder.total_out() - written_before).unwrap_or(usize::MAX);
             at += read;
-            if whole.len() + written > self.max_message {
-                return Err(too_large(self.max_message + 1, self.max_message));
+            if whole.len() + written > most_bytes {
+                return Err(too_large(most_bytes + 1, most_bytes));
             }
             held.grow(written).map_err(|over| self.statuses.over(Kind::BytesIn, over))?;
             whole.extend_from_slice(&buffer[..written]);
@@ -149,10 +147,10 @@ mod tests {
     fn unpack_in_steps(bytes: impl Into<Bytes>, encoding: Encoding) -> (Result<Bytes, Status>, usize) {
         let ledger = Ledger::new(&Limits { max_bytes_in: 8 << 20, ..Limits::default() });
         let turn = Rc::new(Semaphore::new(1));
-        let unpacking = Unpacking { max_message: MOST, statuses: Arc::new(Statuses::unknown()), turn };
+        let unpacking = Unpacking { statuses: Arc::new(Statuses::unknown()), turn };
         let bytes = bytes.into();
         let held = ledger.account(Owner::Machine).hold(Kind::BytesIn, bytes.len()).expect("it fits");
-        let message = Message { bytes, compressed: true, held };
+        let message = Message { bytes, compressed: true, most_bytes: MOST, held };
         let mut steps = 0;
         let unpacked = {
             let mut unpacked = pin!(unpacking.unpack(message, encoding));

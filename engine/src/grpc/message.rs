@@ -20,6 +20,8 @@ const FIRST_RESERVE: usize = 16 << 10;
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
     pub(crate) compressed: bool,
+    /// Most bytes that it may have once it is decompressed.
+    pub(crate) most_bytes: usize,
     /// Its bytes in the account of its sender.
     pub(crate) held: Hold,
 }
@@ -70,7 +72,7 @@ impl Assembler {
         if self.held.is_empty() {
             self.held = BytesMut::new(); // otherwise it would keep the message's memory after it
         }
-        Ok(Some(Message { bytes, compressed, held }))
+        Ok(Some(Message { bytes, compressed, most_bytes: self.max_message, held }))
     }
 
     /// Whether the body ended in the middle of a message.

@@ -29,11 +29,13 @@ pub(crate) struct Status {
     pub(crate) text: Cow<'static, str>,
     /// What programs read of it, as it travels.
     pub(crate) details: Option<HeaderValue>,
+    /// After how many milliseconds a retry helps.
+    pub(crate) pushback: Option<HeaderValue>,
 }
 
 impl Status {
     pub(crate) fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, text: text.into(), details: None }
+        Self { code, text: text.into(), details: None, pushback: None }
     }
 
     /// The trailers that tell it.
@@ -44,6 +46,9 @@ impl Status {
         }
         if let Some(details) = &self.details {
             trailers.insert(GRPC_STATUS_DETAILS, details.clone());
+        }
+        if let Some(pushback) = &self.pushback {
+            trailers.insert(GRPC_RETRY_PUSHBACK, pushback.clone());
         }
         trailers
     }
@@ -123,6 +128,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// A status as trailers.
@@ -173,6 +179,14 @@ mod tests {
         let trailers = trailers(3, "50 % of \u{e4}\n");
         assert_eq!(trailers["grpc-status"], "3");
         assert_eq!(trailers["grpc-message"], "50 %25 of %C3%A4%0A");
+    }
+
+    #[test]
+    fn a_status_says_when_a_retry_helps_if_one_does() {
+        let never = Status::new(Code::ResourceExhausted, "too much");
+        let soon = Status { pushback: Some(HeaderValue::from(1000)), ..never.clone() };
+        assert_eq!(soon.trailers()["grpc-retry-pushback-ms"], "1000");
+        assert!(!never.trailers().contains_key("grpc-retry-pushback-ms"));
     }
 
     #[test]

@@ -38,8 +38,9 @@ pub(super) struct PyEngine {
 /// A dependency of an answer: read where Python has it, since a change may name ten thousand in one step.
 type Dependency = PyBackedStr;
 
-/// A method: path, whether its request streams, whether answers are kept, and what its calls are counted as.
-type MethodTuple = (String, bool, bool, PyBackedStr);
+/// A method: path, whether its request streams, whether answers are kept, its largest message, and what its calls are
+/// counted as.
+type MethodTuple = (String, bool, bool, usize, PyBackedStr);
 
 fn kind_of_calls(name: &str) -> PyResult<Kind> {
     match name {
@@ -58,7 +59,7 @@ fn seconds(number: f64) -> PyResult<Duration> {
 impl PyEngine {
     #[new]
     #[pyo3(signature = (
-        methods, *, threads, permits, cache_bytes, max_message, max_metadata, max_streams, max_connections,
+        methods, *, threads, permits, cache_bytes, max_metadata, max_streams, max_connections,
         max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, explanations,
     ))]
@@ -68,7 +69,6 @@ impl PyEngine {
         threads: usize,
         permits: bool,
         cache_bytes: usize,
-        max_message: usize,
         max_metadata: usize,
         max_streams: u32,
         max_connections: usize,
@@ -86,11 +86,10 @@ impl PyEngine {
         handshake_timeout: f64,
         body_timeout: f64,
         linger: f64,
-        mut explanations: HashMap<String, (String, Vec<u8>)>,
+        mut explanations: HashMap<String, (String, Vec<u8>, Option<u32>)>,
     ) -> PyResult<Self> {
         let limits = Limits {
             cache_bytes,
-            max_message,
             max_metadata,
             max_streams,
             max_connections,
@@ -110,15 +109,15 @@ impl PyEngine {
             body_timeout: seconds(body_timeout)?,
             linger: seconds(linger)?,
         };
-        let methods = methods.into_iter().map(|(path, streams_in, cached, counted_as)| {
+        let methods = methods.into_iter().map(|(path, streams_in, cached, max_message, counted_as)| {
             let counted_as = kind_of_calls(&counted_as)?;
-            PyResult::Ok(Method { path, streams_in, cached, counted_as })
+            PyResult::Ok(Method { path, streams_in, cached, max_message, counted_as })
         });
         let mut explanation = |name: &str| {
-            let (text, details) = explanations
+            let (text, details, pushback_millis) = explanations
                 .remove(name)
                 .ok_or_else(|| PyValueError::new_err(format!("explanations have no {name}")))?;
-            PyResult::Ok(Explanation { text, details: details.into() })
+            PyResult::Ok(Explanation { text, details: details.into(), pushback_millis })
         };
         let explanations = Explanations {
             in_all: ByKind {

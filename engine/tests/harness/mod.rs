@@ -31,9 +31,13 @@ pub const STREAM: &str = "/a.B/Stream";
 pub const SLOW: &str = "/a.B/Slow";
 pub const AGAIN: &str = "/a.B/Again";
 pub const JOINED: &str = "/a.B/Joined";
+pub const LARGE: &str = "/a.B/Large";
 /// Gets no answer, and is counted as reflection.
 pub const REFLECTION: &str = "/a.B/Reflection";
 pub const NEVER: &[u8] = b"never";
+
+/// Largest message of every method but `Large`, which takes twice as much.
+pub const MAX_MESSAGE: usize = 4 << 20;
 
 /// What Python knows a call of `Again` by, once it was answered.
 pub const NUMBER: u64 = 7;
@@ -53,6 +57,7 @@ struct Memory {
 /// - `Stream`: sends two messages.
 /// - `Joined`: answers with all messages of the request.
 /// - `Again`: answers a repeated call by its number, or refuses it if the request is `refuse`.
+/// - `Large`: answers with the length of the request.
 /// - Other methods get no answer.
 fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
     let Memory { sent, joined } = memory;
@@ -89,6 +94,10 @@ fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
             Event::Call(call) if call.method == 5 => {
                 joined.insert(call.id, Vec::new());
                 engine.command(call.id, Command::Read);
+            }
+            Event::Call(call) if call.method == 6 => {
+                let length = call.request().expect("no stream").len();
+                engine.command(call.id, Command::Answer(length.to_string().into()));
             }
             Event::Message(id, Some(message)) => {
                 joined.entry(id).or_default().extend_from_slice(&message.bytes);
@@ -160,10 +169,15 @@ impl Served {
             path: path.into(),
             streams_in: path == JOINED,
             cached: path == KEPT,
+            max_message: if path == LARGE { 2 * MAX_MESSAGE } else { MAX_MESSAGE },
             counted_as: if path == REFLECTION { Kind::ReflectionCalls } else { Kind::Calls },
         };
-        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED].map(method).to_vec();
-        let explanation = |text: &str| Explanation { text: text.into(), details: Bytes::from_static(b"details") };
+        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE].map(method).to_vec();
+        let explanation = |text: &str| Explanation {
+            text: text.into(),
+            details: Bytes::from_static(b"details"),
+            pushback_millis: Some(1000),
+        };
         let clock = Clock::default();
         let setup = Setup {
             limits,

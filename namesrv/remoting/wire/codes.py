@@ -1,4 +1,4 @@
-"""Numbers of RocketMQ's remoting protocol: requests, answers, versions."""
+"""Numbers of RocketMQ's remoting protocol: requests and versions."""
 
 from __future__ import annotations
 
@@ -31,19 +31,6 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
-
-
-class ResponseCode(IntEnum):
-    """The answers of a name server (RocketMQ: ResponseCode and RemotingSysResponseCode)."""
-
-    SUCCESS = 0
-    SYSTEM_ERROR = 1
-    SYSTEM_BUSY = 2
-    REQUEST_CODE_NOT_SUPPORTED = 3
-    NO_PERMISSION = 16
-    TOPIC_NOT_EXIST = 17
-    QUERY_NOT_FOUND = 22
-    GO_AWAY = 1500
 
 
 OWN_VERSION = 513

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from namesrv.app import field_rules
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import invalid_field
 from namesrv.core.model import BrokerKey
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.headers import Request
@@ -21,31 +21,31 @@ of each."""
 
 
 def text(request: Request, name: str) -> str:
-    """A field that must be there. Raises InvalidField."""
+    """A field that must be there. Raises INVALID_FIELD."""
     if not request.fields.get(name):
-        raise InvalidField(name, "is missing")
+        raise invalid_field(name, "is missing")
     return text_or_empty(request, name)
 
 
 def text_or_empty(request: Request, name: str) -> str:
-    """A field that must be there, and may be empty. Raises InvalidField, also if it has halves of characters."""
+    """A field that must be there, and may be empty. Raises INVALID_FIELD, also if it has halves of characters."""
     value = request.fields.get(name)
     if value is None:
-        raise InvalidField(name, "is missing")
+        raise invalid_field(name, "is missing")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidField(name, "has characters that are none") from None
+        raise invalid_field(name, "has characters that are none") from None
     return value
 
 
 def number(request: Request, name: str, default: int = 0) -> int:
-    """A whole number; the default if the field is not there. Raises InvalidField."""
+    """A whole number; the default if the field is not there. Raises INVALID_FIELD."""
     value = request.fields.get(name)
     if not value:
         return default
     if not _NUMBER.fullmatch(value):
-        raise InvalidField(name, f"is {value[:40]!r}, not a number")
+        raise invalid_field(name, f"is {value[:40]!r}, not a number")
     return int(value)
 
 
@@ -61,25 +61,25 @@ def bare_keys(request: Request) -> bool:
 
 
 def broker(request: Request) -> BrokerKey:
-    """The broker group that a request is about. Raises InvalidField."""
+    """The broker group that a request is about. Raises INVALID_FIELD."""
     return _checked_broker(text(request, "clusterName"), text(request, "brokerName"))
 
 
 def broker_id(request: Request) -> int:
-    """The broker id of a request. Raises InvalidField."""
+    """The broker id of a request. Raises INVALID_FIELD."""
     value = number(request, "brokerId", _MASTERS_TO_COME - 1)
     if not _MASTERS_TO_COME <= value <= _HIGHEST_ID:
-        raise InvalidField("brokerId", f"is {request.fields.get('brokerId')!r}, must be -1 or higher")
+        raise invalid_field("brokerId", f"is {request.fields.get('brokerId')!r}, must be -1 or higher")
     return value
 
 
 def broker_addr(request: Request) -> str:
-    """The address of the broker that a request is about. Raises InvalidField."""
+    """The address of the broker that a request is about. Raises INVALID_FIELD."""
     return _checked_address("brokerAddr", text(request, "brokerAddr"))
 
 
 def ha_server_addr(request: Request) -> str | None:
-    """The address for slaves of the broker that a request is about; None if it has none. Raises InvalidField."""
+    """The address for slaves of the broker that a request is about; None if it has none. Raises INVALID_FIELD."""
     address = request.fields.get("haServerAddr")
     return _checked_address("haServerAddr", address) if address else None
 

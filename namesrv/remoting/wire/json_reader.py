@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Self
 
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import Refused, invalid_field
 from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS, MAX_VALUE_CHARACTERS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
@@ -24,7 +24,7 @@ _NUMBER_KEY = re.compile(r"-?\d{1,20}")
 
 
 def read_json(text: str) -> Any:
-    """A whole text. Raises InvalidField if it is no JSON."""
+    """A whole text. Raises INVALID_FIELD if it is no JSON."""
     value, end = value_at(text, _after_blanks(text, 0))
     if _after_blanks(text, end) != len(text):
         raise _broken(end)
@@ -32,7 +32,7 @@ def read_json(text: str) -> Any:
 
 
 def value_at(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at a position, and where it ends. Raises InvalidField, also if it is too long."""
+    """The value that begins at a position, and where it ends. Raises INVALID_FIELD, also if it is too long."""
     for size in _PIECES:
         piece = text[at : at + size]
         try:
@@ -54,7 +54,7 @@ class ObjectReader:
         """Where the next value begins, or behind the object. Who reads on by other means moves it behind a value."""
 
     def __iter__(self) -> Iterator[str]:
-        """The keys, in their order; none if the value is null. Raises InvalidField."""
+        """The keys, in their order; none if the value is null. Raises INVALID_FIELD."""
         text = self.text
         if text.startswith("null", self.at):
             self.at += 4
@@ -82,7 +82,7 @@ class ObjectReader:
         return self.text.startswith("{", self.at)
 
     def take(self) -> Any:
-        """The value of the key. Raises InvalidField."""
+        """The value of the key. Raises INVALID_FIELD."""
         value, self.at = value_at(self.text, self.at)
         return value
 
@@ -95,7 +95,7 @@ class ObjectReader:
         self.at = inner.at
 
     def check_ended(self) -> None:
-        """Checks that nothing follows the object. Raises InvalidField."""
+        """Checks that nothing follows the object. Raises INVALID_FIELD."""
         if _after_blanks(self.text, self.at) != len(self.text):
             raise _broken(self.at)
 
@@ -111,7 +111,7 @@ class _Lenient:
         """The value that begins at a position, and where it ends."""
         self._left -= 1
         if self._left < 0 or depth > MAX_DEPTH:
-            raise InvalidField("body", "has a value that is too large or too deep")
+            raise invalid_field("body", "has a value that is too large or too deep")
         if self._text.startswith("{", at):
             return self._object(at, depth)
         if self._text.startswith("[", at):
@@ -173,5 +173,5 @@ def _after_blanks(text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _broken(at: int) -> InvalidField:
-    return InvalidField("body", f"is no JSON from character {at} on")
+def _broken(at: int) -> Refused:
+    return invalid_field("body", f"is no JSON from character {at} on")

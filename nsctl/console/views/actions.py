@@ -38,6 +38,8 @@ class Action(BaseModel):
     """Its cluster."""
     why: str = Field("", max_length=MAX_WHY)
     """For the journal."""
+    force: bool = False
+    """Continue although producers of applications lose topics."""
     preview: bool
     """Change nothing, say what would happen. Must be said: nobody drains by leaving something out."""
 
@@ -69,6 +71,8 @@ async def act(fleet: Fleet, action: Action, viewer: str) -> list[dict[str, Any]]
         comment=f"{action.why} (console, asked by {viewer})".strip(),
         validate_only=action.preview,
     )
+    if action.force and "force" in kind.DESCRIPTOR.fields_by_name:
+        request.force = True
     answers = await fleet.each(lambda server: server.call(kind.DESCRIPTOR.name.removesuffix("Request"), request))
     return [_result(answer) for answer in answers]
 
@@ -76,5 +80,9 @@ async def act(fleet: Fleet, action: Action, viewer: str) -> list[dict[str, Any]]
 def _result(answer: Message | CallError) -> dict[str, Any]:
     if isinstance(answer, CallError):
         return {"problem": problem_json(answer)}
-    changed: dict[str, Any] = row(answer)["blast_radius"]
-    return changed
+    told = row(answer)
+    return {
+        **told["blast_radius"],
+        "awaits_registration": not told.get("group_registered", True),
+        "in_use": told.get("in_use", {"topic_count": 0, "topics": []}),
+    }

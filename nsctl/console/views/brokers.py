@@ -13,9 +13,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
-from groundwork.topic_names import TopicKind, kind_of
+from groundwork.topic_names import kind_of, listing_order
 from nsctl.compare import BrokerKey
-from nsctl.console.observer import Fleet, Observation, Observer
+from nsctl.console.observer import Fleet, Observation, Observer, Tables
 from nsctl.console.views.journal import journal, problem_json
 from nsctl.health import LATE_SHARE, registered_by
 from nsctl.output import queues_row
@@ -34,7 +34,7 @@ CLUSTER_ROWS = 20
 MOST_CLUSTERS = 300
 """Clusters that an overview names."""
 
-SEVERITY = ("left", "unconfirmed", "late", "partly", "live")
+SEVERITY = ("left", "unconfirmed", "doubted", "late", "partly", "live")
 """States, the worst first. Whoever is not live is unhealthy."""
 
 Json = dict[str, Any]
@@ -67,7 +67,12 @@ def _broker_row(key: BrokerKey, seen: Sequence[Observation], shown: Sequence[int
     live, heard_at = latest.lives[key], latest.heard_at(key)
     unconfirmed = all(tables.lives[key].unconfirmed for _, tables in having)
     late = now_millis - heard_at > live.heartbeat_timeout_millis * LATE_SHARE
-    state = "unconfirmed" if unconfirmed else "late" if late else "partly" if len(having) < len(shown) else "live"
+    doubt_ends = [_doubt_ends_at(key, tables) for _, tables in having]
+    doubted = all(ends is not None for ends in doubt_ends)
+    if unconfirmed or doubted:
+        state = "unconfirmed" if unconfirmed else "doubted"
+    else:
+        state = "late" if late else "partly" if len(having) < len(shown) else "live"
     reported = latest.reported.get(key)
     there = {index for index, _ in having}
     return {
@@ -78,10 +83,19 @@ def _broker_row(key: BrokerKey, seen: Sequence[Observation], shown: Sequence[int
         "state": state,
         "missingAt": [index for index in shown if index not in there],
         "heardAt": heard_at,
+        "doubtEndsAt": max(ends for ends in doubt_ends if ends is not None) if doubted else None,
         "timeout": live.heartbeat_timeout_millis,
         "channel": live.has_channel,
         "topicsVersion": reported.version if reported else live.data_version.counter,
     }
+
+
+def _doubt_ends_at(key: BrokerKey, tables: Tables) -> int | None:
+    """When a broker leaves that a name server doubts, by the console's clock; None if it does not doubt it."""
+    live = tables.lives[key]
+    if not live.HasField("doubt_ends_at_millis"):
+        return None
+    return tables.read_at_millis + live.doubt_ends_at_millis - tables.taken_at_millis
 
 
 def _by_name(row: Json) -> tuple[Any, ...]:
@@ -285,8 +299,7 @@ async def _read(observer: Observer, group: GroupKey) -> tuple[Json, ...]:
     async for message in observer.server.stream("StreamRouteSnapshot", request):
         for topic in cast("pb.StreamRouteSnapshotResponse", message).chunk.topics:
             rows += [_topic_row(topic.topic, queues) for queues in topic.queue_datas if group == _group_of(queues)]
-    # By name alone, `%RETRY%` and `%DLQ%` would come before all that somebody looks for.
-    return tuple(sorted(rows, key=lambda row: (row["kind"] != TopicKind.NORMAL, row["topic"])))
+    return tuple(sorted(rows, key=lambda row: listing_order(row["topic"], group)))
 
 
 def _group_of(queues: route_data_pb2.QueueData) -> GroupKey:

@@ -121,6 +121,7 @@ def _server(view: Observation) -> Json:
         "problem": view.problem,
         "refusal": view.refusal,
         "answeredAt": view.answered_at_millis,
+        "loopLagMillis": view.loop_lag_millis,
     }
     if view.tables:
         told["clockAhead"] = view.tables.taken_at_millis - view.tables.read_at_millis

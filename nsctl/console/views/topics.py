@@ -35,6 +35,9 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 ORDERED = "ordered"
 """The kind of such a topic."""
 
+OF_APPLICATIONS = frozenset({TopicKind.NORMAL, ORDERED})
+"""Kinds of topics that come before all others."""
+
 MAX_NAMES = 1_000_000
 """Most names that are kept of one name server."""
 
@@ -79,6 +82,7 @@ class TopicSearch:
 
         Args:
             contains: Only topics whose name has this in it, in whatever case; those that begin with it come first.
+                Topics of applications come before all others.
             start: How many to leave out.
             differing: Only topics that are not at every name server.
             kind: Only topics of this kind; empty: of all.
@@ -89,7 +93,7 @@ class TopicSearch:
             everything = await self._all_names([names for names in known if names is not None])
         sets = [(index, names.names) for index, names in enumerate(known) if names is not None]
         # Over 100,000 names this takes tens of milliseconds.
-        found = await asyncio.to_thread(_found, [*everything], sets, contains.casefold(), differing)
+        found = await asyncio.to_thread(_found, everything, sets, contains.casefold(), differing)
         kinds = Counter(everything[name] for name in found)
         found = [name for name in found if everything[name] == kind] if kind else found
         return {
@@ -150,11 +154,12 @@ class TopicSearch:
 def _united(known: Sequence[_Names], named_after: Collection[str]) -> Mapping[str, str]:
     ordered = frozenset[str]().union(*(names.ordered for names in known))
     everything = frozenset[str]().union(*(names.names for names in known))
-    return {name: kind_of_topic(name, named_after, ordered=name in ordered) for name in sorted(everything)}
+    kinds = {name: kind_of_topic(name, named_after, ordered=name in ordered) for name in everything}
+    return {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name] not in OF_APPLICATIONS, name))}
 
 
 def _found(
-    everything: Sequence[str], sets: Sequence[tuple[int, frozenset[str]]], contains: str, differing: bool
+    everything: Mapping[str, str], sets: Sequence[tuple[int, frozenset[str]]], contains: str, differing: bool
 ) -> list[str]:
     names = list(everything)
     if differing:
@@ -163,7 +168,11 @@ def _found(
     if not contains:
         return names
     matching = [(name.casefold(), name) for name in names if contains in name.casefold()]
-    return [name for _, name in sorted(matching, key=lambda pair: (not pair[0].startswith(contains), pair[1]))]
+
+    def order(pair: tuple[str, str]) -> tuple[bool, bool, str]:
+        return everything[pair[1]] not in OF_APPLICATIONS, not pair[0].startswith(contains), pair[1]
+
+    return [name for _, name in sorted(matching, key=order)]
 
 
 # A topic's route

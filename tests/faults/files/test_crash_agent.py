@@ -9,12 +9,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from tests.faults.files.failpoints import CRASHED, LIST
 from tests.faults.fleet.operated_agent import COUNTED, ITEMS, QUEUES, OperatedAgent
 from tests.support import failpoints
-from tests.support.programs.agents import EXACTLY, TIMEOUT, Agent, name_servers, topics_of
+from tests.support.programs.agents import EXACTLY, Agent, name_servers, topics_of
 from tests.support.programs.processes import Client, eventually
 
 RUNS = int(os.environ.get("FAULTS_AGENT_CRASHES", "6"))
@@ -117,8 +116,8 @@ def test_a_disk_that_fails_costs_an_agent_changes_and_nothing_else_until_it_is_m
 def queues_at(agent: Agent) -> int:
     """How many queues the counted topic has there; 0 if it is not there yet."""
     with agent.connect() as client:
-        table = client.topics.ListTopics(pb.ListTopicsRequest(page_size=1_000), timeout=TIMEOUT)
-    return next((topic.read_queue_nums for topic in table.topics if topic.topic_name == COUNTED), 0)
+        table = client.table()
+    return next((topic.read_queue_nums for topic in table.topic_configs if topic.topic == COUNTED), 0)
 
 
 @pytest.mark.timeout(120)

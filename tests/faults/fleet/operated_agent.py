@@ -64,7 +64,7 @@ class OperatedAgent:
         elif wanted:
             self._put(client, PASSING, 1)
         else:
-            client.topics.DeleteTopic(pb.DeleteTopicRequest(topic_name=PASSING), timeout=TIMEOUT)
+            client.topics.DeleteTopic(pb.DeleteTopicRequest(topic=PASSING), timeout=TIMEOUT)
         self.held[item] = Held(wanted, wanted, held.acknowledged)
 
     def refusal(self, client: AgentClient, item: str) -> RichError | None:
@@ -79,8 +79,8 @@ class OperatedAgent:
 
     def check(self, client: AgentClient, *, from_copy: bool = False) -> None:
         """What was acknowledged is served, or what was asked for after it; from a copy, perhaps what was before it."""
-        table = client.topics.ListTopics(pb.ListTopicsRequest(page_size=1_000), timeout=TIMEOUT)
-        topics = {topic.topic_name: topic for topic in table.topics}
+        table = client.table()
+        topics = {topic.topic: topic for topic in table.topic_configs}
         found = {
             QUEUES: topics[COUNTED].read_queue_nums if COUNTED in topics else 0,
             ROLE: table.data_version.state_version,
@@ -99,5 +99,5 @@ class OperatedAgent:
 
     @staticmethod
     def _put(client: AgentClient, name: str, queues: int) -> None:
-        topic = pb.TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-        client.topics.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)
+        topic = pb.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+        client.topics.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)

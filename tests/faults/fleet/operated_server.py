@@ -60,7 +60,8 @@ class OperatedServer:
                 pb.PutKvConfigRequest(namespace="ns", key="key", value=str(self._number)), timeout=TIMEOUT
             ),
             "intents": lambda: client.admin.WipeWritePermOfBroker(
-                pb.WipeWritePermOfBrokerRequest(broker_name=BROKER, comment=str(self._number)), timeout=TIMEOUT
+                pb.WipeWritePermOfBrokerRequest(force=True, broker_name=BROKER, comment=str(self._number)),
+                timeout=TIMEOUT,
             ),
             "settings": lambda: client.admin.UpdateNamesrvConfig(
                 pb.UpdateNamesrvConfigRequest(values={SETTING: str(self._number)}), timeout=TIMEOUT

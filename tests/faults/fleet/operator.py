@@ -71,14 +71,14 @@ class Operator(Worker):
 
     def _drain(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
         if self._rng.random() < 0.5:
-            wipe = pb.WipeWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
+            wipe = pb.WipeWritePermOfBrokerRequest(force=True, broker_name=DRAINED, cluster_name="DefaultCluster")
             return "drain", "wiped", lambda: client.admin.WipeWritePermOfBroker(wipe, timeout=TIMEOUT)
         add = pb.AddWritePermOfBrokerRequest(broker_name=DRAINED, cluster_name="DefaultCluster")
         return "drain", None, lambda: client.admin.AddWritePermOfBroker(add, timeout=TIMEOUT)
 
     def _hold(self, client: Client) -> tuple[str, str | None, Callable[[], object]]:
         if self._rng.random() < 0.5:
-            hold = pb.DeleteTopicRequest(topic=HELD_TOPIC, hold=True)
+            hold = pb.DeleteTopicRequest(force=True, topic=HELD_TOPIC, hold=True)
             return "hold", "held", lambda: client.admin.DeleteTopic(hold, timeout=TIMEOUT)
         release = pb.ReleaseTopicHoldRequest(topic=HELD_TOPIC)
         return "hold", None, lambda: client.admin.ReleaseTopicHold(release, timeout=TIMEOUT)

@@ -128,7 +128,7 @@ class Watcher(Worker):
             request.resume_after.epoch, request.resume_after.revision = self._bookmark
         self._streams += 1
         self._note("opened", request=as_json(request))
-        for message in self.hold(client.routes.WatchTopicRoutes(request, timeout=WATCH_SECONDS)):
+        for message in self.hold(client.routes.WatchTopicRoutes(iter([request]), timeout=WATCH_SECONDS)):
             self._note("message", message=as_json(message))
             if message.bookmark:
                 self._bookmark = message.header.epoch, message.header.revision

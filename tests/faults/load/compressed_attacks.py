@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from tests.faults.load.frames import REGISTER, Windowed, connections, headers, hello, prefixed
 
-MESSAGE_BYTES = 4 * 1024 * 1024 - 1024
+MESSAGE_BYTES = 16 * 1024 * 1024 - 1024
 """Just below the largest message that a name server takes."""
 CONNECTIONS = 4
 MANY_CONNECTIONS = 40

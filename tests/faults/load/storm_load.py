@@ -102,7 +102,7 @@ async def _watch(stub: RouteServiceStub, number: int, topic: str, crowd: Crowd) 
     had_route = False
     while True:
         with contextlib.suppress(grpc.RpcError):
-            call: Any = stub.WatchTopicRoutes(request)
+            call: Any = stub.WatchTopicRoutes(iter([request]))
             async for message in call:
                 for change in message.changes:
                     if change.HasField("route"):

@@ -20,7 +20,7 @@ from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60"}
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 

@@ -48,7 +48,7 @@ ERRORS = ("ENOSPC", "EIO")
 FAILED = r"/_commits/\d+\.json cannot be written to: (No space left on device|Input/output error)$"
 FIND_SECONDS = 240.0
 """By then an ingest has come to any of its steps, on a busy machine."""
-OPTIONS = {"onCompacted": "resync", "shards": "2", "connectTimeoutSeconds": "1"}
+OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 
 
 class Life:

@@ -34,7 +34,7 @@ __all__ = ["bucket", "proxy", "s3_server", "spark"]  # pytest finds the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 SEED = 31
-OPTIONS = {"onCompacted": "resync", "shards": "2", "connectTimeoutSeconds": "1"}
+OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 FIND_SECONDS = 240.0
 
 

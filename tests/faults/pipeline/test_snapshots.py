@@ -25,7 +25,7 @@ from tests.support.virtual_clock import VirtualClock
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 SEED = 4242
-OPTIONS = {"onCompacted": "resync", "shards": "2", "connectTimeoutSeconds": "1"}
+OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

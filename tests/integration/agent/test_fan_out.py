@@ -113,4 +113,4 @@ def test_no_name_server_is_sent_a_second_registration_while_the_first_is_under_w
         eventually(lambda: fleet.api.in_flight(fleet.stopped))
     for target in fleet.targets:
         eventually(partial(fleet.is_idle, target))
-    assert fleet.slow.status().full_registrations <= 4
+    assert fleet.slow.status().full_registration_count <= 4

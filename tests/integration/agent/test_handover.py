@@ -28,8 +28,8 @@ def test_an_agent_is_upgraded_while_a_client_asks_every_10_ms_and_no_answer_lack
             agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
             eventually(lambda: generation(client) > before)
             count = len(answers)
+            assert count, "the client asked while the agents changed"
             eventually(lambda: len(answers), lambda now: now > count + 10)
-        assert len(answers) > 20
         assert [answer for answer in answers if answer != {0: ADDR}] == []
         assert namesrv.events("broker_removed") == []
 

@@ -209,6 +209,6 @@ def test_scenario_68_a_table_of_10000_topics_arrives_plain_and_compressed(tmp_pa
     ):
         assert topics_of(client) == dict.fromkeys(topics, (8, 4, 6))
         target = status.target(server.endpoint)
-        assert (target.full_registrations, target.last_topics) == (1, 10_000)
+        assert (target.full_registration_count, target.last_topic_count) == (1, 10_000)
         [live] = [row for message in client.snapshot() for row in message.chunk.live_brokers]
         assert (live.data_version.timestamp_millis, live.data_version.counter) == (1_000, 7)

@@ -25,11 +25,11 @@ def test_a_slave_that_is_promoted_is_the_master_in_every_route_at_once() -> None
         for _, client in servers:
             eventually(client.snapshot, lambda messages: any(m.chunk.live_brokers for m in messages))
         changed = calls.agent.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
-        assert (changed.accepted, changed.targets) == (2, 2)
+        assert (changed.accepted_count, changed.target_count) == (2, 2)
         for _, client in servers:
             assert client.addrs() == {0: SLAVE}
         status = calls.status()
-        assert (status.broker_id, status.data_version_state) == (0, changed.state_version)
+        assert (status.broker_id, status.data_version.state_version) == (0, changed.state_version)
 
 
 def test_master_and_slave_change_places_and_a_deposed_master_cannot_take_its_id_back() -> None:
@@ -91,16 +91,12 @@ def test_a_slave_copies_its_masters_topics_and_keeps_them_when_the_master_is_awa
         master.connect() as at_master,
         slave.connect() as at_slave,
     ):
-        topic = topics_pb.TopicConfig(topic_name="Copied", read_queue_nums=3, write_queue_nums=3, perm=6)
-        at_master.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)
+        topic = topics_pb.TopicConfig(topic="Copied", read_queue_nums=3, write_queue_nums=3, perm=6)
+        at_master.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)
         eventually(lambda: client.route("Copied"))
-        wanted = at_master.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT)
-
-        def copied() -> topics_pb.ListTopicsResponse:
-            return at_slave.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT)
-
-        eventually(copied, lambda held: held == wanted)
-        assert "Copied" in [held.topic_name for held in copied().topics]
+        wanted = at_master.table()
+        eventually(at_slave.table, lambda held: held == wanted)
+        assert "Copied" in [held.topic for held in wanted.topic_configs]
         master.kill()
         eventually(client.addrs, lambda addrs: 0 not in addrs)
-        assert copied() == wanted
+        assert at_slave.table() == wanted

@@ -142,7 +142,7 @@ def test_topics_are_searched_and_paged_and_a_route_is_explained(fleet: Fleet) ->
     assert [topic["name"] for topic in last["topics"]] == list(topics[200:])
     (route, _) = fleet.console.ask("/api/route?topic=topic-0001")["answers"]
     assert route["groups"][0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "broker-a:10911"}]
-    assert route["explanations"][0]["in_route"]
+    assert route["explanations"][0]["state"] == "IN_ROUTE"
     address = "/api/broker?cluster=DefaultCluster&broker=broker-a&contains=PIC-&start=200"
     told = eventually(lambda: fleet.console.ask(address), lambda told: bool(told["topics"]["rows"]))
     assert [row["topic"] for row in told["topics"]["rows"]] == list(topics[200:])
@@ -156,8 +156,11 @@ def test_a_drain_is_previewed_then_done_at_all_and_restored(fleet: Fleet) -> Non
     action = {"broker": "broker-a", "cluster": "DefaultCluster", "why": "new disks"}
     preview = fleet.console.act(action="drain", preview=True, **action)["results"]
     assert [result["topics_losing_last_writable_queue"] > 0 for result in preview] == [True, True]
+    assert [result["in_use"]["topics"] for result in preview] == [["orders"], ["orders"]]
+    (refused, _) = fleet.console.act(action="drain", preview=False, **action)["results"]
+    assert refused["problem"]["reason"] == "TOPICS_IN_USE"
     assert not fleet.console.ask("/api/overview")["intents"]
-    fleet.console.act(action="drain", preview=False, **action)
+    fleet.console.act(action="drain", preview=False, force=True, **action)
 
     def intents() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = fleet.console.ask("/api/overview")["intents"]
@@ -167,8 +170,8 @@ def test_a_drain_is_previewed_then_done_at_all_and_restored(fleet: Fleet) -> Non
     assert intent["comment"] == "new disks (console, asked by 127.0.0.1)"
     fleet.console.act(action="restore", preview=False, **action)
     eventually(intents, lambda found: found == [])
-    (refused, _) = fleet.console.act(action="drain", preview=True, broker="nobody", cluster="c")["results"]
-    assert refused["problem"]["reason"] == "BROKER_NOT_REGISTERED"
+    (absent, _) = fleet.console.act(action="drain", preview=True, broker="nobody", cluster="c")["results"]
+    assert (absent["awaits_registration"], absent["topics_changed"]) == (True, 0)
 
 
 def test_what_other_pages_could_send_is_refused(fleet: Fleet) -> None:

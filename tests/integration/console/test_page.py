@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from tests.support.programs.console_process import ConsoleProcess, chromium
 from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel, eventually
@@ -65,6 +65,18 @@ def test_a_broker_whose_channel_ends_is_seen_to_go_and_read_out(browser: Browser
         kept.close()
 
 
+def test_the_channel_of_a_doubted_broker_is_not_shown_as_open(browser: Browser) -> None:
+    with NamesrvProcess() as namesrv, namesrv.connect() as client, ConsoleProcess(str(namesrv.endpoint)) as console:
+        channel = register(client)
+        with opened(browser, f"{console.page}#/broker?cluster=DefaultCluster&name=broker-a") as page:
+            page.wait_for_selector("tr:has-text('master') >> text=open")
+            announced = registration_service_pb2.HandOverChannelRequest(channel_id=channel.id)
+            client.registration.HandOverChannel(announced, timeout=20)
+            channel.close()
+            page.wait_for_selector("tr:has-text('master'):has-text('doubted until'):has-text('ended')")
+            assert page.locator("tr:has-text('master') >> text=open").count() == 0
+
+
 def test_whatever_is_named_like_markup_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     with (
         NamesrvProcess("--name", HOSTILE, "--data-dir", str(tmp_path)) as namesrv,
@@ -72,7 +84,7 @@ def test_whatever_is_named_like_markup_is_shown_as_text(browser: Browser, tmp_pa
         ConsoleProcess(str(namesrv.endpoint)) as console,
     ):
         channel = register(client)
-        drain = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", comment=HOSTILE)
+        drain = admin_service_pb2.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", comment=HOSTILE)
         client.admin.WipeWritePermOfBroker(drain, timeout=20)
         with opened(browser, console.page) as page:
             page.wait_for_selector(".comment")
@@ -91,6 +103,16 @@ def test_whatever_is_named_like_markup_is_shown_as_text(browser: Browser, tmp_pa
                 assert page.evaluate("document.body.className") == ""
             assert page.text_content("h1") == HOSTILE
         channel.close()
+
+
+def test_a_read_only_copy_is_shown_as_one(browser: Browser) -> None:
+    with (
+        NamesrvProcess() as leader,
+        NamesrvProcess("--follow", str(leader.endpoint)) as replica,
+        ConsoleProcess(str(replica.endpoint)) as console,
+        opened(browser, console.page) as page,
+    ):
+        page.wait_for_selector(f"text=read-only copy of {leader.endpoint}")
 
 
 def test_when_the_name_server_dies_the_page_says_so_keeps_what_it_had_and_recovers(
@@ -135,6 +157,11 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
             page.wait_for_selector("dialog >> text=would be done")
             page.keyboard.press("Tab")
             page.keyboard.type("new disks")
+            page.keyboard.press("Tab")  # the table, which can be scrolled
+            page.keyboard.press("Tab")  # the tick that takes the last writable group from producers
+            page.wait_for_selector("dialog button[type=submit]:disabled")
+            page.keyboard.press("Space")
+            page.wait_for_selector("dialog button[type=submit]:enabled")
             page.keyboard.press("Enter")
             page.wait_for_selector("dialog >> text='done'")
             page.keyboard.press("Enter")  # Close has the focus

@@ -25,7 +25,7 @@ from broker_agent.topics.files import encode_topics
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
-from broker_agent.topics.topic_service import KEPT_TABLES, TopicConfigServicer
+from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.permits import Permits, Principal, token_key
@@ -66,7 +66,7 @@ class Caller:
 
     def refused(self, name: str, request: Message | bytes = b"") -> RichError:
         """The error of a call or of a stream."""
-        streams = name == "OpenClientChannel"
+        streams = name in ("OpenClientChannel", "ListTopics")
         return error_of(lambda: list(self.stream(name, request)) if streams else self.call(name, request))
 
 
@@ -135,7 +135,7 @@ def _own(path: Path) -> TopicConfigManager:
 
 
 def _put(name: str) -> topics.CreateOrUpdateTopicRequest:
-    return topics.CreateOrUpdateTopicRequest(topic=topics.TopicConfig(topic_name=name))
+    return topics.CreateOrUpdateTopicRequest(topic_config=topics.TopicConfig(topic=name))
 
 
 def _too_many_topics(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
@@ -175,17 +175,6 @@ def _not_durable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     file.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), ())))
     with with_topics(TopicConfigManager.own(file, (), file=TopicsFile(file, write=full))) as agent:
         return [agent.refused("CreateOrUpdateTopic", _put("New"))]
-
-
-def _topic_table_changed(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    with with_topics(_own(path)) as agent:
-        agent.call("CreateOrUpdateTopic", _put("first"))
-        page = topics.ListTopicsRequest(page_size=1)
-        first = topics.ListTopicsResponse.FromString(agent.call("ListTopics", page))
-        for number in range(KEPT_TABLES):
-            agent.call("CreateOrUpdateTopic", _put(f"more-{number}"))
-            agent.call("ListTopics", page)
-        return [agent.refused("ListTopics", topics.ListTopicsRequest(page_token=first.next_page_token))]
 
 
 def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
@@ -239,14 +228,13 @@ AGENT_CASES: dict[str, Case] = {
     ),
     "INTERNAL_DEFECT": _internal_defect,
     "TOPIC_NOT_FOUND": of_topics(
-        ("GetTopic", topics.GetTopicRequest(topic_name="T")), ("DeleteTopic", topics.DeleteTopicRequest(topic_name="T"))
+        ("GetTopic", topics.GetTopicRequest(topic="T")), ("DeleteTopic", topics.DeleteTopicRequest(topic="T"))
     ),
-    "SYSTEM_TOPIC": of_topics(("DeleteTopic", topics.DeleteTopicRequest(topic_name=BUILT_IN.topic_name))),
+    "SYSTEM_TOPIC": of_topics(("DeleteTopic", topics.DeleteTopicRequest(topic=BUILT_IN.topic_name))),
     "TOPICS_FOLLOWED": _topics_followed,
     "NOT_MASTER": of_topics(("CreateOrUpdateTopic", _put("New")), slave=True),
     "TOPICS_FILE_CHANGED": _topics_file_changed,
     "NOT_DURABLE": _not_durable,
-    "TOPIC_TABLE_CHANGED": _topic_table_changed,
     "CHANNEL_GONE": of_clients(("Heartbeat", clients.HeartbeatRequest(client_id="c", channel_id="gone"))),
     "CONSUMER_GROUP_NOT_FOUND": of_clients(
         ("ListConsumerIds", clients.ListConsumerIdsRequest(consumer_group="g")),
@@ -264,3 +252,49 @@ AGENT_CASES: dict[str, Case] = {
     ),
 }
 """How each reason comes about."""
+
+
+def _of_followed_topics(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    file = path / "topics.json"
+    file.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (TopicConfig("T", 1, 1, 6),))))
+    with with_topics(TopicConfigManager.follow(file)) as agent:
+        return [agent.refused("DeleteTopic", DELETION)]
+
+
+def _of_written_topics(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+    with with_topics(_own(path)) as agent:
+        agent.call("CreateOrUpdateTopic", _put("T"))
+        (path / "topics.json").write_text("{}")
+        return [agent.refused("DeleteTopic", DELETION)]
+
+
+def _full_disk(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    def full(*_: Any) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    file = path / "topics.json"
+    file.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (TopicConfig("T", 1, 1, 6),))))
+    with with_topics(TopicConfigManager.own(file, (), file=TopicsFile(file, write=full))) as agent:
+        return [agent.refused("DeleteTopic", DELETION)]
+
+
+DELETION = topics.DeleteTopicRequest(topic="T")
+AGENT_EACH_CALL: tuple[Case, ...] = (
+    of_topics(("CreateOrUpdateTopic", b""), ("DeleteTopic", b"")),
+    of_topics(("CreateOrUpdateTopic", _put(BUILT_IN.topic_name))),
+    of_topics(("DeleteTopic", DELETION), slave=True),
+    of_clients(
+        ("OpenClientChannel", clients.OpenClientChannelRequest(holder="x" * 1_000)),
+        ("UnregisterClient", b""),
+        ("ListConsumerIds", b""),
+        ("ListConsumerConnections", b""),
+        ("ListProducerConnections", b""),
+        ("ListConsumerFilters", b""),
+        ("RegisterFilterServer", b""),
+        ("RegisterFilterServer", clients.RegisterFilterServerRequest(channel_id="c", filter_server_addr="a:1")),
+    ),
+    _of_followed_topics,
+    _of_written_topics,
+    _full_disk,
+)
+"""Further ways in which reasons come about."""

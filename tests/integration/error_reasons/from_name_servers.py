@@ -20,6 +20,7 @@ from namesrv_api.v1 import route_service_pb2 as routes
 from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.app import field_rules
+from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import StatusCalls
 from namesrv.server.following import ReplicaServer
@@ -137,6 +138,12 @@ async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Error
         return [await watch]
 
 
+async def _watch_expired(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+    monkeypatch.setattr(limits, "MAX_WATCH_SECONDS", 0.1)
+    async with serving() as (caller, _, _):
+        return await caller.all_refused(("WatchTopicRoutes", routes.WatchTopicRoutesRequest(topics=["TopicTest"])))
+
+
 async def _overloaded(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
     monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 0)
     async with serving() as (caller, _, _):
@@ -168,8 +175,10 @@ async def _internal_defect(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Erro
         return await caller.all_refused(("GetNamesrvStatus", b""))
 
 
-async def _after(point: routes.ResumePoint) -> Errors:
+async def _after(point: routes.ResumePoint, *before: registrations.RegisterBrokerRequest) -> Errors:
     async with serving() as (caller, _, _):
+        for request in before:
+            await caller.call("RegisterBroker", request)
         status = routes.GetNamesrvStatusResponse.FromString(await caller.call("GetNamesrvStatus", b""))
         after = routes.ResumePoint(epoch=status.header.epoch, revision=0)
         after.MergeFrom(point)
@@ -179,7 +188,13 @@ async def _after(point: routes.ResumePoint) -> Errors:
         )
 
 
-async def _revision_compacted(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+async def _revision_compacted(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+    monkeypatch.setattr(ChangeLog.__init__, "__defaults__", (1, MAX_CHANGE_ROWS))
+    point = routes.ResumePoint(revision=0)
+    return await _after(point, registration(counter=1), registration(["T1"], counter=2))
+
+
+async def _revision_not_reached(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     return await _after(routes.ResumePoint(revision=99))
 
 
@@ -274,8 +289,16 @@ async def _read_only_replica(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> E
         )
 
 
+EXPECTED = admin.KvExpectation(value="another")
 WRONG_CHECKSUM = registration()
 WRONG_CHECKSUM.body_crc32 = 1
+
+
+async def _topics_in_use(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    async with serving() as (caller, _, _):
+        await caller.call("RegisterBroker", registration())
+        return await caller.all_refused(("DeleteTopic", admin.DeleteTopicRequest(topic="TopicTest")))
+
 
 NAME_SERVER_CASES: dict[str, Case] = {
     "MALFORMED_REQUEST": refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),
@@ -296,12 +319,13 @@ NAME_SERVER_CASES: dict[str, Case] = {
         ("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")),
         ("DeleteTopic", admin.DeleteTopicRequest(topic="T", cluster_name="c")),
     ),
+    "TOPICS_IN_USE": _topics_in_use,
     "BROKER_NOT_REGISTERED": refused(
         ("BrokerHeartbeat", registrations.BrokerHeartbeatRequest(broker=identity())),
         ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(broker_name="b", validate_only=True)),
         (
             "AddWritePermOfBroker",
-            admin.AddWritePermOfBrokerRequest(broker_name="b", cluster_name="c", validate_only=True),
+            admin.AddWritePermOfBrokerRequest(broker_name="b", validate_only=True),
         ),
     ),
     "CHANNEL_GONE": _channel_gone,
@@ -312,6 +336,7 @@ NAME_SERVER_CASES: dict[str, Case] = {
     "NOT_IMPLEMENTED": _not_implemented,
     "INTERNAL_DEFECT": _internal_defect,
     "REVISION_COMPACTED": _revision_compacted,
+    "REVISION_NOT_REACHED": _revision_not_reached,
     "EPOCH_CHANGED": _epoch_changed,
     "SNAPSHOT_GONE": refused(("StreamRouteSnapshot", routes.StreamRouteSnapshotRequest(pin_id="p"))),
     "SLOW_READER": _slow_reader,
@@ -324,6 +349,10 @@ NAME_SERVER_CASES: dict[str, Case] = {
     "KV_NOT_FOUND": refused(
         ("GetKvConfig", admin.GetKvConfigRequest(namespace="n", key="k")),
         ("ListKvConfigs", admin.ListKvConfigsRequest(namespace="n")),
+    ),
+    "CONFLICT": refused(
+        ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v", expected=EXPECTED)),
+        ("DeleteKvConfig", admin.DeleteKvConfigRequest(namespace="n", key="k", expected=EXPECTED)),
     ),
     "CONFIG_KEY_DENIED": refused(
         ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"listen": "x"}, validate_only=True))
@@ -342,5 +371,6 @@ NAME_SERVER_CASES: dict[str, Case] = {
         product_env_namesrv="127.0.0.1:1",
     ),
     "READ_ONLY_REPLICA": _read_only_replica,
+    "WATCH_EXPIRED": _watch_expired,
 }
 """How each reason comes about."""

@@ -60,7 +60,7 @@ def watching(client: Client, *topics: str, after: route_data_pb2.NamesrvHeader |
     request = pb.WatchTopicRoutesRequest(topics=topics)
     if after is not None:
         request.resume_after.epoch, request.resume_after.revision = after.epoch, after.revision
-    call: Any = client.routes.WatchTopicRoutes(request, timeout=60)
+    call: Any = client.routes.WatchTopicRoutes(iter([request]), timeout=60)
     yield call
     call.cancel()
 

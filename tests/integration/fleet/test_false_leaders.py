@@ -13,6 +13,7 @@ import grpc
 import structlog
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1.replica_service_pb2 import ChangeStart, FollowTablesResponse, HeardBroker, News
 
 from groundwork.intake import IntakeLimits
 from namesrv.core import copy_size
@@ -27,7 +28,7 @@ LIMITS = IntakeLimits(bytes=1 << 20, rows=10_000, seconds=600.0)
 ON_THE_WAY = 32 << 20
 """More bytes than flow control lets a server send that nobody reads."""
 
-Script = Callable[["FalseLeader"], AsyncIterator[pb.StreamRouteSnapshotResponse]]
+Script = Callable[["FalseLeader"], AsyncIterator[FollowTablesResponse]]
 
 
 @dataclass
@@ -55,7 +56,7 @@ async def served(leader: FalseLeader) -> AsyncIterator[str]:
     """The leader on loopback."""
     server = grpc.aio.server()
     call = grpc.unary_stream_rpc_method_handler(leader.stream)
-    handler = grpc.method_handlers_generic_handler("namesrv_api.v1.RouteService", {"StreamRouteSnapshot": call})
+    handler = grpc.method_handlers_generic_handler("namesrv_internal.v1.ReplicaService", {"FollowTables": call})
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -117,12 +118,12 @@ async def served_all(leaders: tuple[FalseLeader, ...]) -> AsyncIterator[list[str
         yield [target, *others]
 
 
-def message(revision: int = 1, **content: Any) -> pb.StreamRouteSnapshotResponse:
+def message(revision: int = 1, **content: Any) -> FollowTablesResponse:
     header = route_data_pb2.NamesrvHeader(namesrv_name="false", epoch="1", revision=revision)
-    return pb.StreamRouteSnapshotResponse(header=header, **content)
+    return FollowTablesResponse(tables=pb.StreamRouteSnapshotResponse(header=header, **content))
 
 
-def brokers(*names: str) -> pb.StreamRouteSnapshotResponse:
+def brokers(*names: str) -> FollowTablesResponse:
     """Broker groups; only the first one has a member that is live."""
     address = route_data_pb2.BrokerAddr(broker_id=0, broker_addr="127.0.0.1:10911")
     groups = [
@@ -132,7 +133,7 @@ def brokers(*names: str) -> pb.StreamRouteSnapshotResponse:
     return message(chunk=pb.SnapshotChunk(broker_datas=groups))
 
 
-async def without_end(_leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def without_end(_leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """A snapshot that never ends."""
     yield message(snapshot_header=pb.SnapshotHeader())
     number = 0
@@ -170,7 +171,7 @@ def test_a_snapshot_of_more_than_a_copy_keeps_is_refused() -> None:
     assert problem == "sends what cannot be used: 1,200 rows about brokers, over the limit of 1,000 of a copy"
 
 
-async def slowly(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def slowly(leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """A snapshot that never ends, with nine seconds between two messages."""
     yield message(snapshot_header=pb.SnapshotHeader())
     while True:
@@ -184,7 +185,7 @@ def test_a_snapshot_that_never_gets_whole_is_refused_after_ten_minutes() -> None
     assert problem.endswith(" seconds so far, over the limit of 600")
 
 
-async def says_nothing(_leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def says_nothing(_leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """A snapshot that stops after its header."""
     yield message(snapshot_header=pb.SnapshotHeader())
     await asyncio.get_running_loop().create_future()
@@ -196,7 +197,7 @@ def test_a_leader_that_stops_within_its_snapshot_is_given_up() -> None:
     assert problem == "said nothing for 0.1 s"
 
 
-async def nothing(_leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def nothing(_leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """The snapshot of a leader without brokers, and a bookmark every now and then."""
     yield message(snapshot_header=pb.SnapshotHeader())
     yield message(snapshot_end=pb.SnapshotEnd())
@@ -217,12 +218,13 @@ def rows(count: int) -> pb.RouteChanges:
     return pb.RouteChanges(changes=[pb.RouteChange(live_put=live)] * count)
 
 
-async def changes_without_end(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def changes_without_end(leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """A change that never ends."""
     if leader.calls == 1:
         yield message(snapshot_header=pb.SnapshotHeader())
         yield message(snapshot_end=pb.SnapshotEnd())
         yield message(changes=pb.RouteChanges())
+    yield FollowTablesResponse(change_start=ChangeStart(revision=2))
     while True:
         yield message(revision=2, changes=rows(100))
 
@@ -236,13 +238,13 @@ def test_a_change_without_end_is_refused_and_the_copy_stays_as_it_was() -> None:
     assert [tables.state.revision for tables in copy.tables] == [1]
 
 
-async def news(leader: FalseLeader) -> AsyncIterator[pb.StreamRouteSnapshotResponse]:
+async def news(leader: FalseLeader) -> AsyncIterator[FollowTablesResponse]:
     """An honest leader with more news in a day than may come at once: a bookmark follows each of them."""
     yield message(snapshot_header=pb.SnapshotHeader())
     yield message(snapshot_end=pb.SnapshotEnd())
     for count in range(1, 11):
-        heard = [pb.HeardBroker(cluster_name="c", broker_addr="a", last_update_timestamp_millis=1)] * 2_000
-        yield message(replica_rows=pb.ReplicaRows(heard_brokers=heard))
+        heard = [HeardBroker(cluster_name="c", broker_addr="a", last_update_timestamp_millis=1)] * 2_000
+        yield FollowTablesResponse(news=News(heard_brokers=heard))
         yield message(changes=pb.RouteChanges())
         while leader.bookmarks < count:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0)

@@ -11,9 +11,10 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1.replica_service_pb2 import FollowTablesRequest
 
 from groundwork.grpc_errors import RichError
-from namesrv.server.listener import SERVICES
+from namesrv.server.listener import ADMIN_SERVICE, REGISTRATION_SERVICE, REPLICA_SERVICE
 from namesrv.server.replica_calls import LEADERS_CALLS
 from tests.integration.fleet.replicas import (
     NEVER_SCANS,
@@ -42,8 +43,8 @@ def answers(client: Client) -> list[Message]:
         routes.BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=["T2", "none"]), timeout=TIMEOUT),
         routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT),
         routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT),
-        routes.ListTopicsByCluster(pb.ListTopicsByClusterRequest(cluster_name="DefaultCluster"), timeout=TIMEOUT),
-        routes.ListSystemTopics(pb.ListSystemTopicsRequest(), timeout=TIMEOUT),
+        routes.ListTopics(pb.ListTopicsRequest(cluster_name="DefaultCluster"), timeout=TIMEOUT),
+        routes.ListTopics(pb.ListTopicsRequest(filter=pb.TOPIC_FILTER_SYSTEM), timeout=TIMEOUT),
         routes.GetRouteDigest(pb.GetRouteDigestRequest(), timeout=TIMEOUT),
         admin.ListIntents(admin_service_pb2.ListIntentsRequest(), timeout=TIMEOUT),
         admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=TIMEOUT),
@@ -61,11 +62,11 @@ def test_a_copy_answers_as_its_leader_does(engine: str, tmp_path: Path) -> None:
         admin = leader.admin
         kv = admin_service_pb2.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-10911:4")
         admin.PutKvConfig(kv, timeout=TIMEOUT)
-        wipe = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-20911", comment="why")
+        wipe = admin_service_pb2.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-20911", comment="why")
         admin.WipeWritePermOfBroker(wipe, timeout=TIMEOUT)
         config = admin_service_pb2.UpdateNamesrvConfigRequest(values={"orderMessageEnable": "true"})
         admin.UpdateNamesrvConfig(config, timeout=TIMEOUT)
-        hold = admin_service_pb2.DeleteTopicRequest(topic="T3", hold=True)
+        hold = admin_service_pb2.DeleteTopicRequest(force=True, topic="T3", hold=True)
         admin.DeleteTopic(hold, timeout=TIMEOUT)
         expected = answers(leader)
         eventually(lambda: answers(replica), lambda seen: seen == expected)
@@ -84,7 +85,7 @@ def test_what_changes_something_is_refused_and_the_error_names_the_leader() -> N
     with pair() as (leader, replica, process):
         register_group(leader, "T1")
         reaches(replica, 1)
-        registrations, _, _ = SERVICES
+        registrations = REGISTRATION_SERVICE
         calls = [method for method in registrations.methods if not method.server_streaming]
         calls += LEADERS_CALLS
         for method in calls:
@@ -94,13 +95,13 @@ def test_what_changes_something_is_refused_and_the_error_names_the_leader() -> N
         error = replica.stream_failure("/namesrv_api.v1.RegistrationService/OpenChannel", b"")
         assert error.reason == "READ_ONLY_REPLICA"
         assert health(replica, registrations.full_name) == "NOT_SERVING"
+        assert health(replica, REPLICA_SERVICE.full_name) == "SERVING"
         assert rows(replica) == rows(leader)
 
 
 def test_every_call_of_an_operator_either_reads_or_is_the_leaders() -> None:
     reads = ("Get", "List", "Explain")
-    _, _, admin = SERVICES
-    assert [method for method in admin.methods if not method.name.startswith(reads)] == LEADERS_CALLS
+    assert [method for method in ADMIN_SERVICE.methods if not method.name.startswith(reads)] == LEADERS_CALLS
 
 
 def test_a_watch_at_a_copy_is_told_of_each_change_and_why_brokers_left() -> None:
@@ -258,17 +259,14 @@ def test_with_permits_a_copy_shows_who_it_is_and_needs_to_administer(
 
 
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("point", "reason"),
     [
-        ({"follow": False}, "is set without follow"),
-        ({"shard": pb.Shard(index=0, count=1)}, "so is shard"),
-        ({"pin_id": "pin"}, "so is pin_id"),
-        ({"tables": [pb.ROUTE_TABLE_CLUSTERS]}, "so is tables"),
+        ({}, "INVALID_FIELD"),
+        ({"epoch": "another"}, "INVALID_FIELD"),
+        ({"epoch": "another", "revision": 1}, "EPOCH_CHANGED"),
     ],
 )
-def test_a_copy_is_of_everything_and_kept_up(fields: dict[str, Any], problem: str) -> None:
-    request = pb.StreamRouteSnapshotRequest(**{"follow": True, "for_replica": True, **fields})
+def test_a_copy_resumes_only_after_a_point_of_its_leaders_epoch(point: dict[str, Any], reason: str) -> None:
+    request = FollowTablesRequest(resume_after=pb.ResumePoint(**point))
     with NamesrvProcess() as leader, leader.connect() as client:
-        error = client.stream_failure(f"{ROUTE}/StreamRouteSnapshot", request)
-        assert error.reason == "INVALID_FIELD"
-        assert problem in error.violations[0].description
+        assert client.stream_failure("/namesrv_internal.v1.ReplicaService/FollowTables", request).reason == reason

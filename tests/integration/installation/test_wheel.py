@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.distribution import PROGRAMS, check_library, check_program, run
+from deploy.release.distribution import PROGRAMS, build_client, check_client, check_library, check_program, run
 from groundwork.version import __version__
 from tests.support.pages import ROOT, code_blocks
 
@@ -47,6 +47,12 @@ def test_without_extras_the_library_works_and_each_program_says_in_one_line_what
     wheel: Path, tmp_path: Path
 ) -> None:
     check_library(tmp_path, wheel)
+
+
+def test_the_client_library_has_a_wheel_of_its_own_without_the_programs(wheel: Path, tmp_path: Path) -> None:
+    client = build_client(tmp_path, wheel)
+    check_client(tmp_path, client)
+    assert f"./{client.name}" in "".join(code_blocks("docs/install.md", "console"))
 
 
 @pytest.mark.parametrize("extra", PROGRAMS)

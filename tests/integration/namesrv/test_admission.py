@@ -11,7 +11,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
-from groundwork.grpc_errors import RichError
+from groundwork.grpc_errors import PUSHBACK_KEY, RichError
 from groundwork.health_service import HealthService
 from namesrv.app.quotas import FairShares
 from namesrv.engines.grpcio import build_server
@@ -89,6 +89,8 @@ async def _probe(engine: str) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await past.read()
             assert RichError.of(refused.value).reason == "OVERLOADED"
+            trailers: Any = refused.value.trailing_metadata()
+            assert dict(trailers)[PUSHBACK_KEY] == "1000"
         for call in open_calls:
             call.cancel()
         answer = b""

@@ -114,17 +114,19 @@ def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
 
 
 class _Engine:
-    """The real engine, with bad news around the first batch of events."""
+    """The real engine, with a malformed event before its first batch and ``news`` after the next one."""
 
-    def __init__(self, engine: Any, news: tuple[int, int, Any]) -> None:
-        self._engine, self._news = engine, [news]
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._malformed: list[tuple[int, int, Any]] = [(NOTICE, 0, None)]
+        self.news: list[tuple[int, int, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def take(self) -> list[tuple[int, int, Any]]:
-        malformed = (NOTICE, 0, None)
-        events, self._news = [malformed, *self._engine.take(), *self._news], []
+        events = [*self._malformed, *self._engine.take(), *self.news]
+        self._malformed, self.news = [], []
         return events
 
 
@@ -135,17 +137,27 @@ class _Engine:
 def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
     monkeypatch: pytest.MonkeyPatch, news: tuple[int, int, Any], cause: str
 ) -> None:
-    make = namesrv_engine.Engine
-    monkeypatch.setattr("namesrv_engine.Engine", lambda *methods, **options: _Engine(make(*methods, **options), news))
+    make, made = namesrv_engine.Engine, list[_Engine]()
+
+    def make_engine(*methods: Any, **options: Any) -> _Engine:
+        made.append(_Engine(make(*methods, **options)))
+        return made[0]
+
+    monkeypatch.setattr("namesrv_engine.Engine", make_engine)
 
     async def run() -> grpc.StatusCode:
         server = NamesrvServer(NamesrvSettings.load(None, FLAGS), None)
         running = asyncio.create_task(server.run(asyncio.Event()))
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            look_up = RouteServiceStub(connection).GetTopicRoute
             with pytest.raises(grpc.aio.AioRpcError) as answered:
-                await RouteServiceStub(connection).GetTopicRoute(pb.GetTopicRouteRequest(topic="x"), timeout=SECONDS)
-        with pytest.raises(BaseExceptionGroup) as caught:
-            await asyncio.wait_for(running, SECONDS)
+                await look_up(pb.GetTopicRouteRequest(topic="x"), timeout=SECONDS)
+            made[0].news = [news]
+            # Its arrival has the event loop take the news; the failure may come before its answer.
+            with pytest.raises(grpc.aio.AioRpcError):
+                await look_up(pb.GetTopicRouteRequest(topic="y"), timeout=SECONDS)
+            with pytest.raises(BaseExceptionGroup) as caught:
+                await asyncio.wait_for(running, SECONDS)
         (failure,) = caught.value.exceptions
         assert isinstance(failure, EngineFailed)
         assert cause in str(failure)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
+from typer.testing import CliRunner
 
+from nsctl.cli import app
+from tests.support.programs.agents import Agent
 from tests.support.programs.processes import (
     Client,
     NamesrvProcess,
@@ -58,6 +63,12 @@ def hand_over(client: Client, channel: OpenedChannel) -> registration_service_pb
     return client.registration.HandOverChannel(request, timeout=TIMEOUT)
 
 
+def nsctl(command: str, namesrv: NamesrvProcess) -> str:
+    result = CliRunner().invoke(app, [*command.split(), "--namesrv", str(namesrv.endpoint)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def status(client: Client) -> route_service_pb2.GetNamesrvStatusResponse:
     return client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT)
 
@@ -70,10 +81,32 @@ def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_
     answer = hand_over(client, channel)
     assert (answer.broker_count, answer.channel_grace_millis) == (1, 1000 * grace_seconds)
     channel.close()
+    namesrv.wait_for("channel_end_doubted")
+    if status(client).doubted_broker_count:  # a slow machine may be past it
+        assert "doubts 1 broker for" in nsctl("status", namesrv)
     eventually(client.route, lambda route: route is None)
+    assert status(client).doubted_broker_count == 0
     removed = namesrv.wait_for("broker_removed")
     assert removed["reason"] == "EXPIRED"
     assert seconds_between(namesrv.wait_for("channel_end_doubted"), removed) >= grace_seconds / 2
+
+
+def test_a_broker_that_died_while_the_name_server_stalled_is_doubted_everywhere(
+    namesrv: NamesrvProcess, client: Client
+) -> None:
+    with Agent(str(namesrv.endpoint)) as agent:
+        eventually(client.route, lambda route: route is not None)
+        namesrv.signal(signal.SIGSTOP)
+        try:
+            agent.kill()
+            time.sleep(2.5)  # the stall itself: a stopped process shows nothing to wait for
+        finally:
+            namesrv.signal(signal.SIGCONT)
+    assert namesrv.wait_for("channel_end_doubted")["why"] == "own_stall"
+    told = eventually(lambda: status(client), lambda told: told.doubted_broker_count == 1)
+    assert 0 < told.doubt_ends_at_millis / 1000 - time.time() < 61
+    assert "doubts 1 broker for" in nsctl("status", namesrv)
+    assert "ended right after this name server had stalled; it leaves at" in nsctl("explain TopicTest -o json", namesrv)
 
 
 @pytest.mark.parametrize("grace_seconds", [600])
@@ -83,9 +116,18 @@ def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: 
     hand_over(client, old)
     old.close()
     namesrv.wait_for("channel_end_doubted")
+    told = status(client)
+    assert (told.doubted_broker_count, told.unconfirmed_broker_count) == (1, 0)
+    assert 500 < told.doubt_ends_at_millis / 1000 - time.time() < 601
+    assert "doubts 1 broker for" in nsctl("status", namesrv)
+    explained = nsctl("explain TopicTest -o json", namesrv)
+    assert "doubted: the channel of 127.0.0.1:10911 (id 0) was handed over" in explained
+    assert '"doubt_ends_at"' in nsctl("brokers -o json", namesrv)
     new = client.open_channel()
     generation = register(client, new, identity()).generation
     assert generation == 2
+    assert status(client).doubted_broker_count == 0
+    assert '"doubt_ends_at"' not in nsctl("brokers -o json", namesrv)
     register(client, None, identity("127.0.0.1:20911", name="broker-b"), "Other")
     query = registration_service_pb2.BrokerHeartbeatRequest(broker=identity())
     client.registration.BrokerHeartbeat(query, timeout=TIMEOUT)

@@ -47,7 +47,7 @@ async def answered() -> tuple[bool, int]:
             )
             told = 0
             async for answer in RouteServiceStub(connection).WatchTopicRoutes(
-                pb.WatchTopicRoutesRequest(topics=TOPICS)
+                iter([pb.WatchTopicRoutesRequest(topics=TOPICS)])
             ):
                 told += len(answer.changes)
                 if told == len(TOPICS):

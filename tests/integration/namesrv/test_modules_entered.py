@@ -50,7 +50,7 @@ async def registered_and_watched(registrations: Any, routes: Any, number: int) -
     """The modules from the registration of a new broker to the message that a watch of its topics receives."""
     topics = [f"topic-{number}-{index:03}" for index in range(TOPICS)]
     broker = identity(f"127.0.0.1:{10_911 + number}", name=f"broker-{number}")
-    watch = routes.WatchTopicRoutes(pb.WatchTopicRoutesRequest(topics=topics))
+    watch = routes.WatchTopicRoutes(iter([pb.WatchTopicRoutesRequest(topics=topics)]))
     while not (await watch.read()).bookmark:
         pass
     with Trace() as trace:

@@ -13,7 +13,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
-from namesrv.limits import MAX_MESSAGE_BYTES
+from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.server.listener import SERVICES
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import data_version, identity, registration
@@ -49,10 +49,9 @@ def test_a_slave_learns_its_master_and_everybody_the_group(client: Client) -> No
     answer = client.registration.RegisterBroker(slave, timeout=TIMEOUT)
     assert (answer.master_addr, answer.ha_server_addr) == ("127.0.0.1:10911", "127.0.0.1:10912")
     info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
-    assert [(cluster.cluster_name, list(cluster.broker_names)) for cluster in info.clusters] == [
-        ("DefaultCluster", ["broker-a"])
-    ]
-    assert addrs_of(info.broker_datas[0]) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
+    (group,) = info.broker_datas
+    assert (group.cluster_name, group.broker_name) == ("DefaultCluster", "broker-a")
+    assert addrs_of(group) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
 
 
 def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None:
@@ -68,6 +67,29 @@ def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None
     assert not known.changed
     assert known.data_version.counter == 1
     client.registration.BrokerHeartbeat(pb.BrokerHeartbeatRequest(broker=identity()), timeout=TIMEOUT)
+
+
+def test_groups_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
+    def register(*numbers: int) -> None:
+        for number in numbers:
+            broker = identity(f"127.0.0.1:{10_000 + number}", name=f"broker-{number:02}", cluster=f"c{number % 2}")
+            client.registration.RegisterBroker(registration(broker=broker), timeout=TIMEOUT)
+
+    register(*range(0, 40, 2), 1, 3)
+    request = route_service_pb2.GetBrokerClusterInfoRequest(page_size=7)
+    first = client.routes.GetBrokerClusterInfo(request, timeout=TIMEOUT)
+    register(11, 13)
+    listed, page = [group.broker_name for group in first.broker_datas], first
+    while page.next_page_token:
+        request.page_token = page.next_page_token
+        page = client.routes.GetBrokerClusterInfo(request, timeout=TIMEOUT)
+        assert len(page.broker_datas) <= 7
+        listed += [group.broker_name for group in page.broker_datas]
+    evens, odds = [f"broker-{number:02}" for number in range(0, 40, 2)], ["broker-01", "broker-03"]
+    assert listed == [*evens, *odds, "broker-11", "broker-13"]
+    foreign = route_service_pb2.GetBrokerClusterInfoRequest(page_token="VG9waWNUZXN0")
+    error = client.failure(f"{ROUTES}/GetBrokerClusterInfo", foreign)
+    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "page_token")
 
 
 def test_topics_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
@@ -105,19 +127,6 @@ def test_a_snapshot_has_a_header_all_rows_and_an_end(client: Client) -> None:
     assert seen == [("127.0.0.1:10911", generation, 1)]
 
 
-def test_a_registration_in_parts_is_published_by_its_last_part(client: Client) -> None:
-    channel = client.open_channel()
-    for index in range(3):
-        part = registration([f"topic-{index}"], channel_id=channel.id)
-        part.part.index, part.part.count = index, 3
-        answer = client.registration.RegisterBroker(part, timeout=TIMEOUT)
-        if index < 2:
-            assert (answer.staged_parts, answer.changed) == (index + 1, False)
-            assert client.route("topic-0") is None
-    assert all(client.route(f"topic-{index}") for index in range(3))
-    channel.close()
-
-
 def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client: Client) -> None:
     channel = client.open_channel()
     client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
@@ -153,8 +162,8 @@ def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvP
 BAD_REGISTRATIONS = {
     "broker.broker_id": registration(broker=identity(broker_id=None)),
     "broker.broker_addr": registration(broker=identity("no-port")),
-    "topic_configs[0].topic_name": registration(["not a name"]),
-    "topic_configs[1].topic_name": registration(["T", "T"]),
+    "topic_configs[0].topic": registration(["not a name"]),
+    "topic_configs[1].topic": registration(["T", "T"]),
     "data_version.timestamp_millis": pb.RegisterBrokerRequest(broker=identity()),
 }
 
@@ -164,7 +173,7 @@ def test_a_bad_registration_is_answered_with_the_field_and_changes_nothing(clien
     before = client.snapshot()[0].header.revision
     error = client.failure(f"{REGISTRATION}/RegisterBroker", BAD_REGISTRATIONS[field])
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert [violation.field for violation in error.violations] == [field]
+    assert error.violations[0].field == error.metadata["field"] == field
     assert field in error.message
     assert client.snapshot()[0].header.revision == before
 
@@ -189,14 +198,14 @@ def test_bytes_that_are_no_message_are_refused_as_such(client: Client) -> None:
 
 
 def test_a_registration_over_the_size_limit_is_refused_and_the_limit_named(client: Client) -> None:
-    too_large = registration([f"{number:0120}" for number in range(40_000)])
-    assert too_large.ByteSize() > MAX_MESSAGE_BYTES
+    too_large = registration([f"{number:0120}" for number in range(140_000)])
+    assert too_large.ByteSize() > MAX_REGISTRATION_BYTES
     before = client.snapshot()[0].header.revision
     error = client.failure(f"{REGISTRATION}/RegisterBroker", too_large)
     assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_MESSAGE_BYTES) in error.message
+    assert str(MAX_REGISTRATION_BYTES) in error.message
     assert client.snapshot()[0].header.revision == before
-    just_fits = registration([f"{number:0120}" for number in range(29_000)])
+    just_fits = registration([f"{number:0120}" for number in range(120_000)])
     client.registration.RegisterBroker(just_fits, timeout=TIMEOUT)
     assert client.route(f"{1:0120}") is not None
 

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from broker_agent_api.v1.topic_config_service_pb2 import ListTopicsRequest
+from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import PutKvConfigRequest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.session import REFUSED, USAGE
+from nsctl.commands import backup
+from nsctl.session import REFUSED, USAGE, WARNED
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, ended
 from tests.support.registrations import register
 
 UNKNOWN = '{"format": 1, "calls": [{"call": "ConfirmBrokerLoss", "request": {}}]}'
-EVERYTHING = ListTopicsRequest(page_size=1_000)
 
 
 def run(*command: str, exit_code: int = 0) -> str:
@@ -42,8 +42,8 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
         for namesrv in (first, second):
             with namesrv.connect() as client:
                 register(client, "TopicTest", "Other")
-        run("drain", "broker-a", "--for", "2h", "--why", "new disks", *here)
-        run("delete-topic", "Other", "--hold", "--why", "legal", *here)
+        run("drain", "broker-a", "--force", "--for", "2h", "--why", "new disks", *here)
+        run("delete-topic", "Other", "--force", "--hold", "--why", "legal", *here)
         run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", *here)
         run("config", "set", "scanNotActiveBrokerInterval=30000", *here)
         run("backup", "save", str(file), *here)
@@ -52,7 +52,10 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
 
         run("backup", "restore", str(file), "--dry-run", *there)
         assert rows(("intents", *there)) == []
-        run("backup", "restore", str(file), *there)
+        refused = run("backup", "restore", str(file), *there, exit_code=REFUSED)
+        assert refused.count("failed: TOPICS_IN_USE") == 2
+        assert "repeat with --force" in refused
+        run("backup", "restore", str(file), "--force", *there)
         kept = [(row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *here))]
         assert [
             (row["kind"], row["topic"], row.get("ends_at"), row["comment"]) for row in rows(("intents", *there))
@@ -94,6 +97,52 @@ def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(
         assert [row["key"] for row in kept] == ["%RETRY%x"]
 
 
+def test_a_backup_is_restored_on_an_empty_name_server_and_in_force_from_the_first_word(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv, namesrv.connect() as client:
+        here = ("--namesrv", str(namesrv.endpoint))
+        register(client, "TopicTest", "Other")
+        run("drain", "broker-a", "--force", "--for", "2h", "--why", "new disks", *here)
+        run("delete-topic", "Other", "--force", "--hold", *here)
+        output = run("backup", "save", str(file), *here)
+        assert "left out: the journal, topics deleted without --hold, and what brokers report" in output
+        assert "listen" in json.loads(file.read_bytes())["left_out"]["settings"]
+        kept = rows(("intents", *here))
+        namesrv.kill()
+    with NamesrvProcess("--data-dir", str(tmp_path / "b")) as empty, empty.connect() as client:
+        here = ("--namesrv", str(empty.endpoint))
+        for dry_run, result in ((("--dry-run",), "would be done"), ((), "done")):
+            output = run("backup", "restore", str(file), *dry_run, *here)
+            assert output.count(f"{result}, awaits registration") == 2
+            assert "warning: 2 intents about what nobody has registered yet" in output
+        restored = rows(("intents", *here))
+        assert [row["awaits_registration"] for row in restored] == [True, True]
+        for row in (*kept, *restored):
+            for field in ("endpoint", "since", "caller", "awaits_registration"):
+                del row[field]
+        assert restored == kept
+        register(client, "TopicTest", "Other")
+        assert rows(("route", "TopicTest", *here))[0]["permission"] == "R--"
+        assert client.route("Other") is None
+
+
+def test_an_intent_of_an_unknown_kind_is_named_and_the_rest_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.json"
+    newer = pb.Intent(broker_name="broker-a", comment="of a newer version")
+    newer.MergeFromString(b"\x08\x63")  # kind 99
+    monkeypatch.setattr(backup, "all_intents", lambda _server: [newer, pb.Intent(kind="KIND_TOPIC_HOLD", topic="T")])
+    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
+        output = run("backup", "save", str(file), "--namesrv", str(namesrv.endpoint), exit_code=WARNED)
+    assert "only a newer nsctl knows" in output
+    kept = json.loads(file.read_bytes())
+    assert kept["left_out"]["intents"][0]["kind"] == "99"
+    assert [call["request"] for call in kept["calls"] if call["call"] == "DeleteTopic"] == [
+        {"topic": "T", "hold": True}
+    ]
+
+
 def test_what_a_name_server_refuses_is_told_and_the_rest_is_made_so(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     drain = {"call": "WipeWritePermOfBroker", "request": {"broker_name": "nobody"}}
@@ -127,5 +176,5 @@ def test_all_topics_of_a_broker_go_into_a_file_and_to_another_broker(tmp_path: P
         assert "TopicTest" in output
         run("agent", "import-topics", str(new.endpoint), file)
         with new.connect() as calls:
-            assert "TopicTest" in {topic.topic_name for topic in calls.topics.ListTopics(EVERYTHING).topics}
+            assert "TopicTest" in {topic.topic for topic in calls.table().topic_configs}
         assert "2 are so already" in run("agent", "import-topics", str(new.endpoint), file)

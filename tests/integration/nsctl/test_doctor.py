@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -56,13 +57,43 @@ def test_a_broker_that_was_lost_is_told_with_the_reason_until_it_is_back() -> No
 def test_intents_in_force_are_told_with_who_when_and_why(tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
         register(client, "TopicTest")
-        CliRunner().invoke(app, ["delete-topic", "TopicTest", "--hold", "--why", "x1", "-n", str(namesrv.endpoint)])
+        CliRunner().invoke(
+            app, ["delete-topic", "TopicTest", "--force", "--hold", "--why", "x1", "-n", str(namesrv.endpoint)]
+        )
         told = [row for row in examined(namesrv.endpoint)[1] if row["code"] == "INTENT_IN_FORCE"]
         assert [row["severity"] for row in told] == ["info"]
         assert told[0]["what"].startswith("topic TopicTest is held back since 2")
         assert told[0]["what"].endswith("(x1)")
         assert "by ipv4:127.0.0.1:" in told[0]["what"]
         assert told[0]["do"] == "`nsctl release-topic TopicTest` lifts it"
+
+
+def test_a_planned_drain_of_the_only_broker_leaves_the_exit_code_at_0(tmp_path: Path) -> None:
+    own = ["broker-a", "DefaultCluster", "BenchmarkTest", "%RETRY%g", "SCHEDULE_TOPIC_XXXX"]
+    with (
+        NamesrvProcess("--remoting-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as namesrv,
+        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as broker,
+    ):
+
+        def told() -> list[str]:
+            exit_code, rows = examined(namesrv.endpoint)
+            assert exit_code == 0, rows
+            return [row["what"] for row in rows]
+
+        register_as_rocketmq(broker, own)
+        drain = ["drain", "broker-a", "--why", "new disks", "--namesrv", str(namesrv.endpoint)]
+        preview = json.loads(CliRunner().invoke(app, [*drain, "--dry-run", "-o", "json"]).stdout)
+        assert preview[0]["blast_radius"]["topics_losing_last_writable_queue"] == 0
+        assert CliRunner().invoke(app, drain).exit_code == 0
+        [intent] = told()
+        assert intent.startswith("planned: broker-a is drained since 2")
+        assert intent.endswith(", with no end (new disks)")
+        register_as_rocketmq(broker, [*own, "orders"], counter=2)
+        assert [what for what in told() if what != intent] == [
+            "planned: 1 topic has no writable queue while a broker is drained (broker-a with no end): orders"
+        ]
+        assert CliRunner().invoke(app, [*drain, "--for", "1h"]).exit_code == 0
+        assert [what.count(" until 2") for what in told()] == [1, 1]
 
 
 def test_a_data_directory_that_cannot_be_written_is_a_problem_until_it_can(tmp_path: Path) -> None:

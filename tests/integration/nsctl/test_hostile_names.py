@@ -37,10 +37,12 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("watchers",): (),
     ("explain",): ("T",),
     ("history",): (),
+    ("clients",): (),
     ("diff",): (),
     ("doctor",): (),
     ("intents",): (),
     ("drain",): ("b",),
+    ("drained",): ("b", "--yes"),
     ("restore",): ("b",),
     ("delete-topic",): ("T",),
     ("release-topic",): ("T",),
@@ -52,8 +54,6 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("kv", "delete"): ("n", "k"),
     ("config", "show"): (),
     ("config", "set"): ("a=b",),
-    ("address", "claims"): (),
-    ("address", "release"): ("c", "a:1"),
     ("guard", "confirm-loss"): (),
     ("backup", "save"): ("NEW",),
     ("backup", "restore"): ("KEPT",),
@@ -69,7 +69,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
 KEPT = {
     "format": 1,
     "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}],
-    "topics": [{"topic_name": "T"}],
+    "topics": [{"topic": "T"}],
 }
 
 
@@ -170,10 +170,13 @@ def of_rocketmq(code: int) -> tuple[int, str, bytes]:
     """A name server of RocketMQ all of whose names are hostile."""
     group = {"cluster": HOSTILE, "brokerName": HOSTILE, "brokerAddrs": {"0": HOSTILE}}
     queues = {"brokerName": HOSTILE, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
-    told = {
+    queue, offsets = {"topic": HOSTILE, "brokerName": "b", "queueId": 0}, {"brokerOffset": 1, "consumerOffset": 0}
+    told: dict[int, Any] = {
         106: {"brokerAddrTable": {HOSTILE: group}},
         206: {"topicList": [HOSTILE]},
         105: {"queueDatas": [queues], "brokerDatas": [group]},
+        28: {"table": {"putTps": "1 1 1", HOSTILE: HOSTILE, "scheduleMessageOffset_1": "0,1"}},
+        317: {"consumeStatsList": [{HOSTILE: [{"offsetTable": {json.dumps(queue): offsets}}]}]},
     }
     return 0, "", json.dumps(told[code]).encode()
 
@@ -188,6 +191,13 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_what_a_name_server_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: str, form: str) -> None:
     with hostile_server(filled) as namesrv:
         shown_and_not_obeyed(["compare-rocketmq", rocketmq, "--namesrv", str(namesrv), "-o", form], form)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_what_a_broker_of_rocketmq_says_is_shown_and_not_obeyed(rocketmq: str, form: str) -> None:
+    with hostile_server(filled) as namesrv:
+        command = ["drained", "b", "--broker-addr", rocketmq, "--namesrv", str(namesrv), "-o", form]
+        shown_and_not_obeyed(command, form)
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,13 +63,13 @@ def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(f
     assert fleet.rows("cluster")[0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "127.0.0.1:10911"}]
     assert "0: 127.0.0.1:10911" in fleet.run("cluster")
     assert fleet.rows("brokers")[0]["last_update_timestamp"].endswith("Z")
-    assert {"topic": "TopicTest"} in fleet.rows("topics")
+    assert {"topic": "TopicTest", "kind": "normal"} in fleet.rows("topics")
     assert fleet.rows("topics", "Nothing") == []
     assert fleet.rows("watchers") == []
     assert [row["name_server"] for row in fleet.rows("explain", "TopicTest")] == ["ns-a", "ns-b"]
     assert {row["cause"] for row in fleet.rows("history", "--topic", "TopicTest")} == {"RegisterBroker"}
     result = CliRunner().invoke(app, ["topics", "-o", "yaml", "--namesrv", fleet.endpoints])
-    assert {"topic": "TopicTest"} in yaml.safe_load(result.stdout)
+    assert {"topic": "TopicTest", "kind": "normal"} in yaml.safe_load(result.stdout)
 
 
 def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: Fleet) -> None:
@@ -81,21 +82,59 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
     assert f"{NOBODY}: UNAVAILABLE" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
 
 
+def test_a_name_server_that_hangs_is_said_to_have_not_answered_in_time() -> None:
+    with NamesrvProcess() as hangs:
+        hangs.signal(signal.SIGSTOP)
+        try:
+            result = CliRunner().invoke(app, ["status", "--timeout", "1", "-n", str(hangs.endpoint)])
+        finally:
+            hangs.signal(signal.SIGCONT)
+    said = f"{hangs.endpoint}: did not answer within 1 s"
+    assert (result.exit_code, said in result.stderr) == (UNREACHABLE, True), result.output
+
+
 def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: Fleet) -> None:
     assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
 
 
+def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warning(fleet: Fleet) -> None:
+    cluster = ("--cluster", "DefaultCluster")
+    said = "nobody has registered broker group soon of cluster DefaultCluster here"
+    for command in (
+        ("drain", "soon", "--dry-run", *cluster),
+        ("drain", "soon", *cluster),
+        ("restore", "soon", *cluster),
+    ):
+        assert fleet.run(*command).count(said) == 2, "at each name server"
+    assert "warning" not in fleet.run("drain", "broker-a", "--dry-run", *cluster)
+    fleet.run("drain", "soon", *cluster)
+    assert [row["awaits_registration"] for row in fleet.rows("intents")] == [True, True]
+    said = "nobody has registered broker group soon here; the change takes effect when somebody does"
+    assert fleet.run("restore", "soon").count(said) == 2
+    assert "nobody has registered topic Soon here" in fleet.run("delete-topic", "Soon", "--hold")
+    assert "nobody has registered topic Soon in cluster c here" in fleet.run(
+        "delete-topic", "Soon", "--hold", "--cluster", "c"
+    )
+    fleet.run("release-topic", "Soon")
+    fleet.run("release-topic", "Soon", "--cluster", "c")
+    assert fleet.rows("intents") == []
+
+
 def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> None:
     preview = fleet.rows("drain", "broker-a", "--dry-run")
     assert [(row["result"], row["blast_radius"]["topics_losing_last_writable_queue"]) for row in preview] == [
-        ("would be done", 1)
+        ("would need --force", 1)
     ] * 2
+    refused = fleet.run("drain", "broker-a", exit_code=REFUSED)
+    assert refused.count("TOPICS_IN_USE: 1 application topic would lose queues that producers need: TopicTest") == 2
+    assert refused.count("repeat with --force") == 1
     assert fleet.rows("intents") == []
-    assert [row["result"] for row in fleet.rows("drain", "broker-a", "--why", "new disks")] == ["done", "done"]
+    done = fleet.rows("drain", "broker-a", "--why", "new disks", "--force")
+    assert [row["result"] for row in done] == ["done", "done"]
     assert [(row["kind"], row["comment"]) for row in fleet.rows("intents")] == [("WIPE_WRITE_PERM", "new disks")] * 2
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "R--"
-    assert "explain TopicTest" in fleet.run("doctor", exit_code=FOUND)
+    assert "TOPICS_DRAINED" in fleet.run("doctor", exit_code=WARNED)
     fleet.run("restore", "broker-a")
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
@@ -127,11 +166,13 @@ def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see
 
 
 def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
-    assert [row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold")] == [
+    assert [
+        row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold", "--force")
+    ] == [
         1,
         1,
     ]
-    assert fleet.rows("explain", "TopicTest")[0]["in_route"] is False
+    assert fleet.rows("explain", "TopicTest")[0]["state"] == "TOPIC_HELD"
     fleet.run("release-topic", "TopicTest")
     assert fleet.rows("route", "TopicTest")
 
@@ -139,7 +180,7 @@ def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
 def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(fleet: Fleet) -> None:
     assert "no difference between 2 name servers" in fleet.run("diff")
     assert fleet.rows("diff") == []
-    fleet.run("drain", "broker-a", namesrv=fleet.first)
+    fleet.run("drain", "broker-a", "--force", namesrv=fleet.first)
     (row,) = fleet.rows("diff", exit_code=FOUND)
     assert [row[key] for key in ("part", "intent", "broker", fleet.first, fleet.second)] == [
         *("intent", "drain", "broker-a", "in force", "not in force")
@@ -155,6 +196,10 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     broker, topic = fleet.rows("diff", exit_code=FOUND)
     assert (broker["part"], broker["broker"]) == ("broker", "broker-a")
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
+
+
+def test_a_single_name_server_is_counted_as_one(fleet: Fleet) -> None:
+    assert fleet.run("diff", namesrv=fleet.first).endswith("no difference between 1 name server\n")
 
 
 def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: Fleet) -> None:
@@ -177,7 +222,7 @@ def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:
 
 
 def test_history_takes_a_broker_a_time_and_causes(fleet: Fleet) -> None:
-    fleet.run("drain", "broker-a", "--why", "new disks", "--for", "2h")
+    fleet.run("drain", "broker-a", "--why", "new disks", "--for", "2h", "--force")
     assert {row["cause"] for row in fleet.rows("history", "broker-a", "--since", "2h")} == {
         "RegisterBroker",
         "WipeWritePermOfBroker",
@@ -198,6 +243,19 @@ def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:
     assert [row["value"] for row in fleet.rows("config", "show", "scanNotActiveBrokerInterval")] == ["30000"] * 2
     assert "CONFIG_KEY_DENIED" in fleet.run("config", "set", "listen=0.0.0.0:1", exit_code=REFUSED)
     assert "is not SETTING=VALUE" in fleet.run("config", "set", "scanNotActiveBrokerInterval", exit_code=USAGE)
+
+
+def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: Fleet) -> None:
+    def refused(*command: str) -> list[str]:
+        return [row["result"] for row in fleet.rows("kv", *command, exit_code=REFUSED)]
+
+    fleet.run("kv", "put", "n", "k", "1", "--if-absent")
+    assert refused("put", "n", "k", "2", "--if-absent") == ["failed: CONFLICT"] * 2
+    assert refused("put", "n", "k", "2", "--if-value", "") == ["failed: CONFLICT"] * 2
+    fleet.run("kv", "put", "n", "k", "2", "--if-value", "1")
+    assert refused("delete", "n", "k", "--if-value", "1") == ["failed: CONFLICT"] * 2
+    fleet.run("kv", "delete", "n", "k", "--if-value", "2")
+    fleet.run("kv", "put", "n", "k", "1", "--if-value", "1", "--if-absent", exit_code=USAGE)
 
 
 def test_a_confirmed_loss_of_nobody_is_refused(fleet: Fleet) -> None:

@@ -64,6 +64,12 @@ TELLING = {
         "nsctl brokers": (0, r"DefaultCluster +broker-a .* yes"),
         "nsctl agent status AGENT": (FOUND, "ns-old:9876 +no "),
     },
+    "A broker was killed while the name server stalled": {
+        "nsctl explain TOPIC": (0, "doubted: the channel"),
+        "nsctl history --since 15m": (0, "registered: new group"),
+        "nsctl drain BROKER": (0, "ns-a:9876 +done"),
+        "nsctl restore BROKER": (0, "ns-a:9876 +done"),
+    },
     "Routes flap": {"nsctl history": (0, "was replaced; broker-a")},
     "A watcher does not read": {"nsctl watchers": (0, r"WatchTopicRoutes .* [1-9][\d,]* +\S+Z$")},
     "The topics of a broker are broken": {"nsctl agent status AGENT": (0, "not JSON, or cut off")},

@@ -45,6 +45,20 @@ def test_tables_changes_and_calls_are_counted(engine: str) -> None:
         assert seen["process_open_fds",] > 0
 
 
+def test_doubted_brokers_are_counted_by_the_reason(engine: str) -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
+        channel = client.open_channel()
+        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
+        announced = registration_service_pb2.HandOverChannelRequest(channel_id=channel.id)
+        client.registration.HandOverChannel(announced, timeout=client.TIMEOUT)
+        channel.close()
+        counts = {"own_stall": 0, "closed_here": 0, "handed_over": 1}
+        eventually(
+            lambda: {why: samples(namesrv).get(("namesrv_doubted_brokers", why)) for why in counts},
+            lambda seen: seen == counts,
+        )
+
+
 def test_alive_and_ready_are_told_apart(tmp_path: Path, engine: str) -> None:
     flags = ("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
     with NamesrvProcess(*flags, engine=engine) as namesrv:
@@ -93,7 +107,9 @@ def refusal(listen: str) -> str:
 
 def test_registrations_and_the_lag_of_watches_are_counted(engine: str) -> None:
     with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
-        watch: Any = client.routes.WatchTopicRoutes(route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"]))
+        watch: Any = client.routes.WatchTopicRoutes(
+            iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])])
+        )
         next(watch)
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
         client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)

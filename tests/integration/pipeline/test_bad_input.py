@@ -23,7 +23,7 @@ from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, registration
 
 NOBODY = "127.0.0.1:1"
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60", "shards": "1"}
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60"}
 pytestmark = pytest.mark.timeout(300)
 
 

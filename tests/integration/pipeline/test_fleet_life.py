@@ -43,7 +43,7 @@ def test_the_history_of_an_hour_is_the_expected_one(spark: SparkSession, tmp_pat
                 spark,
                 [namesrv.endpoint for namesrv in namesrvs],
                 store,
-                {"onCompacted": "resync", "shards": "2"},
+                {"onCompacted": "resync"},
                 now=lambda now=now: now,  # type: ignore[misc]
             )
             for namesrv in namesrvs:

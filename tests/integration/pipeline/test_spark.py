@@ -19,17 +19,27 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
-from route_pipeline.log.ingest import IngestError, IngestResult, ingest
+from route_pipeline.log.ingest import Ingester, IngestError, IngestResult, ingest
 from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.commits import QUARANTINE
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.retention import drop_old
-from route_pipeline.queries import INGEST_TIME, WALL_TIME, clock_leads, divergence, events_of, latest_state, route_at
-from route_pipeline.tables import print_report
+from route_pipeline.queries import (
+    INGEST_TIME,
+    WALL_TIME,
+    clock_leads,
+    divergence,
+    divergence_causes,
+    events_of,
+    latest_state,
+    route_at,
+)
+from route_pipeline.tables import print_causes, print_report
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     Response,
@@ -52,7 +62,7 @@ __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])
 CHUNKS = (fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"), TOPICS)
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30", "shards": "1"}
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 NOT_YET = datetime.max.replace(tzinfo=UTC)
 
@@ -85,7 +95,7 @@ def test_the_schema_that_spark_sees_is_the_declared_one(
     spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv]
 ) -> None:
     for table in schemas.TABLES:
-        loaded = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table=table, shards=1).load()
+        loaded = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table=table).load()
         assert loaded.schema.names == arrow_schema(table).names
         assert loaded.count() > 0, table
     brokers = spark.read.format("namesrv").options(endpoints=str(pair[0].endpoint), table="brokers").load()
@@ -97,7 +107,7 @@ def test_two_actions_on_the_rows_of_all_name_servers_read_one_pinned_revision(
     spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv]
 ) -> None:
     endpoints = ";".join(str(fake.endpoint) for fake in pair)
-    routes = spark.read.format("namesrv").option("ENDPOINTS", endpoints).option("shards", 1).load()
+    routes = spark.read.format("namesrv").option("ENDPOINTS", endpoints).load()
 
     assert routes.count() == 4
     rows = routes.collect()
@@ -111,9 +121,35 @@ def test_two_actions_on_the_rows_of_all_name_servers_read_one_pinned_revision(
     assert {request.pin_id for fake in pair for request in fake.snapshot_requests} == {"pin-1"}
 
 
-def test_a_misspelt_option_is_named_at_load(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="option 'tabel' is unknown to namesrv: did you mean 'table'"):
-        spark.read.format("namesrv").option("endpoints", "a:1").option("tabel", "brokers").load()
+def test_a_misspelt_option_is_named_first_at_load(spark: SparkSession) -> None:
+    misspelt = spark.read.format("namesrv").option("endpoints", "a:1").option("tabel", "brokers")
+    # With a schema Spark makes the source only when it plans.
+    for read in (misspelt.load, lambda: misspelt.schema("topic string").load().collect()):
+        with pytest.raises(AnalysisException) as caught:
+            read()
+        first, *_, last, _ = [line for line in str(caught.value).splitlines() if line.strip()]
+        assert "option 'tabel' is unknown to namesrv: did you mean 'table'" in first
+        assert "option 'tabel'" in last
+
+
+def test_a_schema_that_only_prunes_is_read(spark: SparkSession, pair: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    source = spark.read.format("namesrv").option("endpoints", str(pair[0].endpoint))
+    pruned = source.schema("perm int, topic string").load()
+    assert sorted(map(tuple, pruned.collect())) == [(6, "Other"), (6, "TopicTest")]
+    assert pruned.select("topic").distinct().count() == 2
+    with pytest.raises(AnalysisException, match="the schema has perm as bigint, but in table topic_queues it is int"):
+        source.schema("perm bigint").load().collect()
+
+
+def test_rows_of_a_batch_are_ingested_after_they_were_taken(spark: SparkSession, store: RouteLog) -> None:
+    with NamesrvProcess() as namesrv, namesrv.connect() as client:
+        for counter in (1, 2):
+            register(client, A, "TopicTest", f"Other{counter}", counter=counter)
+            ingest(spark, [namesrv.endpoint], store, QUICK)
+    (lead,) = clock_leads(read_changes(spark, store)).collect()
+    assert lead["lead_seconds"] <= 0
+    rows = ds.dataset(log_files(store)).to_table(columns=["changed_at", "ingested_at"]).to_pylist()
+    assert all(row["changed_at"] <= row["ingested_at"] for row in rows)
 
 
 def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(
@@ -125,6 +161,37 @@ def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(
     assert str(caught.value).startswith("no name server answers: name server 127.0.0.1:1: UNAVAILABLE")
     assert "\n" not in str(caught.value)
     assert log_files(store) == []
+
+
+def test_a_cold_name_server_fails_reads_and_ingests_in_one_line_and_is_waited_for_by_follow(
+    spark: SparkSession, store: RouteLog, pair: tuple[FakeNamesrv, FakeNamesrv]
+) -> None:
+    pair[1].warm = False
+    problem = f"name server ns-b at {pair[1].endpoint} is warming up, so brokers and topics may be missing: "
+    with pytest.raises(IngestError) as caught:
+        ingest(spark, endpoints_of(pair), store, QUICK)
+    assert str(caught.value).startswith(problem)
+    assert "\n" not in str(caught.value)
+    assert log_files(store) == []
+    loaded = spark.read.format("namesrv").option("endpoints", str(pair[1].endpoint)).load()
+    with pytest.raises(AnalysisException, match=problem):
+        loaded.count()
+
+    waited: list[str] = []
+    following = Ingester(
+        spark,
+        endpoints_of(pair),
+        store,
+        QUICK,
+        on_wait=lambda _endpoint, namesrv: waited.append(namesrv),
+        follows=True,
+    )
+    rounds = [[summary.namesrv for summary in following.once().summaries] for _ in range(2)]
+    pair[1].warm = True
+    rounds.append([summary.namesrv for summary in following.once().summaries])
+    assert (rounds, waited) == ([["ns-a"], [], ["ns-b"]], ["ns-b"])
+    reads = read_changes(spark, store).where("table_name = 'reads'").select("namesrv", "op", "warm").collect()
+    assert sorted(map(tuple, reads)) == [("ns-a", "snapshot", True), ("ns-b", "snapshot", True)]
 
 
 def test_a_snapshot_that_breaks_off_fails_its_batch_which_the_next_ingest_reads_again(
@@ -321,6 +388,36 @@ def test_disagreements_have_a_beginning_and_an_end_by_either_clock(
     ingested = divergence(changes, versions, INGEST_TIME).where("key = 'Other/DefaultCluster/broker-10911'").collect()
     assert [row["present"] for row in ingested] == [{"ns-a": True, "ns-b": False}], "one ingest saw loss and return"
     assert {row["namesrv"] for row in clock_leads(changes).collect()} == {"ns-a", "ns-b"}
+
+
+def test_disagreements_are_summed_up_by_broker_and_by_what_began_them(
+    spark: SparkSession, life: Life, versions: DataFrame
+) -> None:
+    changes = read_changes(spark, life.store)
+    by_wall = divergence_causes(changes, versions, divergence(changes, versions, WALL_TIME), WALL_TIME)
+    told = {(one.broker, one.cause, one.count, one.lasting) for one in by_wall}
+    assert told == {
+        ("broker-10911", "NOT_IN_SNAPSHOT: ns-b", 3, 3),
+        ("broker-10911", "GROUP_GONE: ns-a", 2, 0),
+        ("broker-10911", "UNREGISTERED: ns-a", 2, 1),
+    }
+    out = io.StringIO()
+    print_causes(Console(file=out, width=200, markup=False, highlight=False), {WALL_TIME: by_wall}, 1)
+    assert "disagreements by the clocks of the name servers, by broker and cause" in out.getvalue()
+
+
+def test_disagreements_with_a_name_server_that_is_not_read_say_so(
+    spark: SparkSession, store: RouteLog, pair: tuple[FakeNamesrv, FakeNamesrv]
+) -> None:
+    ingest(spark, endpoints_of(pair), store, QUICK)
+    pair[0].changes, pair[0].revision = {8: [put("New", queue("broker-a")), gone("Other")]}, 8
+    pair[1].refusal = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv.dev")
+    ingest(spark, endpoints_of(pair), store, QUICK)
+    changes = read_changes(spark, store)
+    versions = history(changes)
+    by_ingest = divergence_causes(changes, versions, divergence(changes, versions, INGEST_TIME), INGEST_TIME)
+    told = [(one.cluster_name, one.broker, one.cause, one.count, one.lasting) for one in by_ingest]
+    assert told == [("DefaultCluster", "broker-a", "NOT_READ: ns-b", 2, 2)]
 
 
 def test_the_report_names_the_lost_name_server_and_the_open_disagreements(

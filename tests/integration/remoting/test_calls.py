@@ -163,9 +163,18 @@ def test_the_kv_configuration_is_one_on_both_protocols(namesrv: NamesrvProcess, 
     assert client.ask(100, {"namespace": "", "key": "k", "value": "v"}).code == 1
 
 
-def test_permissions_that_operators_change_last_over_registrations(client: RemotingClient) -> None:
+def test_permissions_that_operators_change_last_over_registrations(
+    client: RemotingClient, namesrv: NamesrvProcess
+) -> None:
     register(client, ["A", "B"])
-    assert client.ask(205, {"brokerName": "broker-a"}).fields == {"wipeTopicCount": "2"}
+    wiped = client.ask(205, {"brokerName": "broker-a"})
+    assert wiped.fields == {"wipeTopicCount": "2"}
+    remedy = "mqadmin addWritePerm -b broker-a (RocketMQ 4.9 or later), or nsctl restore broker-a"
+    assert wiped.remark is not None
+    assert wiped.remark.endswith(f"also after it restarts, until {remedy}")
+    assert namesrv.wait_for("write_permission_wiped")["remedy"] == remedy
+    warning = namesrv.wait_for("topics_in_use_taken")
+    assert (warning["cause"], warning["topics"]) == ("WipeWritePermOfBroker", "A, B")
     register(client, ["A", "B"], counter=2)
     assert client.ask(105, {"topic": "A"}).json["queueDatas"][0]["perm"] == 4
     assert client.ask(327, {"brokerName": "broker-a"}).fields == {"addTopicCount": "2"}

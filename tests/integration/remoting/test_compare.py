@@ -7,6 +7,8 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,12 +23,20 @@ from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqNamesrv
 from nsctl.session import FOUND, UNREACHABLE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support.programs.processes import NamesrvProcess
-from tests.support.programs.rocketmq import RemotingClient, broker_fields, register, stand_in, topic_config
+from tests.support.programs.rocketmq import (
+    RemotingClient,
+    broker_fields,
+    register,
+    server_tls,
+    stand_in,
+    topic_config,
+)
+from tests.support.secured.certificates import Authority
 from tests.support.virtual_clock import VirtualClock
 
 
-def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int) -> list[dict[str, Any]]:
-    arguments = ["compare-rocketmq", rocketmq, "-o", "json", "--namesrv", str(namesrv.endpoint)]
+def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int, *flags: str) -> list[dict[str, Any]]:
+    arguments = ["compare-rocketmq", rocketmq, "-o", "json", "--namesrv", str(namesrv.endpoint), *flags]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == exit_code, result.output
     rows: list[dict[str, Any]] = json.loads(result.stdout) if result.stdout else []
@@ -46,6 +56,118 @@ def test_what_differs_is_shown_and_nothing_once_it_is_the_same(namesrv: NamesrvP
         register(there, [], broker_fields(addr="127.0.0.1:20911", broker_id=1))
         register(here, [topic_config("There", perm=4)])
         assert compared(namesrv, address_of(other), 0) == []
+
+
+def rocketmq_answers(groups: Mapping[str, tuple[str, str]], topics: Sequence[str]) -> Callable[[int], Any]:
+    """What a name server of RocketMQ answers: its routes are in the order of the brokers' names.
+
+    Args:
+        groups: Cluster and address of each group, by name.
+        topics: Topics, each on all groups with 4 queues and all permissions.
+    """
+    datas = {
+        name: {"brokerAddrs": {"0": addr}, "brokerName": name, "cluster": cluster}
+        for name, (cluster, addr) in sorted(groups.items())
+    }
+    queues = [
+        {"brokerName": name, "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4} for name in datas
+    ]
+    bodies: dict[int, Any] = {
+        105: {"brokerDatas": list(datas.values()), "filterServerTable": {}, "queueDatas": queues},
+        106: {"brokerAddrTable": datas, "clusterAddrTable": {}},
+        206: {"topicList": list(topics)},
+    }
+    return lambda code: (0, "", json.dumps(bodies[code]).encode())
+
+
+def register_groups(client: RemotingClient, groups: Mapping[str, tuple[str, str]], topics: Sequence[str]) -> None:
+    for name, (cluster, addr) in groups.items():
+        register(client, topics, broker_fields(name, addr) | {"clusterName": cluster})
+
+
+TWO_CLUSTERS = {"broker-a": ("B", "127.0.0.1:10911"), "broker-b": ("A", "127.0.0.1:20911")}
+OWN = ["A", "B", "B_REPLY_TOPIC", "BenchmarkTest", "RMQ_SYS_ROCKSDB_OFFSET_TOPIC", "%RETRY%g", "%DLQ%g", "broker-a"]
+
+
+@pytest.fixture
+def own_namesrv(tmp_path: Path) -> Iterator[NamesrvProcess]:
+    with NamesrvProcess(*LOOPBACK, "--data-dir", str(tmp_path)) as process:
+        yield process
+
+
+def test_clusters_and_brokers_that_sort_in_opposite_ways_do_not_differ(own_namesrv: NamesrvProcess) -> None:
+    with (
+        RemotingClient(address_of(own_namesrv)) as client,
+        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders", "payments"])) as rocketmq,
+    ):
+        register_groups(client, TWO_CLUSTERS, ["orders", "payments"])
+        assert compared(own_namesrv, rocketmq, 0) == []
+
+
+def test_topics_of_brokers_and_consumer_groups_are_no_difference(own_namesrv: NamesrvProcess) -> None:
+    with (
+        RemotingClient(address_of(own_namesrv)) as client,
+        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders"])) as rocketmq,
+    ):
+        register_groups(client, TWO_CLUSTERS, ["orders", *OWN])
+        assert compared(own_namesrv, rocketmq, 0) == []
+
+
+def test_a_missing_broker_is_named_once_with_what_clients_there_do_without(own_namesrv: NamesrvProcess) -> None:
+    topics = [f"topic-{number:02}" for number in range(13)]
+    with RemotingClient(address_of(own_namesrv)) as client:
+        register_groups(client, TWO_CLUSTERS, topics)
+        fewer = {"broker-a": TWO_CLUSTERS["broker-a"]}
+        with stand_in(rocketmq_answers(fewer, topics)) as rocketmq:
+            [row] = compared(own_namesrv, rocketmq, FOUND)
+        assert (row["part"], row["cluster"], row["broker"], row["rocketmq"]) == ("broker", "A", "broker-b", "not there")
+        assert row["clients_of_rocketmq"] == "do not use it: 13 topics (topic-00, topic-01, topic-02, ...)"
+        more = TWO_CLUSTERS | {"broker-c": ("A", "127.0.0.1:30911")}
+        with stand_in(rocketmq_answers(more, topics)) as rocketmq:
+            [row] = compared(own_namesrv, rocketmq, FOUND)
+        assert (row["broker"], row["here"]) == ("broker-c", "not there")
+        assert row["clients_of_rocketmq"] == "use it: 13 topics (topic-00, topic-01, topic-02, ...)"
+
+
+def test_differences_that_a_decision_explains_are_of_a_class_of_their_own(own_namesrv: NamesrvProcess) -> None:
+    there = stand_in(rocketmq_answers(TWO_CLUSTERS, ["held", "orders", "payments", *OWN]))
+    with RemotingClient(address_of(own_namesrv)) as client, there as rocketmq:
+        register_groups(client, TWO_CLUSTERS, ["held", "orders", "payments", *OWN])
+
+        def decide(*command: str) -> None:
+            result = CliRunner().invoke(app, [*command, "--namesrv", str(own_namesrv.endpoint)])
+            assert result.exit_code == 0, result.output
+
+        decide("drain", "broker-a", "--for", "1h")
+        decide("delete-topic", "held", "--hold", "--force")
+        drained, held = sorted(compared(own_namesrv, rocketmq, 0), key=lambda row: str(row["topic"]))
+        assert {row["part"] for row in (held, drained)} == {"planned"}
+        assert held["clients_of_rocketmq"] == "still find held"
+        assert (drained["cluster"], drained["broker"]) == ("B", "broker-a")
+        assert drained["until"].startswith("2")
+        assert drained["clients_of_rocketmq"] == "keep writing to broker-a: 2 topics (orders, payments)"
+        table = CliRunner().invoke(app, ["compare-rocketmq", rocketmq, "--namesrv", str(own_namesrv.endpoint)])
+        assert "only planned differences between here and" in table.stderr
+        register(
+            client,
+            ["held", topic_config("orders", queues=8), "payments", *OWN],
+            broker_fields() | {"clusterName": "B"},
+            counter=2,
+        )
+        rows = compared(own_namesrv, rocketmq, FOUND)
+        assert [row["topic"] for row in rows if row["part"] == "topic"] == ["orders"], "the drain does not explain it"
+        [still] = [row["clients_of_rocketmq"] for row in rows if row.get("intent") and row["broker"]]
+        assert still == "keep writing to broker-a: 1 topic (payments)"
+
+
+def test_a_name_server_with_tls_is_compared(own_namesrv: NamesrvProcess, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    with (
+        RemotingClient(address_of(own_namesrv)) as client,
+        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders"]), server_tls(authority.sign_server())) as rocketmq,
+    ):
+        register_groups(client, TWO_CLUSTERS, ["orders"])
+        assert compared(own_namesrv, rocketmq, 0, "--rocketmq-tls-ca", str(authority.path)) == []
 
 
 def test_who_does_not_answer_is_named(namesrv: NamesrvProcess) -> None:
@@ -91,7 +213,10 @@ def test_a_body_that_is_none_of_rocketmq_is_one_line(namesrv: NamesrvProcess, bo
 def failure_of(address: str, clock: VirtualClock | None = None) -> str:
     """Why the topics of a name server of RocketMQ cannot be read."""
     monotonic = (clock or VirtualClock()).monotonic
-    with RocketmqNamesrv(Endpoint.parse(address), 20.0, monotonic) as server, pytest.raises(CallError) as caught:
+    with (
+        RocketmqNamesrv(Endpoint.parse(address), 20.0, monotonic=monotonic) as server,
+        pytest.raises(CallError) as caught,
+    ):
         server.topics()
     return str(caught.value)
 

@@ -33,8 +33,7 @@ def lookup_is_answered(namesrv: NamesrvProcess) -> bool:
 
 def task_count(client: Client) -> int:
     """The name server's tasks, counted anew each second or so."""
-    status = client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=20)
-    return status.task_count
+    return client.told_diagnostics().task_count
 
 
 def sent_until_it_is_not_read(connection: socket.socket, data: bytes, most: int) -> int:

@@ -110,6 +110,34 @@ def test_certificates_that_change_are_shown_to_the_next_connection(place: Place,
         eventually(lambda: shown(process), lambda now: now != before, LIVE_SECONDS)
 
 
+@pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])
+def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
+    place: Place, tmp_path: Path, *, restricted: bool
+) -> None:
+    owners, attackers = ("@127.0.0.2", "@127.0.0.1") if restricted else ("", "")
+    file = tmp_path / "permits.json"
+    rights = {"broker": {"register": [f"*/broker-a{attackers}"]}, "admin": {"register": [f"*/broker-b{owners}"]}}
+    file.write_text(json.dumps(permits(**rights)))
+    victim, disguised = broker_fields("broker-b", "127.0.0.2:10911"), broker_fields("broker-a", "127.0.0.2:10911")
+    flags = (*LOOPBACK, *ALL, *place.flags("mTLS", with_permits=False), "--permits-file", str(file))
+    with (
+        NamesrvProcess(*flags) as process,
+        RemotingClient(address_of(process), context_of(place, place.callers["admin"])) as owner,
+        RemotingClient(address_of(process), context_of(place, place.callers["broker"])) as attacker,
+    ):
+        assert register(owner, broker=victim).code == 0
+        assert owner.ask(104, victim).code == 0
+        taken = register(attacker, broker=disguised)
+        if restricted:
+            assert taken.code == 1
+            assert "broker may not register DefaultCluster/broker-a at 127.0.0.2:10911" in (taken.remark or "")
+            assert {attacker.ask(104, disguised).code, attacker.ask(904, disguised).code} == {1}
+            assert register(owner, broker=victim).code == 0
+        else:
+            assert taken.code == 0
+            assert register(owner, broker=victim).code == 1
+
+
 def test_with_permits_a_certificate_says_who_may_do_what(place: Place) -> None:
     with NamesrvProcess(*LOOPBACK, *ALL, *place.flags("mTLS")) as process:
         address = address_of(process)

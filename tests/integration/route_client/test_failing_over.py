@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import socket
 import threading
+from functools import partial
 from typing import Any
 
 import grpc
@@ -10,12 +13,16 @@ import pytest
 
 from route_client import (
     ClientSettings,
+    KnownRoute,
     NoNamesrvAnsweredError,
+    Origin,
     RouteClient,
+    TopicNotFoundError,
+    keeper,
 )
 from route_client.watch import WatchStream
-from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
-from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
@@ -47,6 +54,33 @@ def test_a_connection_that_breaks_is_resumed_at_the_same_name_server(fake: FakeN
         shows(client, "broker-b")
         resumed = fake.watch_requests[-1].resume_after
         assert (resumed.epoch, resumed.revision) == (fake.epoch, 2)
+
+
+def test_a_topic_whose_addition_was_not_answered_is_added_to_the_resumed_watch(fake: FakeNameServer) -> None:
+    fake.put("Other", wire_route("broker-b"))
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        held = fake.hold_updates = threading.Event()
+        client.route("Other")
+        fake.cut_watches()
+        _, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 2)
+        assert (list(resumed.topics), resumed.HasField("resume_after")) == ([TOPIC], True)
+        held.set()
+        fake.put("Other", wire_route("broker-c"))
+        shows(client, "broker-c", topic="Other")
+    assert list(fake.watch_updates[-1].topics) == ["Other"]
+
+
+def test_a_name_server_that_does_not_answer_an_addition_is_left(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), ClientSettings(timeout_seconds=0.5), topics=[TOPIC]) as client:
+        watching(client, fake)
+        held = fake.hold_updates = threading.Event()
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+        eventually(lambda: client.status().last_error, lambda error: "did not answer a request of the watch" in error)
+        held.set()
+        eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
+        watching(client, fake)
 
 
 def test_a_name_server_with_another_epoch_after_a_reconnect_is_asked_for_everything(fake: FakeNameServer) -> None:
@@ -91,6 +125,17 @@ def test_a_compacted_revision_is_begun_anew(fake: FakeNameServer) -> None:
         shows(client, "broker-b")
 
 
+def test_a_revision_that_a_name_server_has_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.refusals = [(grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED", 0.05)]
+        fake.cut_watches()
+        _, refused, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 3)
+        watching(client, fake)
+    assert refused.HasField("resume_after")
+    assert resumed.resume_after == refused.resume_after
+
+
 @pytest.mark.parametrize("what", ["revision", "epoch"])
 def test_a_watch_whose_revision_or_epoch_goes_back_is_opened_anew(fake: FakeNameServer, what: str) -> None:
     spoilt: list[object] = []
@@ -123,6 +168,35 @@ def test_a_name_server_that_shuts_down_is_left_alone_for_as_long_as_it_asks(fake
             eventually(lambda: len(other.watch_requests), lambda number: number >= 2)
             watching(client, other)
             assert len(fake.watch_requests) == 1
+
+
+def test_a_watch_that_expires_goes_on_at_any_name_server_and_is_no_error(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "STEADY_SECONDS", 0.0)
+    with FakeNameServer(name="ns-b") as other:
+        other.put(TOPIC, wire_route("broker-a"))
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
+            watching(client, fake)
+            for ended in range(1, 100):
+                fake.expire_watches()
+                eventually(lambda: len(fake.watch_requests) + len(other.watch_requests), partial(operator.lt, ended))
+                if other.watch_requests:
+                    break
+                watching(client, fake)
+            watching(client, other)
+            assert client.status().last_error == ""
+
+
+def test_a_name_server_that_ends_watches_as_they_begin_is_left(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as other:
+        other.put(TOPIC, wire_route("broker-a"))
+        fake.refusals = [EXPIRED]
+        endpoints, rng = first_is(fake, str(other.endpoint))
+        with RouteClient(endpoints, QUICK, topics=[TOPIC], rng=rng) as client:
+            watching(client, other)
+            assert "WATCH_EXPIRED" in client.status().last_error
 
 
 def test_a_name_server_that_is_not_ready_is_passed_over_and_used_if_there_is_no_other(fake: FakeNameServer) -> None:
@@ -164,10 +238,32 @@ def test_a_topic_that_a_name_server_does_not_know_yet_is_asked_for_elsewhere(fak
             assert set(caught.value.errors) == {fake.endpoint, other.endpoint}
 
 
-def test_a_name_server_that_hangs_is_passed_over(fake: FakeNameServer) -> None:
+def test_the_next_name_server_is_asked_while_one_hangs_and_its_route_is_confirmed(fake: FakeNameServer) -> None:
     with FakeNameServer(name="ns-b") as hanging:
         hanging.hold_lookups = threading.Event()
         endpoints, rng = first_is(hanging, str(fake.endpoint))
-        with RouteClient(endpoints, ClientSettings(timeout_seconds=1.5), rng=rng) as client:
-            assert client.route(TOPIC).route == route()
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=600.0), rng=rng) as client:
+            assert client.route(TOPIC) == KnownRoute(TOPIC, route(), None, Origin("ns-a", fake.epoch), fake.revision)
             hanging.hold_lookups.set()
+
+
+def test_a_name_server_whose_lookup_times_out_within_a_second_is_asked_last(fake: FakeNameServer) -> None:
+    with FakeNameServer(name="ns-b") as hanging:
+        hanging.hold_lookups = threading.Event()
+        endpoints, rng = first_is(hanging, str(fake.endpoint))
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=0.5), rng=rng) as client:
+            assert client.route(TOPIC).route == route()
+            assert client._client._source._chooser.in_order() == [fake.endpoint, hanging.endpoint]
+            hanging.hold_lookups.set()
+
+
+def test_routes_stay_confirmed_while_the_second_name_server_is_asked_after_the_first_has_failed(
+    fake: FakeNameServer,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoints, rng = first_is(fake, f"127.0.0.1:{silent.getsockname()[1]}")
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=WAIT), topics=[TOPIC], rng=rng) as client:
+            watching(client, fake)
+            fake.stop()
+            eventually(client.status, lambda status: status.mode == "disconnected")
+            assert client.route(TOPIC).stale is None

@@ -6,7 +6,6 @@ import asyncio
 import threading
 
 import pytest
-from namesrv_api.v1 import route_service_pb2 as pb
 
 from route_client import (
     AioRouteClient,
@@ -143,13 +142,13 @@ def test_the_environment_names_the_name_servers(fake: FakeNameServer, monkeypatc
         assert client.route(TOPIC).route == route()
 
 
-def test_more_topics_than_a_stream_takes_are_watched_by_several(fake: FakeNameServer) -> None:
+def test_many_topics_are_watched_by_one_stream_and_looked_up_in_batches(fake: FakeNameServer) -> None:
     names = [f"topic-{number}" for number in range(1_100)]
     for name in names:
         fake.put(name, wire_route())
     with RouteClient(str(fake.endpoint), QUICK, topics=names) as client:
-        eventually(lambda: fake.open_watches, lambda number: number == 3)
+        watching(client, fake)
         fake.put(names[-1], wire_route("broker-z"))
         shows(client, "broker-z", topic=names[-1])
     assert [len(asked) for asked in fake.lookups] == [500, 500, 100]
-    assert isinstance(fake.watch_requests[0], pb.WatchTopicRoutesRequest)
+    assert [len(request.topics) for request in fake.watch_requests] == [1_100]

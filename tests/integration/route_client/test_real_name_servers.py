@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from namesrv_api.v1 import registration_service_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
 from route_client import (
     ClientSettings,
@@ -86,6 +86,24 @@ def test_a_change_reaches_the_callback_long_before_a_poll_would_see_it(namesrv: 
         eventually(
             lambda: [removal.reason_name for removal in seen[-1].removals], lambda names: "UNREGISTERED" in names
         )
+
+
+def test_a_topic_that_is_added_joins_the_open_watch(namesrv: NamesrvProcess) -> None:
+    with namesrv.connect() as caller, RouteClient(str(namesrv.endpoint), topics=[TOPIC]) as client:
+
+        def watches() -> list[tuple[str, int]]:
+            listed = caller.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=20)
+            return [(watcher.peer, watcher.topic_count) for watcher in listed.watchers]
+
+        ((peer, _),) = eventually(watches, lambda found: [count for _, count in found] == [1])
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+        eventually(watches, lambda found: found == [(peer, 2)])
+        register(caller, topic="Other")
+        eventually(lambda: broker_names(client.cached("Other")), lambda names: names == ["broker-a"])
+        client.forget(TOPIC)
+        eventually(watches, lambda found: found == [(peer, 1)])
+        assert client.status().sessions == 1
 
 
 @contextmanager

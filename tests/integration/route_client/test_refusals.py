@@ -141,14 +141,15 @@ def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNam
 def test_topics_can_come_and_go_while_they_are_watched(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
-        eventually(lambda: fake.open_watches, lambda number: number == 1)
         client.forget(TOPIC)
-        eventually(lambda: fake.open_watches, lambda number: number == 0)
+        eventually(
+            lambda: fake.watch_updates, lambda updates: [list(one.removed_topics) for one in updates] == [[TOPIC]]
+        )
         assert client.route(TOPIC).route == route()
-        eventually(lambda: fake.open_watches, lambda number: number == 1)
+        eventually(lambda: fake.watch_updates, lambda updates: [list(one.topics) for one in updates] == [[], [TOPIC]])
         fake.put(TOPIC, wire_route("broker-b"))
         shows(client, "broker-b")
-        assert client.status().sessions == 1
+        assert (client.status().sessions, len(fake.watch_requests)) == (1, 1)
 
 
 def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(fake: FakeNameServer) -> None:
@@ -202,3 +203,15 @@ def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServe
         eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)
         eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
         assert client.route(TOPIC).route == route()
+
+
+def test_topics_that_had_no_space_in_an_answer_are_asked_for_again(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "most_routes", 2)
+    topics = [f"topic-{number}" for number in range(5)]
+    for topic in topics:
+        fake.put(topic, wire_route())
+    with RouteClient(str(fake.endpoint), QUICK, topics=topics) as client:
+        assert [client.route(topic).route for topic in topics] == [route()] * 5
+    assert fake.lookups[:3] == [topics, topics[2:], topics[4:]]

@@ -51,14 +51,14 @@ def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
         async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
             await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
             await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
-            await asyncio.to_thread(eventually, lambda: len(fake.watch_requests), lambda number: number == 2)
+            await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
             with client.changes(["topic-3"]) as changes:
                 fake.put("topic-3", wire_route("broker-z"))
                 assert (await anext(changes)).new_route == route("broker-z")
 
     asyncio.run(run())
     assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together"
-    assert [len(request.topics) for request in fake.watch_requests] == [1, 6]
+    assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1, 5]
 
 
 def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_for_again(fake: FakeNameServer) -> None:
@@ -94,6 +94,17 @@ def test_where_there_are_too_many_watches_routes_are_polled(fake: FakeNameServer
     fake.refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+
+
+def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        watching(client, fake)
+        fake.update_refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
+        with pytest.raises(TopicNotFoundError):
+            client.route("Other")
+        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
+        fake.put("Other", wire_route())
+        assert client.route("Other").route == route(), "nobody tells changes any more, so it is looked up"
 
 
 def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(

@@ -71,17 +71,17 @@ def outcomes(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
             stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, ordinary(agent))
         )
         operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
-        topic = topics_pb.TopicConfig(topic_name="Orders", read_queue_nums=1, write_queue_nums=1)
+        topic = topics_pb.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
         members = clients_pb.ListConsumerIdsRequest(consumer_group="g")
         calls: dict[str, Callable[[], object]] = {
             "read": operator.status,
             "topics": lambda: operator.topics.CreateOrUpdateTopic(
-                topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT
+                topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT
             ),
             "operate": lambda: operator.agent.UpdateBrokerPermission(
-                agent_pb.UpdateBrokerPermissionRequest(perm=6), timeout=TIMEOUT
+                agent_pb.UpdateBrokerPermissionRequest(broker_permission=6), timeout=TIMEOUT
             ),
-            "replicate": lambda: operator.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT),
+            "replicate": operator.table,
             "members, fast": lambda: queries.ListConsumerIds(members, timeout=TIMEOUT),
             "members": lambda: client.ListConsumerIds(members, timeout=TIMEOUT),
             "heartbeat": lambda: client.Heartbeat(clients_pb.HeartbeatRequest(client_id="c"), timeout=TIMEOUT),

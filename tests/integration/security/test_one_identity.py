@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from namesrv_api.v1 import admin_service_pb2
+import pytest
+from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
-from typer.testing import CliRunner
 
-from nsctl.cli import app
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import identity
-from tests.support.secured.fleet import Place, connected, register
+from tests.support.registrations import data_version, identity, registration
+from tests.support.secured.fleet import LIVE_SECONDS, REGISTRATION, Place, connected, register
 
 FLOOD = 150
 
@@ -41,53 +38,60 @@ def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Pla
         eventually(lambda: [line for line in server.events("broker_removed") if line["addr"] == "127.0.0.1:10922"])
 
 
-def nsctl(*arguments: str) -> str:
-    """What a command about addresses shows."""
-    done = CliRunner().invoke(app, ["address", *arguments])
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
-
-
-def test_the_address_of_a_broker_that_is_down_is_not_for_the_taking(place: Place, tmp_path: Path) -> None:
-    rights = {"look_up": True, "administer": True, "register": ["DefaultCluster/broker-b"]}
-    place.permit(admin=rights)
-    victim, taker = identity("127.0.0.1:10922", name="broker-b"), identity("127.0.0.1:10922")
-    flags = (*place.flags("token"), "--data-dir", str(tmp_path / "data"))
-    with NamesrvProcess(*flags) as server, connected(server.endpoint, place.files("token", "admin")) as owner:
-        channel = owner.open_channel()
-        assert register(owner, broker=victim, channel_id=channel.id) == "OK"
-        channel.close()
-        eventually(lambda: server.events("broker_removed"))
-        with connected(server.endpoint, place.files("token", "broker")) as broker:
-            assert register(broker, broker=taker) == "NOT_PERMITTED"
-        assert server.terminate() == 0
+@pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])
+def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
+    place: Place, engine: str, *, restricted: bool
+) -> None:
+    owners, attackers = ("@127.0.0.2", "@127.0.0.1") if restricted else ("", "")
+    place.permit(
+        admin={"register": [f"DefaultCluster/broker-b{owners}"]},
+        broker={"register": [f"DefaultCluster/broker-a{attackers}"]},
+    )
+    victim, disguised = identity("127.0.0.2:10922", name="broker-b"), identity("127.0.0.2:10922")
     with (
-        NamesrvProcess(*flags) as server,
+        NamesrvProcess(*place.flags("token"), engine=engine) as server,
         connected(server.endpoint, place.files("token", "admin")) as owner,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
+        connected(server.endpoint, place.files("token", "broker")) as attacker,
     ):
-        assert register(broker, broker=taker) == "NOT_PERMITTED"
-        claims = owner.admin.ListAddressClaims(admin_service_pb2.ListAddressClaimsRequest(), timeout=20).address_claims
-        assert [(claim.broker_addr, claim.broker_name) for claim in claims] == [("127.0.0.1:10922", "broker-b")]
-        assert claims[0].ends_at_millis - claims[0].since_millis == 86_400_000
         assert register(owner, broker=victim) == "OK"
         owner.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=victim), timeout=20)
-        release = admin_service_pb2.ReleaseAddressClaimRequest(
-            cluster_name="DefaultCluster", broker_addr="127.0.0.1:10922", comment="given away", validate_only=True
-        )
-        assert owner.admin.ReleaseAddressClaim(release, timeout=20).released
-        assert register(broker, broker=taker) == "NOT_PERMITTED"
-        shown = ["--namesrv", str(server.endpoint), "--tls-ca", str(place.authority.path)]
-        shown += ["--token-file", str(place.tokens["admin"])]
-        assert "127.0.0.1:10922" in nsctl("claims", *shown)
-        nsctl("release", "DefaultCluster", "127.0.0.1:10922", "--why", "given away", *shown)
-        assert "127.0.0.1:10922" not in nsctl("claims", *shown)
-        assert register(broker, broker=taker) == "OK"
-        release.validate_only = False
-        assert not owner.admin.ReleaseAddressClaim(release, timeout=20).released
-        asked = admin_service_pb2.ListAuditEntriesRequest(broker_name="broker-b")
-        entry = owner.admin.ListAuditEntries(asked, timeout=20).entries[0]
-        assert (entry.cause, entry.caller, entry.comment) == ("ReleaseAddressClaim", "admin", "given away")
-        assert entry.summary == "broker-b of DefaultCluster: claim to 127.0.0.1:10922 (id 0) released"
-        assert server.terminate() == 0  # all that it logged is there
-        assert [line["caller"] for line in server.events("address_claim_released")] == ["admin"]
+        assert register(attacker, broker=disguised) == ("NOT_PERMITTED" if restricted else "OK")
+        assert register(owner, broker=victim) == ("OK" if restricted else "NOT_PERMITTED"), "it is locked out"
+        assert register(attacker, broker=identity("127.0.0.1:10911")) == "OK"
+
+
+def test_a_pattern_with_addresses_holds_in_every_call_that_names_one(place: Place) -> None:
+    place.permit(broker={"register": ["DefaultCluster/broker-a@127.0.0.1"]})
+    elsewhere = identity("127.0.0.2:10911")
+    requests: list[tuple[str, Message]] = [
+        ("RegisterBroker", registration(broker=elsewhere)),
+        ("UnregisterBroker", pb.UnregisterBrokerRequest(broker=elsewhere)),
+        ("QueryDataVersion", pb.QueryDataVersionRequest(broker=elsewhere, data_version=data_version())),
+        ("BrokerHeartbeat", pb.BrokerHeartbeatRequest(broker=elsewhere)),
+    ]
+    with (
+        NamesrvProcess(*place.flags("token")) as server,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+    ):
+        for call, request in requests:
+            error = broker.failure(REGISTRATION + call, request)
+            assert error.reason == "NOT_PERMITTED", call
+            assert (error.metadata["names"], error.metadata["address"]) == (
+                "DefaultCluster/broker-a",
+                "127.0.0.2:10911",
+            )
+        with_ha = registration()
+        with_ha.ha_server_addr = "127.0.0.2:10912"  # it is about its own group only
+        broker.registration.RegisterBroker(with_ha, timeout=20)
+
+
+def test_a_broker_leaves_when_permits_lose_its_address(place: Place, engine: str) -> None:
+    place.permit()
+    with (
+        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        connected(server.endpoint, place.files("token", "broker")) as broker,
+    ):
+        channel = broker.open_channel()
+        assert register(broker, channel_id=channel.id) == "OK"
+        place.permit(broker={"register": ["DefaultCluster/broker-a@127.0.0.2"]})
+        eventually(lambda: server.events("broker_removed"), within_seconds=LIVE_SECONDS)

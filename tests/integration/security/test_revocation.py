@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
+from namesrv_internal.v1 import replica_service_pb2
 
 from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
@@ -21,13 +22,13 @@ from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connect
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
 FOLLOW = route_service_pb2.StreamRouteSnapshotRequest(follow=True)
-COPY = route_service_pb2.StreamRouteSnapshotRequest(follow=True, for_replica=True)
+COPY = replica_service_pb2.FollowTablesRequest()
 CHANNEL = registration_service_pb2.OpenChannelRequest(holder="test")
 
 STREAMS: dict[str, tuple[str, Callable[[Client], Any]]] = {
-    "watch": ("client", lambda client: client.routes.WatchTopicRoutes(WATCH, timeout=LIVE_SECONDS)),
+    "watch": ("client", lambda client: client.routes.WatchTopicRoutes(iter([WATCH]), timeout=LIVE_SECONDS)),
     "follow": ("client", lambda client: client.routes.StreamRouteSnapshot(FOLLOW, timeout=LIVE_SECONDS)),
-    "copy": ("admin", lambda client: client.routes.StreamRouteSnapshot(COPY, timeout=LIVE_SECONDS)),
+    "copy": ("admin", lambda client: client.replica.FollowTables(COPY, timeout=LIVE_SECONDS)),
     "channel": ("broker", lambda client: client.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)),
 }
 """By name: the caller, and the call that opens the stream."""
@@ -70,7 +71,7 @@ def test_streams_end_when_their_caller_loses(place: Place, engine: str, lost: st
         place.permit(**everybody)
         for name, stream in streams.items():
             error = error_of(stream)
-            assert (error.code, error.reason, error.domain) == (code, reason, "namesrv"), name
+            assert (error.code, error.reason, error.domain) == (code, reason, "namesrv.dev"), name
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
 
 

@@ -94,7 +94,7 @@ def test_an_error_says_what_is_missing_and_repeats_no_token(place: Place) -> Non
         assert (error.code, error.reason, error.domain) == (
             grpc.StatusCode.UNAUTHENTICATED,
             "NOT_AUTHENTICATED",
-            "namesrv",
+            "namesrv.dev",
         )
         assert "Bearer" in error.message
         assert "c2VjcmV0" not in error.message

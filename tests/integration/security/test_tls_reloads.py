@@ -93,6 +93,7 @@ def _held() -> tuple[int, int]:
     return len(list(Path("/proc/self/fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+@pytest.mark.slow
 def test_a_thousand_reloads_leak_nothing(authority: Authority, rotating: tuple[Rotating, Rotating]) -> None:
     asyncio.run(_reload_a_thousand_times(authority, *rotating))
 

@@ -65,7 +65,7 @@ def shared(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 def pin(client: Client, metadata: Metadata) -> Any:
-    request = pb.PinRouteSnapshotRequest(lease_seconds=5)
+    request = pb.PinRouteSnapshotRequest(lease_millis=5_000)
     return client.routes.PinRouteSnapshot(request, timeout=TIMEOUT, metadata=metadata)
 
 
@@ -76,7 +76,8 @@ def stall_a_snapshot(client: Client, metadata: Metadata) -> Any:
 
 
 def watch(client: Client, metadata: Metadata, *topics: str) -> Any:
-    stream = client.routes.WatchTopicRoutes(pb.WatchTopicRoutesRequest(topics=topics), timeout=60, metadata=metadata)
+    requests = iter([pb.WatchTopicRoutesRequest(topics=topics)])
+    stream = client.routes.WatchTopicRoutes(requests, timeout=60, metadata=metadata)
     next(iter(stream))
     return stream
 

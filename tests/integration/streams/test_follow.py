@@ -69,20 +69,6 @@ def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: 
         assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
-def test_shards_are_followed_each_for_itself(client: Client) -> None:
-    register_group(client, *(f"T{number}" for number in range(100)))
-    for index in range(2):
-        shard = pb.Shard(index=index, count=2)
-        with following(client, shard=shard) as stream:
-            rows = snapshot_of(stream)
-            register_group(client, "T1", "T2", f"new-{index}", port=20911, counter=index + 1)
-            unregister_group(client)
-            take(rows, stream, point(client).revision)
-            expected = FollowedRows.of_snapshot(client.snapshot()).shard(index, 2)
-            assert rows.queues == expected.queues
-            register_group(client, *(f"T{number}" for number in range(100)))
-
-
 def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client: Client) -> None:
     register_group(client, "T1")
     tables = [pb.ROUTE_TABLE_LIVE_BROKERS]
@@ -143,7 +129,7 @@ def test_what_does_not_fit_together_is_refused(client: Client) -> None:
         ),
         (
             pb.StreamRouteSnapshotRequest(follow=True, resume_after=pb.ResumePoint(epoch=here.epoch, revision=9)),
-            "REVISION_COMPACTED",
+            "REVISION_NOT_REACHED",
         ),
     ):
         assert client.stream_failure(FOLLOW, request).reason == reason

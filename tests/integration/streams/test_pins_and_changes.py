@@ -1,4 +1,4 @@
-"""Pinned snapshots, shards and changes over the wire, on both engines."""
+"""Pinned snapshots and changes over the wire, on both engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv.core.pins import MAX_PINNED_REVISIONS
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
 from tests.support.routes.followed_rows import TABLES, FollowedRows
 from tests.support.routes.route_rows import RouteRows, key_of
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.own_server  # revisions are counted, pins and change lo
 
 TIMEOUT = 20.0
 ROUTES = "/namesrv_api.v1.RouteService"
-SHARDS = 3
 B = "127.0.0.1:20911"
 
 
@@ -31,27 +30,20 @@ def register(client: Client, topics: Iterable[str], counter: int = 1, addr: str 
     client.registration.RegisterBroker(registration(topics, broker, counter), timeout=TIMEOUT)
 
 
-def pin(client: Client, lease_seconds: int | None = None) -> pb.PinRouteSnapshotResponse:
-    return client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_seconds=lease_seconds), timeout=TIMEOUT)
+def pin(client: Client, lease_millis: int | None = None) -> pb.PinRouteSnapshotResponse:
+    return client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(lease_millis=lease_millis), timeout=TIMEOUT)
 
 
-def snapshot(
-    client: Client, pin_id: str | None = None, shard: pb.Shard | None = None
-) -> list[pb.StreamRouteSnapshotResponse]:
-    request = pb.StreamRouteSnapshotRequest(pin_id=pin_id, shard=shard)
-    return list(client.routes.StreamRouteSnapshot(request, timeout=60))
+def snapshot(client: Client, pin_id: str | None = None) -> list[pb.StreamRouteSnapshotResponse]:
+    return list(client.routes.StreamRouteSnapshot(pb.StreamRouteSnapshotRequest(pin_id=pin_id), timeout=60))
 
 
-def changes_request(epoch: str, revision: int, shard: pb.Shard | None = None) -> pb.StreamRouteChangesRequest:
-    return pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=epoch, revision=revision), shard=shard)
+def changes_request(epoch: str, revision: int) -> pb.StreamRouteChangesRequest:
+    return pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=epoch, revision=revision))
 
 
 def changes_failure(client: Client, epoch: str, revision: int) -> RichError:
     return client.stream_failure(f"{ROUTES}/StreamRouteChanges", changes_request(epoch, revision))
-
-
-def shards() -> list[pb.Shard]:
-    return [pb.Shard(index=index, count=SHARDS) for index in range(SHARDS)]
 
 
 def change_the_tables(client: Client) -> None:
@@ -63,74 +55,78 @@ def change_the_tables(client: Client) -> None:
     assert client.registration.UnregisterBroker(request, timeout=TIMEOUT).removed
 
 
-def test_a_pinned_revision_is_read_twice_in_shards_that_make_the_whole(client: Client) -> None:
+def test_a_pinned_revision_is_read_twice_after_the_tables_have_changed(client: Client) -> None:
     register(client, [f"T{number}" for number in range(1_000)])
     register(client, ["T1", "will-go"], addr="127.0.0.1:30911")
     pinned = pin(client)
     whole = RouteRows.of_snapshot(snapshot(client))
     change_the_tables(client)
     for _ in range(2):
-        parts = [snapshot(client, pinned.pin_id, shard) for shard in shards()]
-        headers = [message.header for part in parts for message in part]
-        assert all(header == pinned.header for header in headers)
-        assert RouteRows.of_snapshot(message for part in parts for message in part) == whole
-        for index, part in enumerate(parts):
-            assert RouteRows.of_snapshot(part) == whole.shard(index, SHARDS)
-        assert sum(part[-1].snapshot_end.topic_count for part in parts) == 1_001
-        assert [part[-1].snapshot_end.live_broker_count for part in parts] == [2, 0, 0]
-    assert RouteRows.of_snapshot(snapshot(client, pinned.pin_id)) == whole
+        messages = snapshot(client, pinned.pin_id)
+        assert all(message.header == pinned.header for message in messages)
+        assert RouteRows.of_snapshot(messages) == whole
+        end = messages[-1].snapshot_end
+        assert (end.topic_count, end.live_broker_count) == (1_001, 2)
 
 
-def test_the_changes_after_a_pin_lead_in_each_shard_to_the_tables_as_they_are(client: Client) -> None:
+def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) -> None:
     register(client, [f"T{number}" for number in range(1_000)])
     register(client, ["T1", "will-go"], addr="127.0.0.1:30911")
     pinned = pin(client)
     change_the_tables(client)
     latest = snapshot(client)
-    for shard in shards():
-        rows = RouteRows.of_snapshot(snapshot(client, pinned.pin_id, shard))
-        request = changes_request(pinned.header.epoch, pinned.header.revision, shard)
-        messages = list(client.routes.StreamRouteChanges(request, timeout=TIMEOUT))
-        assert (messages[-1].header, messages[-1].HasField("changes")) == (latest[0].header, False)
-        seen = set()
-        for message in messages:
-            for change in message.changes.changes:
-                rows.apply(change)
-                seen.add((message.header.revision, key_of(change)))
-        assert rows == RouteRows.of_snapshot(latest).shard(shard.index, SHARDS)
-        assert len(seen) == sum(len(message.changes.changes) for message in messages)
+    rows = RouteRows.of_snapshot(snapshot(client, pinned.pin_id))
+    request = changes_request(pinned.header.epoch, pinned.header.revision)
+    messages = list(client.routes.StreamRouteChanges(request, timeout=TIMEOUT))
+    assert (messages[-1].header, messages[-1].HasField("changes")) == (latest[0].header, False)
+    seen = set()
+    for message in messages:
+        for change in message.changes.changes:
+            rows.apply(change)
+            seen.add((message.header.revision, key_of(change)))
+    assert rows == RouteRows.of_snapshot(latest)
+    assert len(seen) == sum(len(message.changes.changes) for message in messages)
 
 
-def test_eight_revisions_can_be_pinned_and_not_one_more(client: Client) -> None:
-    for counter in range(1, MAX_PINNED_REVISIONS + 1):
+OF_READERS = MAX_PINNED_REVISIONS * 3 // 4
+"""Revisions that may be pinned by readers that do not follow."""
+
+
+def test_where_all_pins_are_new_another_one_is_refused_but_a_followers_is_not(client: Client) -> None:
+    for counter in range(1, OF_READERS + 1):
         register(client, ["T"], counter)
         assert pin(client).header.revision == counter
-    register(client, ["T"], MAX_PINNED_REVISIONS + 1)
+    register(client, ["T"], OF_READERS + 1)
     error = client.failure(f"{ROUTES}/PinRouteSnapshot", pb.PinRouteSnapshotRequest())
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata == {"name": "pinned revisions", "value": "9", "limit": "8", "caller": "all"}
+    assert error.metadata == {"name": "pinned revisions", "value": "13", "limit": "12", "caller": "all"}
+    assert error.retry_after_seconds == 1.0
+    client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(follow=True), timeout=TIMEOUT)
 
 
-def test_a_pin_without_readers_ends_with_its_lease_and_makes_room(client: Client) -> None:
-    pins = []
-    for counter in range(1, MAX_PINNED_REVISIONS + 1):
+def test_a_caller_that_pins_and_reads_again_and_again_is_never_refused(client: Client) -> None:
+    first = ""
+    for counter in range(1, 3 * MAX_PINNED_REVISIONS):
         register(client, ["T"], counter)
-        pins.append(pin(client, lease_seconds=1 if counter == 1 else None).pin_id)
-    register(client, ["T"], MAX_PINNED_REVISIONS + 1)
+        pinned = pin(client)
+        first = first or pinned.pin_id
+        assert snapshot(client, pinned.pin_id)[0].header.revision == counter
+    request = pb.StreamRouteSnapshotRequest(pin_id=first)
+    error = client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", request)
+    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SNAPSHOT_GONE")
 
-    def there_is_room() -> bool:  # reading the pin would renew its lease, so only this shows that it has ended
-        try:
-            pin(client)
-        except grpc.RpcError:
-            return False
-        return True
 
-    eventually(there_is_room)
-    for pin_id in (pins[0], "never-pinned"):
-        request = pb.StreamRouteSnapshotRequest(pin_id=pin_id)
-        error = client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", request)
-        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SNAPSHOT_GONE")
-    assert snapshot(client, pins[1])[0].header.revision == 2
+def test_a_released_pin_is_gone(client: Client) -> None:
+    register(client, ["T"])
+    pinned = pin(client)
+    assert pinned.warm
+    assert snapshot(client, pinned.pin_id)[0].snapshot_header.warm
+    request = pb.ReleaseRouteSnapshotRequest(pin_id=pinned.pin_id)
+    answers = [client.routes.ReleaseRouteSnapshot(request, timeout=TIMEOUT) for _ in range(2)]
+    assert [answer.released for answer in answers] == [True, False]
+    assert answers[0].header == pinned.header
+    asked = pb.StreamRouteSnapshotRequest(pin_id=pinned.pin_id)
+    assert client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", asked).reason == "SNAPSHOT_GONE"
 
 
 def test_after_a_restart_a_reader_is_told_to_start_again(engine: str, tmp_path: Path) -> None:
@@ -150,22 +146,12 @@ def test_after_a_restart_a_reader_is_told_to_start_again(engine: str, tmp_path: 
         assert gone.reason == "SNAPSHOT_GONE"
 
 
-def test_a_revision_that_is_not_in_the_log_is_refused(client: Client) -> None:
+def test_a_revision_that_is_still_to_come_is_refused(client: Client) -> None:
     register(client, ["T"])
     header = snapshot(client)[0].header
     error = changes_failure(client, header.epoch, header.revision + 1)
-    assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
-    assert error.metadata == {"revision": "2", "compacted_revision": "0", "last_revision": "1"}
-
-
-def test_a_bad_shard_is_answered_with_its_field(client: Client) -> None:
-    shard = pb.Shard(index=3, count=3)
-    for error in (
-        client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(shard=shard)),
-        client.stream_failure(f"{ROUTES}/StreamRouteChanges", changes_request("e", 0, shard)),
-    ):
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-        assert error.metadata["field"] == "shard.index"
+    assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED")
+    assert error.metadata == {"revision": "2", "last_revision": "1"}
 
 
 def test_of_a_pin_and_of_the_tables_as_they_are_any_table_is_read_alone(client: Client) -> None:
@@ -181,19 +167,6 @@ def test_of_a_pin_and_of_the_tables_as_they_are_any_table_is_read_alone(client: 
             end = messages[-1].snapshot_end
             assert end.topic_count == (1_000 if table == pb.ROUTE_TABLE_TOPIC_QUEUES else 0)
             assert end.live_broker_count == (2 if table == pb.ROUTE_TABLE_LIVE_BROKERS else 0)
-
-
-def test_shards_of_the_topics_alone_make_all_topics(client: Client) -> None:
-    register(client, [f"T{number}" for number in range(1_000)])
-    tables = [pb.ROUTE_TABLE_TOPIC_QUEUES]
-    parts = [
-        message
-        for shard in shards()
-        for message in client.routes.StreamRouteSnapshot(
-            pb.StreamRouteSnapshotRequest(shard=shard, tables=tables), timeout=60
-        )
-    ]
-    assert FollowedRows.of_snapshot(parts) == FollowedRows.of_snapshot(snapshot(client)).of_tables(tables)
 
 
 def test_tables_that_cannot_be_are_answered_with_their_field(client: Client) -> None:

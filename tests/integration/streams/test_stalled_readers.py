@@ -39,6 +39,7 @@ def stalled(namesrv: NamesrvProcess, client: Client) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stalled")
 def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations_nor_the_shutdown(
     namesrv: NamesrvProcess, client: Client

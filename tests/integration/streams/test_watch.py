@@ -34,7 +34,9 @@ class Watch:
     def __init__(self, client: Client, request: pb.WatchTopicRoutesRequest) -> None:
         self.stream = WatchedStream(request)
         self.error: grpc.RpcError | None = None
-        self._call: Any = client.routes.WatchTopicRoutes(request, timeout=60)
+        self._requests: queue.SimpleQueue[pb.WatchTopicRoutesRequest | None] = queue.SimpleQueue()
+        self._requests.put(request)
+        self._call: Any = client.routes.WatchTopicRoutes(iter(self._requests.get, None), timeout=60)
         self._messages: queue.SimpleQueue[pb.WatchTopicRoutesResponse | grpc.RpcError] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -50,8 +52,19 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.half_close()
         self._call.cancel()
         self._thread.join(TIMEOUT)
+
+    def change(self, *topics: str, **fields: Any) -> None:
+        """Adds topics, or removes some."""
+        request = pb.WatchTopicRoutesRequest(topics=topics, **fields)
+        self.stream.later.append(request)
+        self._requests.put(request)
+
+    def half_close(self) -> None:
+        """Ends the stream of requests."""
+        self._requests.put(None)
 
     def next_message(self) -> pb.WatchTopicRoutesResponse:
         """The next message; fails if the stream ends instead."""
@@ -68,6 +81,13 @@ class Watch:
             changes |= {change.topic: change for change in message.changes}
             if message.bookmark:
                 return changes
+
+    def changes_until(self, request_count: int) -> dict[str, pb.TopicRouteChange]:
+        """The changes up to the bookmark that counts so many requests, by topic."""
+        changes = self.next_changes()
+        while self.stream.messages[-1].request_count < request_count:
+            changes |= self.next_changes()
+        return changes
 
     def failure(self) -> RichError:
         """What the stream ends with; passes over messages before it."""
@@ -125,6 +145,61 @@ def test_prefixes_are_watched_also_for_topics_that_come_later(client: Client) ->
         check_promises([[watch.stream]], [])
 
 
+def test_topics_are_added_to_an_open_watch_and_removed_from_it(client: Client) -> None:
+    register(client, "T1", "T2", "order-1")
+    with Watch(client, request("T1")) as watch:
+        watch.next_changes()
+        watch.change("T2", "later", topic_prefixes=["order-"])
+        added = watch.changes_until(2)
+        assert added.keys() == {"T2", "later", "order-1"}
+        assert added["T2"].route == client.route("T2")
+        assert not added["later"].HasField("route")
+        watch.change(removed_topics=["T1"], removed_topic_prefixes=["order-"])
+        assert watch.changes_until(3) == {}
+        register(client, "T1", "T2", "order-1", "order-2", "later", name="broker-b", port=20911)
+        assert watch.next_changes().keys() == {"T2", "later"}
+        check_promises([[watch.stream]], [])
+
+
+def test_a_watch_resumes_with_the_topics_of_its_bookmark_and_adds_the_others(client: Client) -> None:
+    register(client, "T1", "T2")
+    with Watch(client, request("T1")) as watch:
+        watch.next_changes()
+    register(client, "T1", "T2", name="broker-b", port=20911)
+    with Watch(client, request("T1", after=last_bookmark([watch.stream]))) as resumed:
+        resumed.change("T2")
+        changes = resumed.changes_until(2)
+        assert {topic: change.route for topic, change in changes.items()} == {
+            topic: client.route(topic) for topic in ("T1", "T2")
+        }
+        check_promises([[watch.stream, resumed.stream]], [])
+
+
+def test_a_watch_goes_on_when_its_client_sends_nothing_more(client: Client) -> None:
+    register(client, "T1")
+    with Watch(client, request("T1")) as watch:
+        watch.half_close()
+        watch.next_changes()
+        register(client, "T1", name="broker-b", port=20911)
+        assert watch.next_changes().keys() == {"T1"}
+
+
+def test_a_change_of_a_watch_that_breaks_a_rule_ends_it_with_the_error(client: Client) -> None:
+    many = [f"many-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
+    refused: tuple[tuple[list[str], dict[str, Any], str, str], ...] = (
+        (["a b"], {}, "INVALID_FIELD", "topics[0]"),
+        ([], {"zone_name": "z"}, "INVALID_FIELD", "zone_name"),
+        ([], {"resume_after": pb.ResumePoint(epoch="e")}, "INVALID_FIELD", "resume_after"),
+        (many, {}, "LIMIT_EXCEEDED", "topics of one watch"),
+    )
+    for topics, fields, reason, name in refused:
+        with Watch(client, request("T1")) as watch:
+            watch.next_changes()
+            watch.change(*topics, **fields)
+            error = watch.failure()
+            assert (error.reason, error.metadata.get("field") or error.metadata.get("name")) == (reason, name)
+
+
 def test_a_killed_broker_s_channel_tells_the_watch(client: Client) -> None:
     channel = client.open_channel()
     broker = identity()
@@ -168,7 +243,8 @@ def test_a_drained_broker_s_routes_are_sent_again(engine: str, tmp_path: Path) -
         with Watch(client, request("T1")) as watch:
             watch.next_changes()
             client.admin.WipeWritePermOfBroker(
-                admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a", comment="test"), timeout=TIMEOUT
+                admin_service_pb2.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", comment="test"),
+                timeout=TIMEOUT,
             )
             assert watch.next_changes()["T1"].route.queue_datas[0].perm == 4
             client.admin.PutKvConfig(
@@ -207,13 +283,13 @@ def test_after_a_restart_a_watch_cannot_be_resumed_but_started_anew(engine: str,
             check_promises([[watch.stream, again.stream]], [])
 
 
-def test_a_revision_that_the_change_log_does_not_reach_is_refused(client: Client) -> None:
+def test_a_revision_that_is_still_to_come_is_refused(client: Client) -> None:
     register(client, "T1")
     with Watch(client, request("T1")) as watch:
         watch.next_changes()
     epoch, revision = last_bookmark([watch.stream]) or ("", 0)
     error = client.stream_failure(WATCH, request("T1", after=(epoch, revision + 1)))
-    assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
+    assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED")
 
 
 @pytest.mark.slow
@@ -281,6 +357,7 @@ def test_what_the_change_log_has_dropped_cannot_be_resumed_from_but_started_anew
 def test_bad_requests_are_answered_with_the_field(client: Client) -> None:
     for bad, field in (
         (pb.WatchTopicRoutesRequest(), "topics"),
+        (pb.WatchTopicRoutesRequest(topics=["T"], removed_topics=["T"]), "removed_topics"),
         (request("T1", ""), "topics[1]"),
         (request(prefixes=["a", "bad prefix"]), "topic_prefixes[1]"),
         (request("T1", zone="?"), "zone_name"),
@@ -332,7 +409,7 @@ def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody(engine: str) -> N
         namesrv.connect() as stalled,
     ):
         register(writer, "T1")
-        call = stalled.routes.WatchTopicRoutes(request(prefixes=[""]), timeout=60)
+        call = stalled.routes.WatchTopicRoutes(iter([request(prefixes=[""])]), timeout=60)
         first = next(iter(call))
         with Watch(reader, request("T1")) as watch:
             watch.next_changes()

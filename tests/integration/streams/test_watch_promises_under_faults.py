@@ -137,7 +137,7 @@ class Watcher(Recorder):
         stream.request.CopyFrom(self._asked)
         if after is not None:
             stream.request.resume_after.epoch, stream.request.resume_after.revision = after
-        call = client.routes.WatchTopicRoutes(stream.request, timeout=60)
+        call = client.routes.WatchTopicRoutes(iter([stream.request]), timeout=60)
         self._open = client.connection, call
         for message in call:
             if not stream.messages:

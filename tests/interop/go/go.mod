@@ -7,10 +7,13 @@ tool (
 	google.golang.org/protobuf/cmd/protoc-gen-go
 )
 
+replace namesrv.dev/protos => ./protos
+
 require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260825221802-da73d73af1c5
 	google.golang.org/grpc v1.83.2
 	google.golang.org/protobuf v1.36.12
+	namesrv.dev/protos v0.0.0
 )
 
 require (

@@ -5,7 +5,7 @@ import protoLoader from '@grpc/proto-loader';
 import protobuf from 'protobufjs';
 
 const PROTOS = fileURLToPath(new URL('../../../protos', import.meta.url));
-const ERROR_DOMAIN = 'namesrv';
+const ERROR_DOMAIN = 'namesrv.dev';
 
 const definition = protoLoader.loadSync('namesrv_api/v1/route_service.proto', {
   includeDirs: [PROTOS],
@@ -27,10 +27,11 @@ const details = protobuf.parse(
   { keepCase: true },
 ).root;
 
-export function connect(endpoint) {
-  return new RouteService(endpoint, grpc.credentials.createInsecure(), {
+export function connect(target, options = {}) {
+  return new RouteService(target, grpc.credentials.createInsecure(), {
     'grpc.keepalive_time_ms': 5000,
     'grpc.keepalive_timeout_ms': 5000,
+    ...options,
   });
 }
 

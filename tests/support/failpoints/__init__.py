@@ -79,7 +79,10 @@ class Failpoints:
 
 def environment(faults: Path) -> dict[str, str]:
     """What a program gets in its environment to meet the faults of a file."""
-    return {VARIABLE: str(faults), "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}"}
+    return {
+        VARIABLE: str(faults),
+        "PYTHONPATH": f"{Path(__file__).with_name('site')}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'gen'}",
+    }
 
 
 def install(faults: Path, put: Callable[[object, str, object], None] | None = None) -> None:

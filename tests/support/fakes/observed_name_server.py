@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
@@ -48,7 +49,8 @@ class FakeNameServer:
             for one in self.lives
         ]
         answers: dict[str, Message] = {
-            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, warm=True, loop_lag_millis=len(self.calls)),
+            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, warm=True),
+            "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(loop_lag_millis=len(self.calls)),
             "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=digests),
             "ListTopics": pb.ListTopicsResponse(header=header, topics=self.topics),
             "ListKvConfigs": admin_service_pb2.ListKvConfigsResponse(

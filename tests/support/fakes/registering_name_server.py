@@ -18,6 +18,7 @@ from namesrv_api.v1 import (
     route_service_pb2_grpc,
 )
 
+from broker_agent.registration import MAX_REGISTRATION_BYTES
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 
@@ -48,7 +49,9 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
         self._released = threading.Event()
         self.happened = threading.Condition()
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="fake-name-server")
-        self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.server(
+            self._pool, options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
+        )
         registration_service_pb2_grpc.add_RegistrationServiceServicer_to_server(self, self._server)
         routes: Any = _Routes  # abstract in its stubs, for the calls that it does not have
         route_service_pb2_grpc.add_RouteServiceServicer_to_server(routes(self), self._server)
@@ -128,8 +131,6 @@ class FakeNameServer(registration_service_pb2_grpc.RegistrationServiceServicer):
             refuse(context, RichError(grpc.StatusCode.FAILED_PRECONDITION, "gone", "CHANNEL_GONE", "namesrv"))
         if request.HasField("base_version") and request.base_version != self.version_held:
             refuse(context, RichError(grpc.StatusCode.FAILED_PRECONDITION, "full", "NEED_FULL_REGISTRATION", "namesrv"))
-        if request.HasField("part") and request.part.index + 1 < request.part.count:
-            return pb.RegisterBrokerResponse(header=self._header(), staged_parts=request.part.index + 1)
         self.version_held = request.data_version
         self.members = {request.broker.broker_id: request.broker.broker_addr}
         return pb.RegisterBrokerResponse(

@@ -32,14 +32,18 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     epoch: str = "0001"
     revision: int = 7
     compacted_revision: int = 0
-    topic_count: int = 0
-    """How many topics it says to have."""
+    warm: bool | None = True
+    """None: it does not say, as an older name server."""
     changes: dict[int, list[route_service_pb2.RouteChange]] = field(default_factory=dict)
     """The change log by revision; revisions without changes have no message."""
     refusal: RichError | None = None
     """If set, every call ends with it."""
     pins: list[int] = field(default_factory=list)
-    """Lease of each pin so far, seconds."""
+    """Lease of each pin so far, milliseconds."""
+    full: int = 0
+    """So many times it is refused to pin, because other reads must end first."""
+    released: list[str] = field(default_factory=list)
+    """Ids of pins that were released."""
     snapshot_requests: list[route_service_pb2.StreamRouteSnapshotRequest] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
     """The header ``authorization`` of each call, empty if it had none."""
@@ -51,16 +55,38 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self.calls += 1
         self._begin(context)
         self.snapshot_requests.append(request)
-        yield from self.script(context)
+        for response in self.script(context):
+            if self.warm is None or response.WhichOneof("content") != "snapshot_header":
+                yield response
+                continue
+            told = Response()
+            told.CopyFrom(response)
+            told.snapshot_header.warm = self.warm
+            yield told
 
     def PinRouteSnapshot(  # noqa: N802
         self, request: route_service_pb2.PinRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> route_service_pb2.PinRouteSnapshotResponse:
         self._begin(context)
-        self.pins.append(request.lease_seconds)
-        return route_service_pb2.PinRouteSnapshotResponse(
-            header=self._header(self.revision), pin_id=f"pin-{len(self.pins)}", lease_seconds=request.lease_seconds
+        if self.full:
+            self.full -= 1
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            full = RichError(code, "pins: 13", reason="LIMIT_EXCEEDED", domain="namesrv.dev")
+            context.abort_with_status(full.status())
+        self.pins.append(request.lease_millis)
+        answer = route_service_pb2.PinRouteSnapshotResponse(
+            header=self._header(self.revision), pin_id=f"pin-{len(self.pins)}", lease_millis=request.lease_millis
         )
+        if self.warm is not None:
+            answer.warm = self.warm
+        return answer
+
+    def ReleaseRouteSnapshot(  # noqa: N802
+        self, request: route_service_pb2.ReleaseRouteSnapshotRequest, context: grpc.ServicerContext
+    ) -> route_service_pb2.ReleaseRouteSnapshotResponse:
+        self._begin(context)
+        self.released.append(request.pin_id)
+        return route_service_pb2.ReleaseRouteSnapshotResponse(header=self._header(self.revision), released=True)
 
     def GetNamesrvStatus(  # noqa: N802
         self, request: route_service_pb2.GetNamesrvStatusRequest, context: grpc.ServicerContext
@@ -69,7 +95,7 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         return route_service_pb2.GetNamesrvStatusResponse(
             header=self._header(self.revision),
             compacted_revision=self.compacted_revision,
-            topic_count=self.topic_count,
+            warm=self.warm is not False,
         )
 
     def StreamRouteChanges(  # noqa: N802

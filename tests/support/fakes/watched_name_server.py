@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 
+EXPIRED = (grpc.StatusCode.UNAVAILABLE, "WATCH_EXPIRED", 0.0)
 ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 Removals = tuple[pb.BrokerRemoval, ...]
 
@@ -37,6 +39,17 @@ class Told:
 
 
 @dataclass
+class _Watch:
+    """An open watch."""
+
+    sent: dict[str, int]
+    """Its topics, each with the revision that it was told at; -1: not yet."""
+    request_count: int = 1
+    refusal: tuple[grpc.StatusCode, str, float | None] | None = None
+    """What is wrong with its last request."""
+
+
+@dataclass
 class FakeNameServer:
     """Answers lookups and watches from the routes it is given, and remembers what it was asked."""
 
@@ -46,10 +59,19 @@ class FakeNameServer:
     revision: int = 1
     told: dict[str, Told] = field(default_factory=dict)
     warming: set[str] = field(default_factory=set)
+    most_routes: int = 1_000
+    """Routes that fit into an answer."""
     lookups: list[list[str]] = field(default_factory=list)
     watch_requests: list[pb.WatchTopicRoutesRequest] = field(default_factory=list)
+    """The first request of each watch."""
+    watch_updates: list[pb.WatchTopicRoutesRequest] = field(default_factory=list)
+    """The later requests of all watches."""
+    hold_updates: threading.Event | None = None
+    """Later requests wait for it."""
     refusals: list[tuple[grpc.StatusCode, str, float | None]] = field(default_factory=list)
     """Errors for the next watches, one each."""
+    update_refusals: list[tuple[grpc.StatusCode, str, float | None]] = field(default_factory=list)
+    """Errors for the next later requests of watches, one each."""
     compacted: bool = False
     """Whether watches that resume are told to start again."""
     spoil: Callable[[Message], Message] | None = None
@@ -64,6 +86,7 @@ class FakeNameServer:
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._cut = 0
+        self._watch_end: tuple[grpc.StatusCode, str, float | None] | None = None
         self._server: grpc.Server | None = None
         self._port = 0
 
@@ -96,7 +119,7 @@ class FakeNameServer:
                 pb.BatchGetTopicRoutesRequest.FromString,
                 self._encoded,
             ),
-            "WatchTopicRoutes": grpc.unary_stream_rpc_method_handler(
+            "WatchTopicRoutes": grpc.stream_stream_rpc_method_handler(
                 self.WatchTopicRoutes,
                 pb.WatchTopicRoutesRequest.FromString,
                 self._encoded,
@@ -129,6 +152,11 @@ class FakeNameServer:
             self._cut += 1
             self._changed.notify_all()
 
+    def expire_watches(self) -> None:
+        """Ends all watches as those that have been open for long."""
+        self._watch_end = EXPIRED
+        self.cut_watches()
+
     # What a client calls
 
     def BatchGetTopicRoutes(  # noqa: N802
@@ -145,13 +173,16 @@ class FakeNameServer:
                     answer.topics_warming.append(topic)
                 elif told is None or told.route is None:
                     answer.topics_not_found.append(topic)
-                else:
+                elif len(answer.routes) < self.most_routes:
                     answer.routes.add(topic=topic, route=told.route)
+                else:
+                    answer.topics_left_out.append(topic)
             return answer
 
     def WatchTopicRoutes(  # noqa: N802
-        self, request: pb.WatchTopicRoutesRequest, context: grpc.ServicerContext
+        self, requests: Iterator[pb.WatchTopicRoutesRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.WatchTopicRoutesResponse]:
+        request = next(requests)
         self.watch_requests.append(request)
         if not request.topics:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
@@ -169,24 +200,46 @@ class FakeNameServer:
         context.add_callback(self._wake)
         self.open_watches += 1
         try:
-            yield from self._messages(request, context, sent)
+            watch = _Watch(dict.fromkeys(request.topics, sent))
+            threading.Thread(target=self._read_updates, args=(requests, watch), name="fake-updates").start()
+            yield from self._messages(watch, context)
         finally:
             self.open_watches -= 1
 
-    def _messages(
-        self, request: pb.WatchTopicRoutesRequest, context: grpc.ServicerContext, sent: int
-    ) -> Iterator[pb.WatchTopicRoutesResponse]:
-        cut, waited_for = self._cut, -1  # the first message comes at once, also if nothing has changed
+    def _read_updates(self, requests: Iterator[pb.WatchTopicRoutesRequest], watch: _Watch) -> None:
+        with suppress(Exception):  # whatever gRPC says of the end of a call
+            for request in requests:
+                if self.hold_updates is not None:
+                    self.hold_updates.wait(30)
+                with self._changed:
+                    self.watch_updates.append(request)
+                    watch.refusal = self.update_refusals.pop(0) if self.update_refusals else None
+                    for topic in request.removed_topics:
+                        watch.sent.pop(topic, None)
+                    for topic in request.topics:
+                        watch.sent.setdefault(topic, -1)
+                    watch.request_count += 1
+                    self._changed.notify_all()
+
+    def _messages(self, watch: _Watch, context: grpc.ServicerContext) -> Iterator[pb.WatchTopicRoutesResponse]:
+        cut, told = self._cut, (-1, 0)  # the first message comes at once, also if nothing has changed
         while True:
             with self._changed:
-                while self.revision <= waited_for and self._cut == cut and context.is_active():
+                while told == (self.revision, watch.request_count) and self._cut == cut and context.is_active():
                     self._changed.wait(60)
+                if self._cut > cut and self._watch_end is not None:
+                    abort(context, *self._watch_end)
                 if self._cut > cut or not context.is_active():
                     return
-                answer = pb.WatchTopicRoutesResponse(header=self._header(self.revision), bookmark=True)
-                for topic in request.topics:
+                if watch.refusal is not None:
+                    abort(context, *watch.refusal)
+                answer = pb.WatchTopicRoutesResponse(
+                    header=self._header(self.revision), bookmark=True, request_count=watch.request_count
+                )
+                for topic, sent in watch.sent.items():
                     self._add(answer, topic, sent)
-                sent = waited_for = self.revision
+                    watch.sent[topic] = self.revision
+                told = (self.revision, watch.request_count)
             yield self.spoil(answer) if self.spoil else answer  # type: ignore[misc]
 
     def _add(self, answer: pb.WatchTopicRoutesResponse, topic: str, sent: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
@@ -92,6 +93,10 @@ class AgentClient:
         """The agent's status."""
         return self.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=TIMEOUT)
 
+    def table(self) -> topics_pb.ListTopicsResponse:
+        """All topics and their version."""
+        return _whole(self.topics.ListTopics(topics_pb.ListTopicsRequest(), timeout=TIMEOUT))
+
     def target(self, endpoint: Endpoint) -> agent_pb.NamesrvTargetStatus:
         """How one name server is doing; the default instance if the agent knows of none there."""
         targets = {target.endpoint: target for target in self.status().targets}
@@ -100,6 +105,14 @@ class AgentClient:
     def events(self, endpoint: Endpoint) -> list[str]:
         """The kinds of the latest events at one name server."""
         return [agent_pb.NamesrvEvent.Kind.Name(event.kind) for event in self.target(endpoint).events]
+
+
+def _whole(chunks: Iterable[topics_pb.ListTopicsResponse]) -> topics_pb.ListTopicsResponse:
+    """The messages of a list of topics as one."""
+    answer = topics_pb.ListTopicsResponse()
+    for chunk in chunks:
+        answer.MergeFrom(chunk)
+    return answer
 
 
 @contextmanager

@@ -22,6 +22,9 @@ from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_servi
 from namesrv_api.v1.admin_service_pb2_grpc import AdminServiceStub
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
+from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
+from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
+from namesrv_internal.v1.replica_service_pb2_grpc import ReplicaServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
@@ -283,6 +286,8 @@ class Client:
         self.registration = RegistrationServiceStub(connection)
         self.routes = RouteServiceStub(connection)
         self.admin = AdminServiceStub(connection)
+        self.replica = ReplicaServiceStub(connection)
+        self.diagnostics = DiagnosticsServiceStub(connection)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:
         """A topic's route; None if the name server says that there is none."""
@@ -293,6 +298,10 @@ class Client:
             if error.code() == grpc.StatusCode.NOT_FOUND:
                 return None
             raise
+
+    def told_diagnostics(self) -> GetDiagnosticsResponse:
+        """The name server's figures about its process."""
+        return self.diagnostics.GetDiagnostics(GetDiagnosticsRequest(), timeout=self.TIMEOUT)
 
     def addrs(self, topic: str = "TopicTest") -> dict[int, str]:
         """Addresses of the topic's first broker group; empty if there is no route."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+from tests.support.secured.certificates import Authority, Files
+
 VERSION = 513
 """5.5.0's."""
 _SECONDS = 20.0
@@ -181,9 +183,22 @@ def register(
     return client.ask(103, {**given, **(broker or broker_fields())}, body)
 
 
+def server_tls(shown: Files, clients: Authority | None = None) -> ssl.SSLContext:
+    """TLS of a server that shows a certificate, and asks clients for one if there is an authority for them."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*shown)
+    if clients is not None:
+        context.load_verify_locations(clients.path)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 @contextmanager
-def stand_in(answer: Callable[[int], tuple[int, str, bytes]]) -> Iterator[str]:
-    """A server that answers each request code with a code, a remark and a body; yields its address."""
+def stand_in(answer: Callable[[int], tuple[int, str, bytes]], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """A server that answers each request code with a code, a remark and a body; yields its address.
+
+    With TLS it closes connections without, as RocketMQ's programs do with ``tls.server.mode=enforcing``.
+    """
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -194,7 +209,20 @@ def stand_in(answer: Callable[[int], tuple[int, str, bytes]]) -> Iterator[str]:
                 header = json.dumps({"code": code, "remark": remark, "flag": 1, "opaque": asked["opaque"]}).encode()
                 self.wfile.write(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        def setup(self) -> None:
+            if tls is not None:
+                self.request = tls.wrap_socket(self.request, server_side=True)
+            super().setup()
+
+        def finish(self) -> None:
+            super().finish()
+            self.request.close()  # with TLS, the server does not know it
+
+    class Server(socketserver.ThreadingTCPServer):
+        def handle_error(self, *_: object) -> None:
+            """A client that ends a handshake is what some tests are about."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

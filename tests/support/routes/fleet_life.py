@@ -23,7 +23,7 @@ from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
 from namesrv.core.routes import Routes
-from namesrv.core.snapshot import RouteSnapshot, SnapshotPart
+from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import Fleet
@@ -37,7 +37,7 @@ State = dict[tuple[str, str], Row]
 MAX_CHANGES = 40
 """Changes that a name server keeps: few, so that some are compacted before they are read."""
 
-_LOST = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer", reason="TEST", domain="namesrv")
+_LOST = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer", reason="TEST", domain="namesrv.dev")
 
 
 class Moment(NamedTuple):
@@ -80,7 +80,7 @@ def content_of(table: str, row: Any) -> Row:
 
 def state_of(snapshot: RouteSnapshot) -> State:
     """What a snapshot holds."""
-    rows = RouteRows.of_snapshot(_parsed(snapshot, SnapshotPart(0, 1)))
+    rows = RouteRows.of_snapshot(_parsed(snapshot))
     state: State = {}
     for key, queue in rows.queues.items():
         numbers = (queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
@@ -94,8 +94,8 @@ def state_of(snapshot: RouteSnapshot) -> State:
     return state | {("clusters", cluster): () for cluster in rows.clusters}
 
 
-def _parsed(snapshot: RouteSnapshot, shard: SnapshotPart) -> Iterator[pb.StreamRouteSnapshotResponse]:
-    return (pb.StreamRouteSnapshotResponse.FromString(message) for message in snapshot.messages(shard) if message)
+def _parsed(snapshot: RouteSnapshot) -> Iterator[pb.StreamRouteSnapshotResponse]:
+    return (pb.StreamRouteSnapshotResponse.FromString(message) for message in snapshot.messages() if message)
 
 
 @dataclass
@@ -145,7 +145,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         state = self.fleet.state
         last = state.change_log.last
         found: dict[tuple[str, str], str] = {}
-        for message in change_messages(last, last.revision, state.identity, SnapshotPart(0, 1)):
+        for message in change_messages(last, last.revision, state.identity):
             for change in pb.StreamRouteChangesResponse.FromString(message).changes.changes:
                 kind = str(change.WhichOneof("row"))
                 if not kind.endswith("_removed"):
@@ -162,7 +162,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self._answer(context)
         state = self.fleet.state
         return pb.GetNamesrvStatusResponse(
-            header=state.header(), compacted_revision=state.change_log.compacted_revision
+            header=state.header(), compacted_revision=state.change_log.compacted_revision, warm=True
         )
 
     def PinRouteSnapshot(  # noqa: N802
@@ -172,13 +172,13 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self.before_pin()
         pin_id = f"pin-{len(self.pins)}"
         self.pins[pin_id] = self.fleet.state.snapshot()
-        return pb.PinRouteSnapshotResponse(header=self.fleet.state.header(), pin_id=pin_id, lease_seconds=600)
+        return pb.PinRouteSnapshotResponse(header=self.fleet.state.header(), pin_id=pin_id, lease_millis=600_000)
 
     def StreamRouteSnapshot(  # noqa: N802
         self, request: pb.StreamRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamRouteSnapshotResponse]:
         self._answer(context)
-        for number, response in enumerate(_parsed(self.pins[request.pin_id], _shard(request.shard))):
+        for number, response in enumerate(_parsed(self.pins[request.pin_id])):
             if number:
                 self._go_on(context)
             yield response
@@ -189,7 +189,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
         self._answer(context)
         state = self.fleet.state
         first = state.change_log.after(request.after.revision)
-        for message in change_messages(first, request.up_to_revision, state.identity, _shard(request.shard)):
+        for message in change_messages(first, request.up_to_revision, state.identity):
             if message:
                 yield pb.StreamRouteChangesResponse.FromString(message)
                 self._go_on(context)
@@ -209,10 +209,6 @@ _REMOVALS = {
     "group_removed": ("broker_groups", ("cluster_name", "broker_name")),
     "cluster_removed": ("clusters", ("cluster_name",)),
 }
-
-
-def _shard(shard: pb.Shard) -> SnapshotPart:
-    return SnapshotPart(shard.index, shard.count or 1)
 
 
 @contextmanager

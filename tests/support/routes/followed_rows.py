@@ -28,8 +28,6 @@ class FollowedRows(RouteRows):
                 gone = change.group_removed
                 group = gone.cluster_name, gone.broker_name
                 self.queues = {key: row for key, row in self.queues.items() if key[1:] != group}
-                if group not in self.groups:  # a shard without brokers
-                    continue
             self.apply(change)
 
     def of_tables(self, tables: Iterable[pb.RouteTable]) -> FollowedRows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
@@ -29,7 +28,7 @@ class RouteRows:
 
     @classmethod
     def of_snapshot(cls, messages: Iterable[pb.StreamRouteSnapshotResponse]) -> Self:
-        """The rows of a snapshot, or of one shard of it."""
+        """The rows of a snapshot."""
         rows = cls()
         for message in messages:
             chunk = message.chunk
@@ -72,13 +71,6 @@ class RouteRows:
                 self._put_filter_servers(key, tuple(change.filter_put.filter_servers))
             case _:
                 raise AssertionError(f"unknown row {name}")
-
-    def shard(self, index: int, count: int) -> RouteRows:
-        """A copy of the rows that belong to a shard."""
-        queues = {key: row for key, row in self.queues.items() if zlib.crc32(key[0].encode()) % count == index}
-        if index:
-            return RouteRows(queues)
-        return RouteRows(queues, dict(self.groups), dict(self.live), dict(self.filters), dict(self.clusters))
 
     def _put_queues(self, topic: str, queue_data: route_data_pb2.QueueData) -> None:
         self.queues[topic, queue_data.cluster_name, queue_data.broker_name] = queue_data

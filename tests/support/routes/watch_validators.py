@@ -3,6 +3,9 @@
 A client is a list of streams in the order in which it opened them; each stream has what was asked for and every
 message that came. Lookups that were made meanwhile, on the same name server, say what the routes really were.
 
+An open watch may gain topics, whose current routes may have the revision of the last bookmark. It may lose topics,
+which a client forgets at the bookmark that counts the removal.
+
     filtered      only topics that were asked for are told of
     ordered       revisions never go back in a stream, and the epoch stays
     unique        no topic is told of twice at one revision in a stream
@@ -47,6 +50,8 @@ class WatchedStream:
 
     request: pb.WatchTopicRoutesRequest
     messages: list[pb.WatchTopicRoutesResponse] = field(default_factory=list)
+    later: list[pb.WatchTopicRoutesRequest] = field(default_factory=list)
+    """The requests after the first, which add and remove topics."""
 
     @property
     def resumes_after(self) -> tuple[str, int] | None:
@@ -55,9 +60,28 @@ class WatchedStream:
             return None
         return self.request.resume_after.epoch, self.request.resume_after.revision
 
-    def asks_for(self, topic: str) -> bool:
-        """Whether a topic was asked for."""
-        return topic in self.request.topics or topic.startswith(tuple(self.request.topic_prefixes))
+    def asks_for(self, topic: str, request_count: int = 1) -> bool:
+        """Whether a topic is asked for once so many requests are in force."""
+        topics, prefixes = set(self.request.topics), set(self.request.topic_prefixes)
+        for later in self.later[: request_count - 1]:
+            topics = topics - set(later.removed_topics) | set(later.topics)
+            prefixes = prefixes - set(later.removed_topic_prefixes) | set(later.topic_prefixes)
+        return topic in topics or topic.startswith(tuple(prefixes))
+
+    def adds(self, topic: str, counts: range) -> bool:
+        """Whether a request adds a topic that comes into force between two bookmarks."""
+        later = self.later[counts.start - 1 : counts.stop - 1]
+        return any(topic in one.topics or topic.startswith(tuple(one.topic_prefixes)) for one in later)
+
+    def with_counts(self) -> Iterator[tuple[pb.WatchTopicRoutesResponse, range]]:
+        """Each message, with the counts of requests in force at the bookmark before it, and at the next one."""
+        counts = [max(message.request_count, 1) for message in self.messages if message.bookmark]
+        counts.append(1 + len(self.later))
+        before = 1
+        for message in self.messages:
+            yield message, range(before, counts[0])
+            if message.bookmark:
+                before = counts.pop(0)
 
 
 Client = Sequence[WatchedStream]
@@ -88,6 +112,8 @@ def held_at_bookmarks(client: Client) -> Iterator[Held]:
                 routes[change.topic] = change.route if change.HasField("route") else None
                 told.add(change.topic)
             if message.bookmark:
+                count = max(message.request_count, 1)
+                routes = {topic: route for topic, route in routes.items() if stream.asks_for(topic, count)}
                 at_bookmark = dict(routes)
                 yield Held(message.header.epoch, message.header.revision, at_bookmark, frozenset(told), starts)
                 told, starts = set(), False
@@ -104,8 +130,13 @@ def last_bookmark(client: Client) -> tuple[str, int] | None:
 def check_filtered(client: Client) -> None:
     """Only topics that were asked for are told of."""
     for stream in client:
-        for message in stream.messages:
-            strange = [change.topic for change in message.changes if not stream.asks_for(change.topic)]
+        for message, counts in stream.with_counts():
+            possible = range(counts.start, counts.stop + 1)
+            strange = [
+                change.topic
+                for change in message.changes
+                if not any(stream.asks_for(change.topic, count) for count in possible)
+            ]
             assert not strange, f"filtered: {strange} were not asked for (revision {message.header.revision})"
 
 
@@ -123,10 +154,12 @@ def check_unique(client: Client) -> None:
     """No topic is told of twice at one revision in a stream."""
     for stream in client:
         seen: set[tuple[int, str]] = set()
-        for message in stream.messages:
+        for message, counts in stream.with_counts():
             for change in message.changes:
                 key = (message.header.revision, change.topic)
-                assert key not in seen, f"unique: {change.topic} came twice at revision {message.header.revision}"
+                assert key not in seen or stream.adds(change.topic, counts), (
+                    f"unique: {change.topic} came twice at revision {message.header.revision}"
+                )
                 seen.add(key)
 
 
@@ -145,9 +178,10 @@ def check_bookmarkable(client: Client) -> None:
     """What comes after a bookmark is of a later revision."""
     for stream in client:
         bookmark = -1
-        for message in stream.messages:
+        for message, counts in stream.with_counts():
             # That a topic is not there may be said when the name server becomes warm, which changes nothing.
-            if any(change.HasField("route") or change.removals for change in message.changes):
+            told = [change for change in message.changes if change.HasField("route") or change.removals]
+            if not all(stream.adds(change.topic, counts) for change in told):
                 assert message.header.revision > bookmark, (
                     f"bookmarkable: a change of revision {message.header.revision} came after the bookmark {bookmark}"
                 )
@@ -165,9 +199,10 @@ def check_resumable(client: Client) -> None:
         point = stream.resumes_after
         if point is None:
             continue
-        for message in stream.messages:
+        for message, counts in stream.with_counts():
             assert message.header.epoch == point[0], "resumable: resumed in another epoch"
-            later = [change.topic for change in message.changes if change.HasField("route")]
+            routes = (change.topic for change in message.changes if change.HasField("route"))
+            later = [topic for topic in routes if not stream.adds(topic, counts)]
             assert message.header.revision >= point[1], "resumable: resumed before its point"
             assert not later or message.header.revision > point[1], f"resumable: {later} came again"
 
@@ -188,7 +223,7 @@ def check_reliable(client: Client, lookups: Sequence[Lookup]) -> None:
                 _same(lookup, held.routes[lookup.topic])
         if before is not None:
             for lookup in _between(of_epoch, before.revision, held.revision - 1):
-                if lookup.topic in before.routes and lookup.topic not in held.told:
+                if lookup.topic in before.routes.keys() & held.routes.keys() and lookup.topic not in held.told:
                     _same(lookup, before.routes[lookup.topic])
         before = held
 

@@ -62,8 +62,7 @@ def test_both_protocols_register_the_same_topics_of_the_same_broker() -> None:
         for name, config in wrapper["topicConfigTable"].items()
     }
     ours = {
-        (config.topic_name, config.read_queue_nums, config.write_queue_nums, config.perm)
-        for config in request.topic_configs
+        (config.topic, config.read_queue_nums, config.write_queue_nums, config.perm) for config in request.topic_configs
     }
     assert theirs == ours
 

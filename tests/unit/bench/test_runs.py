@@ -19,7 +19,7 @@ from bench.naive_server import NaiveNamesrv
 from bench.pipeline import __main__ as pipeline
 from bench.probes.loop import LoopFigures, LoopProbe
 from bench.probes.pauses import Pauses
-from bench.workload import Profile, part, registration, topic_name
+from bench.workload import Profile, over_channel, registration, topic_name
 
 
 @pytest.mark.parametrize("text", ["40x20", "40x20x-1", "ax20x1", "0x20x1", "40x20x21", "40x20x0"])
@@ -53,7 +53,7 @@ def test_a_profile_is_the_same_at_each_run_and_as_wide_as_it_says() -> None:
     profile = Profile(30, 5, 3)
     assert list(profile.registrations()) == list(profile.registrations())
     registered = [registration_service_pb2.RegisterBrokerRequest.FromString(data) for data in profile.registrations()]
-    names = [config.topic_name for request in registered for config in request.topic_configs]
+    names = [config.topic for request in registered for config in request.topic_configs]
     assert sorted(names) == sorted(topic_name(number) for number in range(30) for _ in range(3))
     assert set(profile.topic_names(100)) <= set(names)
 
@@ -66,16 +66,15 @@ def test_a_changed_profile_has_the_same_topics_with_other_queue_counts() -> None
         assert before.broker == after.broker
         assert before.data_version != after.data_version
         for old, new in zip(before.topic_configs, after.topic_configs, strict=True):
-            assert old.topic_name == new.topic_name
+            assert old.topic == new.topic
             assert old.read_queue_nums != new.read_queue_nums
 
 
-def test_a_part_is_the_registration_over_a_channel_with_its_number() -> None:
+def test_a_registration_over_a_channel_is_the_same_with_the_channel() -> None:
     data = registration(7, range(3))
-    request = registration_service_pb2.RegisterBrokerRequest.FromString(part(data, "a channel", 0, 2))
-    assert (request.channel_id, request.part.index, request.part.count) == ("a channel", 0, 2)
+    request = registration_service_pb2.RegisterBrokerRequest.FromString(over_channel(data, "a channel"))
+    assert request.channel_id == "a channel"
     request.ClearField("channel_id")
-    request.ClearField("part")
     assert request == registration_service_pb2.RegisterBrokerRequest.FromString(data)
 
 

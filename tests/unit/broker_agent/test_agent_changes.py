@@ -41,7 +41,7 @@ def test_a_hundred_topics_made_at_once_are_one_registration_of_them_all(
             clock.advance(0.01)
         clock.advance(QUIET_SECONDS)
         server.wait_until(lambda: len(server.registrations) == 2)
-        eventually(lambda: running.controller.status().targets[0].increments == 1)
+        eventually(lambda: running.controller.status().targets[0].increment_count == 1)
     first, second = server.registrations
     assert second.base_version == first.data_version
     assert len(second.topic_configs) == 100
@@ -59,9 +59,7 @@ def test_a_change_while_a_name_server_is_busy_follows_the_call_in_flight(
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         server.wait_until(lambda: len(server.held_up) >= 1)
         server.answer_again()
-        server.wait_until(
-            lambda: any(config.topic_name == "T" for r in server.registrations for config in r.topic_configs)
-        )
+        server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
 
 
 def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_version(
@@ -71,8 +69,8 @@ def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_versio
     with agent(*servers, broker_id=1) as running:
         answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=DEADLINE)
         status = running.controller.status()
-    assert (answer.state_version, answer.accepted, answer.targets) == (1, 2, 2)
-    assert (status.broker_id, status.data_version_state) == (0, 1)
+    assert (answer.state_version, answer.accepted_count, answer.target_count) == (1, 2, 2)
+    assert (status.broker_id, status.data_version.state_version) == (0, 1)
     for server in servers:
         slave, master = server.registrations[:2]
         assert (slave.broker.broker_id, master.broker.broker_id) == (1, 0)
@@ -96,7 +94,7 @@ def test_a_role_is_given_the_state_version_that_its_elector_says_and_never_a_low
     error = RichError.of(refused.value)
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert [violation.field for violation in error.violations] == ["state_version"]
-    assert (status.broker_id, status.data_version_state) == (2, 7)
+    assert (status.broker_id, status.data_version.state_version) == (2, 7)
     assert server.registrations[-1].data_version.state_version == 7
 
 
@@ -105,9 +103,9 @@ def test_a_role_is_given_the_state_version_that_its_elector_says_and_never_a_low
     [
         ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
         ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "perm"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(perm=8), "perm"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(perm=-1), "perm"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
+        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
     ],
 )
 def test_a_bad_change_names_its_field_and_changes_nothing(
@@ -129,10 +127,10 @@ def test_a_broker_that_becomes_read_only_registers_at_once_with_masked_topics_an
     server = name_server()
     with agent(server) as running:
         answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
+            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=DEADLINE
         )
     before, after = server.registrations[:2]
-    assert (answer.accepted, answer.targets) == (1, 1)
+    assert (answer.accepted_count, answer.target_count) == (1, 1)
     assert max(config.perm for config in after.topic_configs) == 4
     assert after.data_version.timestamp_millis > before.data_version.timestamp_millis
 
@@ -150,9 +148,9 @@ def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until
         running.rounds.due(2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=DEADLINE
+            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=DEADLINE
         )
-        assert (answer.accepted, answer.targets) == (0, 1)
+        assert (answer.accepted_count, answer.target_count) == (0, 1)
         running.rounds.wait_until_over()
         assert (len(server.registrations), server.queries) == (1, [])
         running.probe.come_back()
@@ -277,8 +275,19 @@ def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
 
 def test_the_fast_listener_is_two_ports_below_the_ordinary_one_unless_it_is_said(settings: MakeSettings) -> None:
     assert settings(listen="127.0.0.1:10920").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
+    assert settings(listen=None, broker_addr="10.0.0.1:10911").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
+    assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
     assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
     assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
+
+
+def test_agents_of_brokers_on_one_host_have_their_own_ports_by_default(settings: MakeSettings) -> None:
+    ports: list[int] = []
+    for port in (10911, 10921, 10931, 20911):
+        one = settings(listen=None, broker_addr=f"10.0.0.1:{port}")
+        # A broker of RocketMQ also takes the port for its slaves, and its own fast one.
+        ports += [port, port + 1, port - 2, one.listen_endpoint.port, one.fast_listen_endpoint.port]
+    assert len(set(ports)) == len(ports)
 
 
 def test_the_status_says_what_each_name_server_was_sent_and_what_it_said(
@@ -286,12 +295,10 @@ def test_the_status_says_what_each_name_server_was_sent_and_what_it_said(
 ) -> None:
     server = name_server()
     with agent(server) as running:
-        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
-        server.wait_until(lambda: len(server.registrations) == 2)
         lowest = pb.MinBrokerIdChanged(broker_name="broker-a", min_broker_id=1, min_broker_addr="10.0.0.2:10911")
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
         server.end_channels()
-        eventually(lambda: running.controller.status().targets[0].generation == 3)
+        eventually(lambda: running.controller.status().targets[0].generation == 2)
         eventually(lambda: not running.controller.status().targets[0].in_flight)
         running.rounds.due()
         server.wait_until(lambda: len(server.queries) == 1)
@@ -299,10 +306,9 @@ def test_the_status_says_what_each_name_server_was_sent_and_what_it_said(
     Event = agent_pb.NamesrvEvent  # noqa: N806
     assert [event.kind for event in status.events] == [
         Event.KIND_CHANNEL_OPENED,
-        Event.KIND_FULL_REGISTRATION_WANTED,
         Event.KIND_MIN_BROKER_ID_CHANGED,
         Event.KIND_CHANNEL_ENDED,
         Event.KIND_CHANNEL_OPENED,
     ]
-    assert status.events[2].detail == "broker-a: 1 at 10.0.0.2:10911"
-    assert (status.full_registrations, status.increments, status.generation) == (3, 0, 3)
+    assert status.events[1].detail == "broker-a: 1 at 10.0.0.2:10911"
+    assert (status.full_registration_count, status.increment_count, status.generation) == (2, 0, 2)

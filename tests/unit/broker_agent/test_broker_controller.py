@@ -8,7 +8,6 @@ import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2, broker_agent_service_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from broker_agent.broker_controller import BrokerController
@@ -129,16 +128,6 @@ def test_a_reopened_channel_is_registered_over_at_once(name_server: StartNameSer
     assert server.queries == []
 
 
-def test_a_name_server_that_wants_the_full_table_gets_it_at_once(
-    name_server: StartNameServer, settings: MakeSettings
-) -> None:
-    server = name_server()
-    with running(settings(server)):
-        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
-        server.wait_until(lambda: len(server.registrations) == 2)
-    assert server.channels_opened == 1
-
-
 def test_one_name_server_hangs_and_the_other_gets_its_registration_at_once(
     name_server: StartNameServer, settings: MakeSettings
 ) -> None:
@@ -229,8 +218,8 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
         stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
         status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=DEADLINE)
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
-    assert (status.topic_count, status.data_version_counter) == (11, 3)
-    assert status.data_version_timestamp_millis == 1651398321850
+    assert (status.topic_count, status.data_version.counter) == (11, 3)
+    assert status.data_version.timestamp_millis == 1651398321850
     assert not status.HasField("ha_server_addr")
     assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
     assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]

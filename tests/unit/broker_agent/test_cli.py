@@ -125,6 +125,17 @@ def test_a_health_check_of_a_server_that_is_no_agent_fails(name_server: Callable
     assert result.stderr.startswith(f"broker-agent: {endpoint}: UNIMPLEMENTED")
 
 
+def test_a_health_check_finds_the_agent_by_the_brokers_port() -> None:
+    asked = [
+        run("healthcheck").stderr,
+        run("healthcheck", env={"BROKER_AGENT_BROKER_ADDR": "10.0.0.1:3"}).stderr,
+        run("healthcheck", "--broker-addr", "10.0.0.1:3", "--listen", "127.0.0.1:4").stderr,
+    ]
+    assert [text.split(" ")[1] for text in asked] == ["127.0.0.1:10918:", "127.0.0.1:10:", "127.0.0.1:2:"]
+    result = run("healthcheck", "--broker-addr", "here")
+    assert (result.exit_code, result.stderr.partition(": address")[0]) == (2, "broker-agent: --broker-addr")
+
+
 def test_a_health_check_without_a_port_is_a_bad_command() -> None:
     result = run("healthcheck", "--endpoint", "here")
     assert (result.exit_code, result.stderr) == (

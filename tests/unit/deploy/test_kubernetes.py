@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.deploy.files import (
     DEPLOY,
     KUBERNETES,
+    ROOT,
     document,
     documents,
     kubernetes_objects,
@@ -61,6 +63,20 @@ def test_a_kustomization_names_every_file_beside_it_and_only_what_is_there(path:
         assert {file.name for file in path.parent.iterdir()} == {name for name in named if "/" not in name} | {
             path.name
         }
+
+
+def test_everything_is_in_one_namespace_in_manifests_and_commands(base: list[dict[str, Any]]) -> None:
+    (namespace,) = [item["metadata"]["name"] for item in base if item["kind"] == "Namespace"]
+    for path in KUSTOMIZATIONS:
+        kustomization = document(path)
+        adds = any(not name.startswith("../") for name in kustomization.get("resources", ()))
+        if kustomization["kind"] == "Kustomization" and adds:
+            assert kustomization["namespace"] == namespace, path
+    for path in DEPLOY.rglob("*.yaml"):
+        assert set(re.findall(r"\b([\w-]+)\.svc\.cluster\.local", path.read_text())) <= {namespace}, path
+    for page in (*(ROOT / "docs").rglob("*.md"), DEPLOY / "README.md", ROOT / "README.md"):
+        for command in re.findall(r"kubectl (?:-n \S+ )?(?:exec|create|describe|logs|get|rollout)\b", page.read_text()):
+            assert f" -n {namespace} " in command, (page, command)
 
 
 def test_agents_find_a_name_server_that_is_not_ready_and_clients_do_not(base: list[dict[str, Any]]) -> None:
@@ -158,6 +174,13 @@ def test_a_broker_goes_on_serving_while_its_agent_unregisters_it() -> None:
     assert 30 < int(seconds) < pod["terminationGracePeriodSeconds"], "clients that poll do so every 30 s"
     assert "lifecycle" not in agent, "it ends at once"
     assert "--on-stop=unregister" in agent["args"]
+
+
+def test_the_next_broker_goes_when_a_name_server_has_this_one() -> None:
+    pod = the("StatefulSet", "broker-a", kubernetes_objects(BROKER))["spec"]["template"]["spec"]
+    (agent,) = [container for container in pod["containers"] if container["name"] == "broker-agent"]
+    assert agent["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "agent-metrics"}
+    assert agent["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "agent-metrics"}
 
 
 def test_the_pipeline_reads_each_name_server_by_its_own_name_and_runs_once_at_a_time(server: dict[str, Any]) -> None:

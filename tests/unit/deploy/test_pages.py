@@ -30,6 +30,7 @@ PAGES += [ROOT / "docs/install.md", ROOT / "docs/runbook.md", ROOT / "docs/archi
 OTHERS_FLAGS = {"build", "build-arg", "cap-drop", "format", "now", "profile", "read-only", "secret", "security-opt"}
 OTHERS_FLAGS |= {
     "dest",
+    "entrypoint",
     "from-file",
     "help",
     "no-deps",

@@ -117,6 +117,10 @@ def test_the_production_overlay_and_the_component_for_tls_add_settings_that_the_
     assert not loaded.allow_insecure
     (secret,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls"]
     assert {str(path.parent) for path in (loaded.tls_cert, loaded.tls_key, loaded.tls_client_ca) if path} == {secret}
+    of_nsctl = {item["name"].removeprefix("NSCTL_"): item["value"] for item in container["env"] if "value" in item}
+    assert of_nsctl.pop("TLS_SERVER_NAME") in (KUBERNETES / "components/tls/kustomization.yaml").read_text()
+    files = {"TLS_CA": loaded.tls_client_ca, "TLS_CERT": loaded.tls_cert, "TLS_KEY": loaded.tls_key}
+    assert of_nsctl == {name: str(path) for name, path in files.items()}
     paths = [container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
     assert paths == ["/healthz", "/healthz", "/readyz"], "gRPC probes know no TLS"
     assert not [probe for probe in ("startupProbe", "livenessProbe", "readinessProbe") if "grpc" in container[probe]]
@@ -135,7 +139,7 @@ def test_the_component_for_agents_with_tls_adds_settings_that_the_program_takes_
     assert loaded.listens_with_tls
     assert [f"{loaded.tls_server_name}:9876"] == loaded.namesrv, "what the certificate of the name servers is for"
     names = (KUBERNETES / "components/tls/kustomization.yaml").read_text()
-    assert str(loaded.tls_server_name).replace(".namesrv.svc", ".NAMESPACE.svc") in names
+    assert str(loaded.tls_server_name) in names
 
 
 def test_the_cron_job_gives_flags_that_the_pipeline_takes() -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from groundwork.errors import CallRefused, NotPermitted
+from groundwork.errors import CommonReason, Refused, not_permitted
 from groundwork.open_calls import CHECK_SLICE, OpenCalls
+from tests.support.refusals import refuses
 
-REFUSAL = NotPermitted("shop", "look up")
+REFUSAL = not_permitted("shop", "look up")
 
 
 def admitted() -> None:
@@ -40,7 +41,7 @@ def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
         await begun(ended, kept)
         with capture_logs() as lines:
             await calls.check_again()
-            with pytest.raises(NotPermitted) as raised:
+            with refuses(CommonReason.NOT_PERMITTED) as raised:
                 await ended
         assert raised.value is REFUSAL
         assert ended.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
@@ -80,7 +81,7 @@ def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
         call = asyncio.create_task(stubborn())
         await begun(call)  # type: ignore[arg-type]
         await calls.check_again()
-        with pytest.raises(NotPermitted):
+        with refuses(CommonReason.NOT_PERMITTED):
             await call
 
     asyncio.run(run())
@@ -104,12 +105,12 @@ class Connection:
     """Something open that is no task."""
 
     def __init__(self) -> None:
-        self.ended_with: list[CallRefused] = []
+        self.ended_with: list[Refused] = []
 
     def check(self) -> None:
         raise REFUSAL
 
-    def end(self, refusal: CallRefused) -> None:
+    def end(self, refusal: Refused) -> None:
         self.ended_with.append(refusal)
 
 

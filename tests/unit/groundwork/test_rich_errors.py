@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from groundwork.grpc_errors import DETAILS_KEY, FieldViolation, RichError
+from groundwork.errors import FieldViolation
+from groundwork.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError
 
 
 class FailedCall:
@@ -30,7 +32,7 @@ ERROR = RichError(
     grpc.StatusCode.INVALID_ARGUMENT,
     "broker.broker_id: is -1",
     reason="INVALID_FIELD",
-    domain="namesrv",
+    domain="namesrv.dev",
     metadata={"field": "broker.broker_id"},
     violations=(FieldViolation("broker.broker_id", "is -1, must not be negative"),),
     retry_after_seconds=1.5,
@@ -39,6 +41,11 @@ ERROR = RichError(
 
 def test_an_error_comes_back_as_it_was_sent() -> None:
     assert RichError.of(FailedCall(ERROR, ERROR.status().trailing_metadata)) == ERROR
+
+
+def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
+    assert dict(ERROR.status().trailing_metadata)[PUSHBACK_KEY] == "1500"
+    assert PUSHBACK_KEY not in dict(replace(ERROR, retry_after_seconds=None).status().trailing_metadata)
 
 
 @pytest.mark.parametrize(

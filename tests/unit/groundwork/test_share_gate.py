@@ -3,11 +3,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
-from groundwork.errors import LimitExceeded
+from groundwork.errors import CommonReason
 from groundwork.share_gate import ShareGate
 from groundwork.shares import Shares
+from tests.support.refusals import refuses
 
 
 @dataclass
@@ -25,7 +24,7 @@ def test_one_address_has_its_share_of_the_open_calls_until_they_end() -> None:
     one: Any = Caller("ipv4:10.0.0.1:4711")
     other: Any = Caller("ipv4:10.0.0.2:4711")
     entered = [gate.enter(one) for _ in range(5)]
-    with pytest.raises(LimitExceeded, match=r"open calls: 6 is over the limit of 5 for 10\.0\.0\.1"):
+    with refuses(CommonReason.LIMIT_EXCEEDED, match=r"open calls: 6 is over the limit of 5 for 10\.0\.0\.1"):
         gate.enter(one)
     gate.enter(other)
     gate.leave(entered[0])

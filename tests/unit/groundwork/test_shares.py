@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from groundwork.endpoints import LOOPBACK
-from groundwork.errors import LimitExceeded
+from groundwork.errors import CommonReason, Refused
 from groundwork.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, address_at, sharer_at
+from tests.support.refusals import refuses
 
 GREEDY, HONEST, OPERATOR = Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True)
 
@@ -19,7 +20,7 @@ def take_all(shares: Shares, sharer: Sharer) -> tuple[int, dict[str, str]]:
     while True:
         try:
             shares.take(sharer)
-        except LimitExceeded as error:
+        except Refused as error:
             return taken, error.metadata
         taken += 1
 
@@ -62,14 +63,14 @@ def test_there_is_room_for_anyone_exactly_while_nobody_could_be_refused(most: in
                 pass
         shares.take(GREEDY)
     assert shares.refused == 0
-    with pytest.raises(LimitExceeded):
+    with refuses(CommonReason.LIMIT_EXCEEDED):
         shares.take(GREEDY)
 
 
 def test_what_is_refused_takes_nothing_and_what_is_held_ends_with_its_context() -> None:
     shares = Shares("things", 10)
     with shares.holding(HONEST, 5):
-        with pytest.raises(LimitExceeded), shares.holding(HONEST, 1):
+        with refuses(CommonReason.LIMIT_EXCEEDED), shares.holding(HONEST, 1):
             raise AssertionError("that is one too many")
         assert shares.used == 5
     with pytest.raises(ZeroDivisionError), shares.holding(HONEST, 5):
@@ -130,7 +131,7 @@ class SharesMachine(RuleBasedStateMachine):
         fits = used <= (20 if sharer.is_operator else 16) and (sharer is MACHINE or self.of(sharer) + amount <= 10)
         try:
             self.shares.take(sharer, amount)
-        except LimitExceeded:
+        except Refused:
             assert not fits
         else:
             assert fits

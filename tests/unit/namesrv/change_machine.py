@@ -1,9 +1,8 @@
 """A state machine of everything that may happen to a name server: a snapshot with the changes after it is the
-snapshot at the end, as a whole and in every shard."""
+snapshot at the end."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from unittest import mock
 
@@ -11,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.errors import suppress_refusals
 from namesrv.core import tables
 from namesrv.core.change_stream import change_messages
 from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration, StaleStateVersion
+from namesrv.core.errors import Reason
 from namesrv.core.model import (
     EMPTY,
     BrokerKey,
@@ -29,7 +29,6 @@ from namesrv.core.model import (
     TopicConfig,
 )
 from namesrv.core.policy import Behaviour
-from namesrv.core.snapshot import SnapshotPart
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
@@ -76,14 +75,10 @@ BEHAVIOURS = st.builds(
     mass_loss_min_brokers=st.integers(1, 3),
     mass_loss_settle_seconds=st.just(0.0),
     mass_loss_hold_seconds=st.just(200.0),
-    address_claim_seconds=st.sampled_from([0.0, 300.0]),
 )
 
 
 _CAUSE = Cause("test")
-
-
-_SHARDS = [(0, 1), (0, 3), (1, 3), (2, 3)]
 
 
 class ChangesMakeSnapshots(RuleBasedStateMachine):
@@ -125,7 +120,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         table: list[ReportedTopic] = list(topics)
         if not by_topic:  # an agent says the mapping of a topic with its numbers
             table = [(topic, (*said, mappings[topic]) if topic in mappings else said) for topic, said in topics]
-        with contextlib.suppress(StaleStateVersion, NeedFullRegistration):
+        with suppress_refusals(Reason.STALE_STATE_VERSION, Reason.NEED_FULL_REGISTRATION):
             self.fleet.register(
                 addr, broker_id, table, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
                 channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
@@ -136,12 +131,12 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
     def register_master(
         self, cluster: str, name: str, addr: str, topics: list[TopicConfig], version: DataVersion
     ) -> None:
-        with contextlib.suppress(StaleStateVersion):
+        with suppress_refusals(Reason.STALE_STATE_VERSION):
             self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
 
     @rule(topic=_TOPIC_NAMES, queues=st.dictionaries(GROUPS, NUMBERS, min_size=1, max_size=3))
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
-        with contextlib.suppress(BrokerNotRegistered):
+        with suppress_refusals(Reason.BROKER_NOT_REGISTERED):
             self.fleet.register_topic(topic, queues)
 
     @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS)
@@ -206,15 +201,14 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.patched.stop()
-        for index, count in _SHARDS:
-            self.changes_lead_from_each_snapshot_to_the_next(index, count)
+        self.changes_lead_from_each_snapshot_to_the_next()
 
-    def changes_lead_from_each_snapshot_to_the_next(self, index: int, count: int) -> None:
-        shard, state = SnapshotPart(index, count), self.fleet.state
+    def changes_lead_from_each_snapshot_to_the_next(self) -> None:
+        state = self.fleet.state
         last = state.revision
         messages = [
             pb.StreamRouteChangesResponse.FromString(message)
-            for message in change_messages(state.change_log.after(0), last, state.identity, shard)
+            for message in change_messages(state.change_log.after(0), last, state.identity)
         ]
         assert (messages[-1].header, messages.pop().HasField("changes")) == (state.header(), False)
         by_revision = {revision: [] for revision in range(1, last + 1)}  # type: dict[int, list[pb.RouteChange]]
@@ -227,4 +221,4 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
             for change in by_revision.get(revision, ()):
                 rows.apply(change)
             if revision in self.seen:
-                assert rows == self.seen[revision].shard(index, count)
+                assert rows == self.seen[revision]

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.app.worker import GivenUp
 from namesrv.core import tables as tables_module
-from namesrv.core.errors import BrokerNotRegistered, ShuttingDown
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, LiveKey
 from namesrv.core.policy import Behaviour
 from namesrv.core.state import Unconfirmed
@@ -22,6 +22,7 @@ from namesrv.core.state_change import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
 from tests.support.breaths import breathing, give_up, short_breaths
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
 from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
@@ -150,7 +151,9 @@ class ReferenceMachine(RuleBasedStateMachine):
             yield
         except GivenUp:
             self.given_up = True
-        except ShuttingDown:
+        except Refused as error:
+            if error.reason != Reason.SHUTTING_DOWN:
+                raise
             assert self.state.frozen
             self.given_up = True
         finally:
@@ -210,7 +213,7 @@ class ReferenceMachine(RuleBasedStateMachine):
 
     def open_channel(self) -> None:
         if self.state.frozen:
-            with pytest.raises(ShuttingDown):
+            with refuses(Reason.SHUTTING_DOWN):
                 self.routes.heartbeats.open_channel()
         else:
             self.model.open_channels.add(self.routes.heartbeats.open_channel())
@@ -218,7 +221,7 @@ class ReferenceMachine(RuleBasedStateMachine):
     def heartbeat(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
             if broker.unconfirmed:
-                with pytest.raises(BrokerNotRegistered):
+                with refuses(Reason.BROKER_NOT_REGISTERED):
                     self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
             else:
                 self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)

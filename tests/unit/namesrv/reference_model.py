@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from namesrv.core.errors import CallRefused, ChannelGone, NeedFullRegistration, StaleStateVersion
+from namesrv.core.errors import Reason
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -81,20 +81,20 @@ class ReferenceModel:
 
     # Registration
 
-    def refusal(self, registration: Registration) -> type[CallRefused] | None:
+    def refusal(self, registration: Registration) -> Reason | None:
         """Why a registration is refused, if it is."""
         live = self.brokers.get(registration.live_key)
         if registration.channel_id is not None and registration.channel_id not in self.open_channels:
-            return ChannelGone
+            return Reason.CHANNEL_GONE
         if registration.base_version is not None and (
             live is None
             or (live.group, live.broker_id) != (registration.broker, registration.broker_id)
             or not live.vouches_for(registration.base_version)
         ):
-            return NeedFullRegistration
+            return Reason.NEED_FULL_REGISTRATION
         holder = self._holder(registration)
         stated = registration.data_version.state_version
-        return StaleStateVersion if holder and self.brokers[holder].version.state_version > stated else None
+        return Reason.STALE_STATE_VERSION if holder and self.brokers[holder].version.state_version > stated else None
 
     def register(self, registration: Registration, now: float) -> None:
         key, group, broker_id = registration.live_key, registration.broker, registration.broker_id

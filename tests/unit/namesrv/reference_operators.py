@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from namesrv_api.v1 import route_data_pb2
 
+from groundwork.topic_names import application_first, is_application
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BlastRadius, BrokerKey, LiveKey, StaticMapping, WriteRule, perm_under
 from tests.unit.namesrv.reference_model import ReferenceModel
 
@@ -42,6 +43,7 @@ def blast_radius(before: ReferenceModel, after: ReferenceModel) -> BlastRadius:
     queues_before, queues_after = before.shown(), after.shown()
     addrs_before, addrs_after = before.group_addrs(), after.group_addrs()
     changed, losing, vanishing = set(), set(), set()
+    named_after = {name for group in addrs_before for name in group}
     for topic in {topic for topic, _ in [*queues_before, *queues_after]}:
         owners_before = {group for name, group in queues_before if name == topic}
         owners_after = {group for name, group in queues_after if name == topic}
@@ -54,10 +56,10 @@ def blast_radius(before: ReferenceModel, after: ReferenceModel) -> BlastRadius:
         changed.add(topic)
         if not owners_after:
             vanishing.add(topic)
-        elif _is_writable(before, topic) and not _is_writable(after, topic):
+        elif _is_writable(before, topic) and not _is_writable(after, topic) and is_application(topic, named_after):
             losing.add(topic)
     worst = vanishing or losing or changed
-    return BlastRadius(len(changed), len(losing), len(vanishing), tuple(sorted(worst)))
+    return BlastRadius(len(changed), len(losing), len(vanishing), tuple(application_first(worst, named_after)))
 
 
 def _is_writable(model: ReferenceModel, topic: str) -> bool:

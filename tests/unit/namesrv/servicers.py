@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -31,24 +31,20 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
     )
 
 
-def route_servicer(
-    fleet: Fleet, stall_detector: StallDetector | None = None, started_at_millis: int = 0, warm_up_seconds: float = 0.0
-) -> RouteServicer:
+def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
     numbers = itertools.count(1)
     warm_up = WarmUp(state, clock, warm_up_seconds)
     return RouteServicer.of(
         state,
-        stall_detector or StallDetector(clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0),
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
         WatchDispatcher(state, warm_up, clock),
         reader=Worker("reader"),
         shares=FairShares.of(),
         product_env=None,
+        clients=LookupClients(lambda: None),
         started_at_millis=started_at_millis,
-        engine="none",
-        engine_because="a unit test",
         data_dir_problem=lambda: None,
     )

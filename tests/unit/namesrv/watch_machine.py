@@ -16,7 +16,14 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, with_breaths
-from namesrv.core.watch import ORDER_MESSAGE_ENABLE, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.core.watch import (
+    ORDER_MESSAGE_ENABLE,
+    RouteWatch,
+    Subscription,
+    SubscriptionChange,
+    WatchIndex,
+    WatchMessages,
+)
 from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
@@ -31,20 +38,33 @@ _CAUSE = Cause("test")
 
 
 class Client:
-    """Watches with one subscription, with breaks."""
+    """Watches with breaks, and with topics that come and go."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
+        """What it wants."""
+        self.subscription_at_bookmark = subscription
+        """What its last bookmark covers."""
+        self.in_flight = [subscription]
+        """What its last bookmark covers, and what it asked for since."""
         self.watch: RouteWatch
+        self.changing: Sliced[None] | None = None
+        """A change of its topics that is under way."""
         self.streams: list[WatchedStream] = []
         self.routes: dict[str, Route] = {}
         self.at_bookmark: dict[str, Route] = {}
 
+    def may_want(self, wanted: Subscription) -> bool:
+        """Whether it adds no topic again before a bookmark has counted the removal of the topic."""
+        left = [topic for topic in [*TOPICS, "T5"] if not self.subscription.has(topic)]
+        return not any(wanted.has(topic) and any(some.has(topic) for some in self.in_flight) for topic in left)
+
     def request(self, epoch: str, revision: int | None) -> pb.WatchTopicRoutesRequest:
+        subscription = self.watch.subscription
         request = pb.WatchTopicRoutesRequest(
-            topics=sorted(self.subscription.topics),
-            topic_prefixes=self.subscription.prefixes,
-            zone_name=self.subscription.zone_name,
+            topics=sorted(subscription.topics),
+            topic_prefixes=subscription.prefixes,
+            zone_name=subscription.zone_name,
         )
         if revision is not None:
             request.resume_after.epoch, request.resume_after.revision = epoch, revision
@@ -61,6 +81,9 @@ class Client:
                 assert told.isdisjoint(brokers_of(after))
             self.routes[change.topic] = after
         if message.bookmark:
+            self.in_flight = self.in_flight[self.in_flight.index(self.watch.subscription) :]
+            self.subscription_at_bookmark = self.watch.subscription
+            self.routes = {topic: route for topic, route in self.routes.items() if self.watch.subscription.has(topic)}
             self.at_bookmark = dict(self.routes)
 
 
@@ -136,7 +159,8 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         state = self.fleet.state
         point = last_bookmark(client.streams)
         revision = point[1] if point else None
-        watch = self.watches.open(client.subscription, lambda: None)
+        client.in_flight = [client.subscription_at_bookmark if point else client.subscription]
+        watch = self.watches.open(client.in_flight[0], lambda: None)
         if revision is not None:
             self.changes_are_passed_over()
         with_breaths(self.watches.join(watch))
@@ -148,6 +172,48 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
         client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
+        if watch.subscription != client.subscription:
+            self.begin_to_change(client)
+
+    def begin_to_change(self, client: Client) -> None:
+        """Has the name server begin to apply what the client wants now."""
+        client.in_flight.append(client.subscription)
+        change = SubscriptionChange.between(client.watch.subscription, client.subscription)
+        client.streams[-1].later.append(
+            pb.WatchTopicRoutesRequest(
+                topics=change.added.topics,
+                topic_prefixes=change.added.prefixes,
+                removed_topics=change.removed.topics,
+                removed_topic_prefixes=change.removed.prefixes,
+            )
+        )
+        client.changing = self.resubscribing(client.watch, change)
+
+    def resubscribing(self, watch: RouteWatch, change: SubscriptionChange) -> Sliced[None]:
+        yield from self.watches.begin_resubscribing(watch, change)
+        self.changes_are_passed_over()
+        yield from self.watches.end_resubscribing(watch, change)
+
+    @rule(data=st.data(), wanted=_SUBSCRIPTIONS)
+    def a_client_wants_other_topics(self, data: st.DataObject, wanted: Subscription) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        wanted = replace(wanted, zone_name=client.subscription.zone_name)
+        if not client.may_want(wanted):
+            return
+        self.the_topics_of_a_client_have_changed(client)
+        client.subscription = wanted
+        self.begin_to_change(client)
+
+    @rule(data=st.data())
+    def some_topics_of_a_client_change(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        if client.changing is not None and next(client.changing, self) is self:
+            client.changing = None
+
+    def the_topics_of_a_client_have_changed(self, client: Client) -> None:
+        if client.changing is not None:
+            with_breaths(client.changing)
+            client.changing = None
 
     @rule()
     def changes_are_passed_over(self) -> None:
@@ -171,6 +237,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
             self.some_are_told_what_is_absent()
         self.changes_are_passed_over()
         for client in self.clients:
+            self.the_topics_of_a_client_have_changed(client)
             while self.read(client):
                 pass
             self.it_holds_what_lookups_give(client)
@@ -183,13 +250,14 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         assert message.header == self.fleet.state.header()
         client.take(message)
         if message.bookmark:
+            assert message.request_count == client.watch.request_count
             self.it_holds_what_lookups_give(client)
         return True
 
     def it_holds_what_lookups_give(self, client: Client) -> None:
-        subscription = client.subscription
+        subscription = client.watch.subscription
         for topic in [*TOPICS, "T5"]:
-            if topic not in subscription.topics and not topic.startswith(subscription.prefixes):
+            if not subscription.has(topic):
                 continue
             route = self.lookup(topic, subscription.zone_name)
             if topic in client.routes:
@@ -208,6 +276,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     @rule(data=st.data())
     def a_client_breaks_off_and_resumes(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self.clients))
+        client.changing = None
         self.watches.close(client.watch)
         self.open(client)
 

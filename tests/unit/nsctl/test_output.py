@@ -19,6 +19,7 @@ def test_a_message_is_a_row_with_names_of_enums_and_times_but_without_what_is_ab
         "caller": "",
         "since": "1970-01-01T00:00:01.000Z",
         "comment": "",
+        "awaits_registration": False,
     }
 
 

@@ -1,4 +1,4 @@
-"""The topics that are kept, in parts; settings that are refused."""
+"""The topics that are kept, and with which of them a watch resumes; settings that are refused."""
 
 from __future__ import annotations
 
@@ -7,31 +7,14 @@ import pytest
 from groundwork.endpoints import Endpoint
 from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
-from route_client.watch import TOPICS_PER_STREAM, KeptTopics, ResumePoint, WatchedUpTo
+from route_client.watch import KeptTopics, ResumePoint, WatchedUpTo
 
 A, B = (Endpoint(name, 9876) for name in "ab")
-
-
-def kept(max_topics: int = 10_000) -> KeptTopics:
-    return KeptTopics(max_topics, lambda: 5.0)
-
-
-def test_topics_fill_one_part_after_the_other_and_dropped_ones_make_room() -> None:
-    topics = kept()
-    for number in range(TOPICS_PER_STREAM + 1):
-        assert topics.add(f"topic-{number}")
-    assert not topics.add("topic-0")
-    assert [len(part.topics) for part in topics.parts] == [TOPICS_PER_STREAM, 1]
-    topics.drop("topic-0")
-    topics.drop("never-there")
-    topics.add("another")
-    assert [len(part.topics) for part in topics.parts] == [TOPICS_PER_STREAM, 1]
-    assert "topic-0" not in topics
-    assert len(topics) == len(list(topics)) == TOPICS_PER_STREAM + 1
+POINT = ResumePoint("0001", 7)
 
 
 def test_there_is_a_most_of_topics() -> None:
-    topics = kept(2)
+    topics = KeptTopics(2)
     topics.add("a")
     topics.add("b")
     topics.add("a")
@@ -41,17 +24,32 @@ def test_there_is_a_most_of_topics() -> None:
     assert topics.add("c")
 
 
-def test_a_watch_resumes_only_at_the_same_name_server_with_the_same_topics() -> None:
-    topics = kept()
-    topics.add("a")
-    (part,) = topics.parts
-    point = ResumePoint("0001", 7)
-    assert part.resume_at(A) is None
-    part.watched = WatchedUpTo(A, frozenset({"a"}), point)
-    assert part.resume_at(A) == point
-    assert part.resume_at(B) is None
-    topics.add("b")
-    assert part.resume_at(A) is None
+def watched(*topics: str) -> KeptTopics:
+    """Topics that were watched at A."""
+    kept = KeptTopics(10)
+    for topic in topics:
+        kept.add(topic)
+    kept.watched = WatchedUpTo(A, dict(kept.additions), POINT)
+    return kept
+
+
+def test_a_watch_resumes_only_at_the_same_name_server() -> None:
+    kept = KeptTopics(10)
+    assert kept.resume_at(A) is None
+    kept = watched("a", "b")
+    assert kept.resume_at(A) == kept.watched
+    assert kept.resume_at(B) is None
+
+
+def test_a_watch_resumes_with_the_topics_that_were_watched_and_are_kept_since() -> None:
+    kept = watched("a", "b", "c")
+    kept.add("new")
+    kept.drop("a")
+    kept.drop("b")
+    assert kept.add("b")
+    assert kept.resume_at(A) == WatchedUpTo(A, {"c": 3}, POINT), "of b, nothing is known any more"
+    kept.drop("c")
+    assert kept.resume_at(A) is None
 
 
 @pytest.mark.parametrize("field", ["poll_seconds", "timeout_seconds", "max_topics"])
@@ -65,3 +63,8 @@ def test_only_the_hold_may_be_zero() -> None:
     assert ClientSettings(hold_seconds=0).hold_seconds == 0
     with pytest.raises(ValueError, match="hold_seconds is -1"):
         ClientSettings(hold_seconds=-1)
+
+
+def test_topics_are_at_most_those_of_one_watch() -> None:
+    with pytest.raises(ValueError, match=r"^max_topics is 10001, over 10000, the most topics of a watch$"):
+        ClientSettings(max_topics=10_001)

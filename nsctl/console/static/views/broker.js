@@ -30,13 +30,18 @@ function buttons(found, overview, intent) {
   }, act === "confirm" ? "confirm the loss" : act)));
 }
 
+function channel({ channel: had, state }) {
+  if (!had) return "none: its death shows after its timeout";
+  return ["left", "unconfirmed", "doubted"].includes(state) ? "ended" : pill("good", "open");
+}
+
 function brokers(found, overview) {
   const rows = found.brokers.map((broker) => ({
     key: JSON.stringify([broker.id, broker.addr]),
     kind: broker.state === "left" ? "gone" : broker.state,
     cells: [
       role(broker), h("span", { class: "mono name" }, broker.addr), brokerState(overview, broker), agoTime(broker.heardAt),
-      broker.channel ? pill("good", "open") : "none: its death shows after its timeout", `${count(broker.timeout / 1000)} s`,
+      channel(broker), `${count(broker.timeout / 1000)} s`,
       found.registeredBy[broker.addr] ? h("span", { class: "mono" }, found.registeredBy[broker.addr]) : "", count(broker.topicsVersion),
     ],
   }));

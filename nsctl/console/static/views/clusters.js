@@ -4,7 +4,7 @@ import { checkbox, count, field, h, note, pill, plural } from "../dom.js";
 import { href } from "../place.js";
 import { brokerTable } from "./broker_table.js";
 
-const WORDS = { left: ["bad", "left"], unconfirmed: ["warn", "unconfirmed"], late: ["warn", "late"], partly: ["warn", "not everywhere"] };
+const WORDS = { left: ["bad", "left"], unconfirmed: ["warn", "unconfirmed"], doubted: ["warn", "doubted"], late: ["warn", "late"], partly: ["warn", "not everywhere"] };
 
 export function clusters(found, overview, parameters) {
   const { containing = "", unhealthy } = parameters;

@@ -1,6 +1,6 @@
 // Words and parts that several views have.
 
-import { agoTime, count, h, note, pill, plural } from "../dom.js";
+import { agoTime, clockTime, count, h, note, pill, plural } from "../dom.js";
 import { href } from "../place.js";
 
 export const PERMISSIONS = ["---", "--I", "-W-", "-WI", "R--", "R-I", "RW-", "RWI"];
@@ -19,6 +19,7 @@ export function brokerState(overview, broker) {
   switch (broker.state) {
     case "left": return pill("bad", "left ", agoTime(broker.leftAt));
     case "unconfirmed": return pill("warn", "unconfirmed");
+    case "doubted": return pill("warn", "doubted until ", clockTime(broker.doubtEndsAt));
     case "late": return pill("warn", "late");
     case "partly": return pill("warn", `not at ${missing}`);
     default: return pill(overview.stale ? "idle" : "good", overview.stale ? "was live" : "live");

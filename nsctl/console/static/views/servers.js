@@ -30,11 +30,12 @@ function sideBySide(servers) {
     ["Guard", known((server) => (server.guard_tripped ? pill("warn", "holds lost brokers") : "quiet"))],
     ["Brokers", known((server) => count(server.live_broker_count))],
     ["of these unconfirmed", known((server) => count(server.unconfirmed_broker_count))],
+    ["of these doubted", known((server) => count(server.doubted_broker_count ?? 0))],
     ["Topics", known((server) => count(server.topic_count))],
     ["Revision", known((server) => count(server.header.revision))],
     ["Started", known((server) => clockTime(server.started_at))],
     ["Version", known((server) => server.version)],
-    ["Event loop's longest delay", known((server) => `${count(Math.round(server.loop_lag_millis * 10) / 10)} ms`)],
+    ["Event loop's longest delay", known((server) => `${count(Math.round(server.loopLagMillis * 10) / 10)} ms`)],
     ["Clock", (server) => (server.clockAhead === undefined ? "" : clockText(server.clockAhead))],
   ].filter(([, , present]) => !present || servers.some(present));
   return h("section", { "aria-labelledby": "title-side", "data-key": "side" },
@@ -85,7 +86,8 @@ function intents(overview) {
   const rows = overview.intents.map((intent) => ({
     key: JSON.stringify([intent.kind, intent.cluster_name, intent.broker_name, intent.topic]),
     cells: [
-      subject(intent), KINDS[intent.kind] ?? intent.kind, intent.cluster_name ?? "every cluster",
+      subject(intent), [KINDS[intent.kind] ?? intent.kind, intent.awaits_registration && pill("warn", "not registered yet")],
+      intent.cluster_name ?? "every cluster",
       clockTime(intent.since), intent.ends_at ? clockTime(intent.ends_at) : "lifted", intent.caller, intent.comment,
       intent.servers.map((index) => nameOf(overview, index)).join(", "),
     ],

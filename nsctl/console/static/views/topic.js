@@ -153,10 +153,15 @@ function asTable(answer, names) {
   })));
 }
 
+/** A state of the contract as words: GROUP_LEFT is "group left". */
+function stateWords(state) {
+  return state.toLowerCase().replaceAll("_", " ");
+}
+
 function reasons(answers, overview) {
   const found = new Map(); // what several name servers say, once
   answers.forEach((answer, index) => (answer.explanations ?? []).forEach((why) => {
-    const key = JSON.stringify([why.cluster_name, why.broker_name, why.in_route, why.explanation]);
+    const key = JSON.stringify([why.cluster_name, why.broker_name, why.state, why.explanation]);
     const said = found.get(key);
     if (!said) found.set(key, { ...why, key, names: [nameOf(overview, index)] });
     else said.names.push(nameOf(overview, index));
@@ -165,11 +170,11 @@ function reasons(answers, overview) {
     key: why.key,
     cells: [
       why.broker_name ? h("a", { href: brokerHref(why.cluster_name, why.broker_name) }, why.broker_name) : "(none)",
-      why.names.join(", "), pill(why.in_route ? "good" : "idle", why.in_route ? "yes" : "no"),
+      why.names.join(", "), pill(why.state === "IN_ROUTE" ? "good" : "idle", stateWords(why.state)),
       why.explanation, why.since === undefined ? "" : agoTime(Date.parse(why.since)),
     ],
   }));
   if (!rows.length) return null;
   return h("section", { "data-key": "why", "aria-labelledby": "title-why" }, h("h2", { id: "title-why" }, "Why"),
-    table("Why broker groups are or are not in the route", ["Broker", "Name server", "In the route", "Why", "Since"], rows));
+    table("Why broker groups are or are not in the route", ["Broker", "Name server", "State", "Why", "Since"], rows));
 }

@@ -75,7 +75,7 @@ def test_a_broker_without_a_file_has_the_built_in_topics_until_its_first_change(
     ):
         built_in = eventually(lambda: topics_of(client))
         assert {"TBW102", "SELF_TEST_TOPIC", "broker-a"} <= built_in.keys()
-        assert calls.status().data_version_counter == 0
+        assert calls.status().data_version.counter == 0
         file.parent.mkdir(parents=True)
         file.write_text(table(1))
         eventually(lambda: topics_of(client), lambda held: held == as_registered(table(1)))

@@ -20,8 +20,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def create(agent: AgentClient, name: str, queues: int = 4) -> None:
-    topic = topics_pb.TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-    agent.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic=topic), timeout=TIMEOUT)
+    topic = topics_pb.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    agent.topics.CreateOrUpdateTopic(topics_pb.CreateOrUpdateTopicRequest(topic_config=topic), timeout=TIMEOUT)
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_a_hundred_topics_made_one_after_the_other_reach_the_name_server_in_a_fe
             create(calls, name)
         eventually(lambda: topics_of(client).keys(), lambda held: held == {*built_in, *names})
         target = calls.target(server.endpoint)
-        assert target.full_registrations == 1
-        assert target.increments < TOPICS / 4
+        assert target.full_registration_count == 1
+        assert target.increment_count < TOPICS / 4
 
 
 def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exactly(file: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_topic_that_is_deleted_goes_from_a_name_server_that_takes_tables_exact
     ):
         create(calls, "Short-Lived")
         eventually(lambda: client.route("Short-Lived"))
-        calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic_name="Short-Lived"), timeout=TIMEOUT)
+        calls.topics.DeleteTopic(topics_pb.DeleteTopicRequest(topic="Short-Lived"), timeout=TIMEOUT)
         eventually(lambda: client.route("Short-Lived"), lambda route: route is None)
 
 
@@ -66,7 +66,7 @@ def test_a_broker_that_may_not_be_written_any_more_promises_no_writing_anywhere(
     ):
         create(calls, "Written")
         eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 6))
-        calls.agent.UpdateBrokerPermission(agent_pb.UpdateBrokerPermissionRequest(perm=4), timeout=TIMEOUT)
+        calls.agent.UpdateBrokerPermission(agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT)
         eventually(lambda: topics_of(client).get("Written"), lambda held: held == (4, 4, 4))
 
 

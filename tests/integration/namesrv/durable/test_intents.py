@@ -44,7 +44,7 @@ def wipe(
     client: Client, comment: str = "", ends_at_millis: int | None = None, *, validate_only: bool = False
 ) -> pb.WipeWritePermOfBrokerResponse:
     request = pb.WipeWritePermOfBrokerRequest(
-        broker_name="broker-a", comment=comment, ends_at_millis=ends_at_millis, validate_only=validate_only
+        force=True, broker_name="broker-a", comment=comment, ends_at_millis=ends_at_millis, validate_only=validate_only
     )
     return client.admin.WipeWritePermOfBroker(request, timeout=TIMEOUT)
 
@@ -57,7 +57,7 @@ def add(client: Client, *, validate_only: bool = False) -> pb.AddWritePermOfBrok
 def delete(
     client: Client, topic: str = "TopicTest", *, hold: bool = False, validate_only: bool = False
 ) -> pb.DeleteTopicResponse:
-    request = pb.DeleteTopicRequest(topic=topic, hold=hold, validate_only=validate_only)
+    request = pb.DeleteTopicRequest(force=True, topic=topic, hold=hold, validate_only=validate_only)
     return client.admin.DeleteTopic(request, timeout=TIMEOUT)
 
 
@@ -68,6 +68,14 @@ def release(client: Client, topic: str = "TopicTest", *, validate_only: bool = F
 
 def listed(client: Client) -> list[pb.Intent]:
     return list(client.admin.ListIntents(pb.ListIntentsRequest(), timeout=TIMEOUT).intents)
+
+
+def awaiting(intents: list[pb.Intent]) -> list[bool]:
+    """Takes out of intents whether they wait for a registration."""
+    told = [intent.awaits_registration for intent in intents]
+    for intent in intents:
+        intent.awaits_registration = False
+    return told
 
 
 def failure(client: Client, request: Message) -> RichError:
@@ -137,9 +145,11 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(engine: 
         before = listed(client)
         process.kill()
     with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
-        assert listed(client) == before
-        assert len(before) == 2
+        after = listed(client)
+        assert (awaiting(before), awaiting(after)) == ([False, False], [True, True])
+        assert after == before
         register(client)
+        assert not any(awaiting(listed(client)))
         assert perm(client, "Other") == WIPED
         assert client.route() is None
         assert release(client).restored_queue_data_count == 1
@@ -211,7 +221,7 @@ def test_a_full_disk_refuses_intents_and_nothing_else(engine: str, tmp_path: Pat
         faults.write_text("* write namesrv.db-wal = ENOSPC")
         for request in (
             pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
-            pb.DeleteTopicRequest(topic="TopicTest", hold=True),
+            pb.DeleteTopicRequest(force=True, topic="TopicTest", hold=True),
         ):
             error = failure(client, request)
             assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
@@ -229,9 +239,9 @@ def test_without_a_data_directory_intents_are_refused_and_validations_are_answer
     register(client)
     before = revision(client)
     for request in (
-        pb.WipeWritePermOfBrokerRequest(broker_name="broker-a"),
+        pb.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a"),
         pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
-        pb.DeleteTopicRequest(topic="TopicTest", hold=True),
+        pb.DeleteTopicRequest(force=True, topic="TopicTest", hold=True),
     ):
         error = failure(client, request)
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
@@ -242,13 +252,12 @@ def test_without_a_data_directory_intents_are_refused_and_validations_are_answer
 
 NOT_THERE: dict[str, list[Message]] = {
     "BROKER_NOT_REGISTERED": [
-        pb.WipeWritePermOfBrokerRequest(broker_name="nobody"),
-        pb.AddWritePermOfBrokerRequest(broker_name="broker-a", cluster_name="nowhere"),
+        pb.WipeWritePermOfBrokerRequest(force=True, broker_name="nobody"),
+        pb.AddWritePermOfBrokerRequest(broker_name="nobody"),
     ],
     "TOPIC_NOT_FOUND": [
-        pb.DeleteTopicRequest(topic="NoSuchTopic"),
-        pb.DeleteTopicRequest(topic="NoSuchTopic", hold=True),
-        pb.DeleteTopicRequest(topic="TopicTest", cluster_name="nowhere"),
+        pb.DeleteTopicRequest(force=True, topic="NoSuchTopic"),
+        pb.DeleteTopicRequest(force=True, topic="TopicTest", cluster_name="nowhere"),
     ],
     "INTENT_NOT_FOUND": [
         pb.ReleaseTopicHoldRequest(topic="TopicTest"),
@@ -270,8 +279,8 @@ def test_what_is_not_there_is_not_found_and_never_a_success(admin: Client) -> No
 def test_a_comment_is_taken_up_to_its_limit_and_an_end_must_be_in_the_future(admin: Client) -> None:
     wipe(admin, "ö" * 500)
     for field, request in (
-        ("comment", pb.WipeWritePermOfBrokerRequest(broker_name="broker-a", comment="x" * 501)),
-        ("ends_at_millis", pb.WipeWritePermOfBrokerRequest(broker_name="broker-a", ends_at_millis=1_000)),
+        ("comment", pb.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", comment="x" * 501)),
+        ("ends_at_millis", pb.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", ends_at_millis=1_000)),
     ):
         error = failure(admin, request)
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
@@ -282,10 +291,10 @@ def test_a_comment_is_taken_up_to_its_limit_and_an_end_must_be_in_the_future(adm
 def test_a_group_of_two_clusters_must_be_told_apart(admin: Client) -> None:
     other = identity("127.0.0.1:20911", cluster="OtherCluster")
     admin.registration.RegisterBroker(registration(broker=other), timeout=TIMEOUT)
-    error = failure(admin, pb.WipeWritePermOfBrokerRequest(broker_name="broker-a"))
+    error = failure(admin, pb.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a"))
     assert error.reason == "INVALID_FIELD"
     assert "DefaultCluster, OtherCluster" in error.violations[0].description
-    request = pb.WipeWritePermOfBrokerRequest(broker_name="broker-a", cluster_name="OtherCluster")
+    request = pb.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a", cluster_name="OtherCluster")
     assert admin.admin.WipeWritePermOfBroker(request, timeout=TIMEOUT).wipe_topic_count == 1
     route = admin.route()
     assert route is not None

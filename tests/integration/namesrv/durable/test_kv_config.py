@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +18,7 @@ from namesrv import limits
 from nsctl.cli import app
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended
 from tests.support.registrations import registration
+from tests.support.secured.fleet import outcome
 from tests.support.stored import stored
 
 TIMEOUT = 20.0
@@ -121,6 +124,63 @@ def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Clien
         assert admin.admin.DeleteKvConfig(would_delete, timeout=TIMEOUT).removed is would_be_removed
     assert get(admin, "key") == "value"
     assert stored(data_dir, "kv_config") == before
+
+
+STATES = {"absent": None, "empty": "", "value": "value"}
+"""What a key may be, and what a change may expect it to be."""
+
+
+def changed(client: Client, request: pb.PutKvConfigRequest | pb.DeleteKvConfigRequest) -> str:
+    """``OK``, or the reason of the error."""
+    call: Any = client.admin.PutKvConfig if isinstance(request, pb.PutKvConfigRequest) else client.admin.DeleteKvConfig
+    return outcome(lambda: call(request, timeout=TIMEOUT))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("expected", STATES)
+def test_a_change_is_made_only_of_a_key_that_is_as_expected(admin: Client, state: str, expected: str) -> None:
+    before, expectation = STATES[state], pb.KvExpectation(value=STATES[expected])
+    to_put = pb.PutKvConfigRequest(namespace=NS, key="key", value="new", expected=expectation, validate_only=True)
+    to_delete = pb.DeleteKvConfigRequest(namespace=NS, key="key", expected=expectation, validate_only=True)
+    for request, after in ((to_put, "new"), (to_delete, None)):
+        if before is None:
+            delete(admin, "key")
+        else:
+            put(admin, "key", before)
+        reason = "OK" if state == expected else "CONFLICT"
+        assert changed(admin, request) == reason
+        assert get(admin, "key") == before, "it was a validation"
+        request.validate_only = False
+        assert changed(admin, request) == reason
+        assert get(admin, "key") == (after if state == expected else before)
+
+
+def test_a_counter_that_is_compared_and_set_by_several_writers_loses_nothing(admin: Client) -> None:
+    writers, steps = 8, 25
+
+    def count(_writer: int) -> int:
+        conflicts = 0
+        for _ in range(steps):
+            while not _counted(admin):
+                conflicts += 1
+        return conflicts
+
+    with ThreadPoolExecutor(writers) as pool:
+        conflicts = sum(pool.map(count, range(writers)))
+    assert get(admin, "counter") == str(writers * steps)
+    assert conflicts, "the writers never met"
+    assert admin.snapshot()[0].header.revision == writers * steps, "each change took one revision, a conflict none"
+
+
+def _counted(admin: Client) -> bool:
+    """Adds one to the counter, unless another writer was faster."""
+    value = get(admin, "counter")
+    request = pb.PutKvConfigRequest(
+        namespace=NS, key="counter", value=str(int(value or 0) + 1), expected=pb.KvExpectation(value=value)
+    )
+    reason = changed(admin, request)
+    assert reason in {"OK", "CONFLICT"}
+    return reason == "OK"
 
 
 LONGEST = "ö" * (limits.MAX_KV_NAME_BYTES // 2) + "x"

@@ -26,6 +26,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.faults.load import frames
 from tests.support.engines import each, present
+from tests.support.metrics_page import samples
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 from tests.support.state_changes import HeldWork
@@ -170,3 +171,18 @@ def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
         assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
     assert [line["event"] for line in lines if line["event"].startswith("shutdown_step")] == []
     assert lines[-1]["event"] == "namesrv_stopped"
+
+
+def test_a_killed_name_server_is_counted_as_a_crash_and_planned_restarts_are_not(tmp_path: Path) -> None:
+    flags = ("--data-dir", str(tmp_path), "--metrics-listen", "127.0.0.1:0")
+
+    def crashes(process: NamesrvProcess) -> float:
+        return samples(str(process.wait_for("namesrv_started")["metrics"]))[("namesrv_crashes_total",)]
+
+    for killed, counted in ((False, 0), (False, 0), (True, 0), (True, 1), (False, 2), (False, 2)):
+        with NamesrvProcess(*flags) as process:
+            assert crashes(process) == counted
+            if killed:
+                process.kill()
+            else:
+                assert process.terminate() == 0

@@ -77,7 +77,7 @@ def unknown(client: Client) -> tuple[grpc.StatusCode, str, float | None]:
     return error.code, error.reason, error.retry_after_seconds
 
 
-WARMING = (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING", 1.0)
+WARMING = (grpc.StatusCode.UNAVAILABLE, "REGISTRY_WARMING", 0.2)
 NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", None)
 
 

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"clients/namesrv"
-	namesrvapi "clients/namesrv_api/v1"
+	namesrvapi "namesrv.dev/protos/namesrv_api/v1"
 )
 
 const (
@@ -101,7 +101,7 @@ func newBroker(client namesrvapi.RegistrationServiceClient, name, addr string, t
 	}
 	for _, topic := range topics {
 		made.topics = append(made.topics, &namesrvapi.TopicConfig{
-			TopicName:      topic,
+			Topic:          topic,
 			ReadQueueNums:  proto.Int32(queues),
 			WriteQueueNums: proto.Int32(queues),
 			Perm:           proto.Int32(readAndWrite),
@@ -132,7 +132,7 @@ func (b *broker) stay(ended context.Context, channel grpc.ServerStreamingClient[
 			return err
 		case event := <-events:
 			// Other events do not concern a broker without slaves.
-			if event.GetFullRegistrationWanted() != nil {
+			if event.GetOrderTopicConfigChanged() != nil {
 				if err := b.register(); err != nil {
 					return err
 				}

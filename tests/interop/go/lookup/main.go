@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"clients/namesrv"
-	namesrvapi "clients/namesrv_api/v1"
+	namesrvapi "namesrv.dev/protos/namesrv_api/v1"
 )
 
 func main() {

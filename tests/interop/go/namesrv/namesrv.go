@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-const errorDomain = "namesrv"
+const errorDomain = "namesrv.dev"
 
 // Connect opens a connection. gRPC's Go library pings every 10 s at most.
 func Connect(endpoint string) (*grpc.ClientConn, error) {

@@ -1,8 +1,8 @@
 // Command watch prints topics' routes as they change: one line of JSON for each change and each bookmark.
 //
-// Usage: watch [--after EPOCH/REVISION] HOST:PORT TOPIC|PREFIX*...
+// Usage: watch [--after EPOCH/REVISION] [--add TOPIC] HOST:PORT TOPIC|PREFIX*...
 //
-// A change is {"revision": ..., "change": a TopicRouteChange}, a bookmark {"revision": ..., "epoch": ...,
+// The topic of --add joins the open watch after the first bookmark. A change is {"revision": ..., "change": a TopicRouteChange}, a bookmark {"revision": ..., "epoch": ...,
 // "bookmark": true}: the point to give to --after, so that only what changed since is printed. It ends when it is
 // ended, or exits 1 with one line on standard error if the stream fails.
 package main
@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"clients/namesrv"
-	namesrvapi "clients/namesrv_api/v1"
+	namesrvapi "namesrv.dev/protos/namesrv_api/v1"
 )
 
 // line is one line of output; what is empty is left out.
@@ -34,13 +34,14 @@ type line struct {
 
 func main() {
 	request := &namesrvapi.WatchTopicRoutesRequest{}
+	added := flag.String("add", "", "`TOPIC` that joins the watch after the first bookmark")
 	flag.Func("after", "resume after `EPOCH/REVISION`", func(text string) (err error) {
 		request.ResumeAfter, err = resumePoint(text)
 		return err
 	})
 	flag.Parse()
 	if flag.NArg() < 2 {
-		fmt.Fprintln(os.Stderr, "usage: watch [--after EPOCH/REVISION] HOST:PORT TOPIC|PREFIX*...")
+		fmt.Fprintln(os.Stderr, "usage: watch [--after EPOCH/REVISION] [--add TOPIC] HOST:PORT TOPIC|PREFIX*...")
 		os.Exit(2)
 	}
 	for _, name := range flag.Args()[1:] {
@@ -50,7 +51,7 @@ func main() {
 			request.Topics = append(request.Topics, name)
 		}
 	}
-	if err := watch(flag.Arg(0), request); err != nil {
+	if err := watch(flag.Arg(0), request, *added); err != nil {
 		fmt.Fprintln(os.Stderr, namesrv.Describe(err))
 		os.Exit(1)
 	}
@@ -62,7 +63,7 @@ func resumePoint(text string) (*namesrvapi.ResumePoint, error) {
 	return &namesrvapi.ResumePoint{Epoch: epoch, Revision: proto.Int64(revision)}, err
 }
 
-func watch(endpoint string, request *namesrvapi.WatchTopicRoutesRequest) error {
+func watch(endpoint string, request *namesrvapi.WatchTopicRoutesRequest, added string) error {
 	connection, err := namesrv.Connect(endpoint)
 	if err != nil {
 		return err
@@ -70,10 +71,12 @@ func watch(endpoint string, request *namesrvapi.WatchTopicRoutesRequest) error {
 	defer connection.Close()
 
 	// No deadline: a watch ends when one side leaves.
-	stream, err := namesrvapi.NewRouteServiceClient(connection).WatchTopicRoutes(context.Background(), request)
+	stream, err := namesrvapi.NewRouteServiceClient(connection).WatchTopicRoutes(context.Background())
 	if err != nil {
 		return err
 	}
+	// A stream that has ended says why to Recv.
+	_ = stream.Send(request)
 	for {
 		message, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -84,6 +87,10 @@ func watch(endpoint string, request *namesrvapi.WatchTopicRoutesRequest) error {
 		}
 		if err := print(message); err != nil {
 			return err
+		}
+		if message.GetBookmark() && added != "" {
+			_ = stream.Send(&namesrvapi.WatchTopicRoutesRequest{Topics: []string{added}})
+			added = ""
 		}
 	}
 }

@@ -9,8 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.auth import ACTIONS, COMMANDS, SERVICES, AgentAdmission, ByPermits, OwnGroupCommands
-from groundwork.errors import NotAuthenticated, NotPermitted
-from groundwork.permits import AgentAction, GroupPattern, Permits, Principal
+from groundwork.errors import CommonReason, Refused
+from groundwork.group_patterns import GroupPattern
+from groundwork.permits import AgentAction, Permits, Principal
+from tests.support.refusals import refuses
 
 GROUP = ("DefaultCluster", "broker-a")
 ROLE = "broker_agent_api.v1.BrokerAgentService.ChangeBrokerRole"
@@ -40,7 +42,7 @@ class Caller:
 def may(rule: Any, call: str, caller: Caller) -> bool:
     try:
         AgentAdmission(rule).check(call, caller)
-    except NotPermitted:
+    except Refused:
         return False
     return True
 
@@ -88,7 +90,7 @@ def test_a_permit_for_an_action_is_for_the_groups_it_names_only() -> None:
     assert not may(ByPermits(lambda: permits, GROUP), FILTER_SERVER, Caller("ops", peer="ipv4:127.0.0.1:1"))
     assert not may(ByPermits(lambda: permits, ("Other", "broker-a")), ROLE, Caller("ops"))
     assert not may(ByPermits(lambda: permits, GROUP), ROLE, Caller("unknown"))
-    with pytest.raises(NotAuthenticated):
+    with refuses(CommonReason.NOT_AUTHENTICATED):
         AgentAdmission(ByPermits(lambda: permits, GROUP)).check(ROLE, Caller())
 
 
@@ -98,6 +100,6 @@ def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     with capture_logs() as lines:
         for at in (0.0,) * 50 + (1.0,):
             clock = at
-            with pytest.raises(NotPermitted):
+            with refuses(CommonReason.NOT_PERMITTED):
                 admission.check(ROLE, Caller("x"))
     assert [(line["event"], line["not_told"]) for line in lines] == [("call_refused", 0), ("call_refused", 49)]

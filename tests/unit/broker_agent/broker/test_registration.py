@@ -16,8 +16,7 @@ TABLE = TopicConfigTable(
 
 
 def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.RegisterBrokerRequest:
-    (message,) = Registration(BrokerState.of(settings), table).full()
-    return message
+    return Registration(BrokerState.of(settings), table).full()
 
 
 def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callable[..., AgentSettings]) -> None:
@@ -26,7 +25,7 @@ def test_a_registration_carries_the_broker_and_the_whole_table(settings: Callabl
     assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
     assert request.ha_server_addr == "10.0.0.1:10912"
     first = request.topic_configs[0]
-    assert (first.topic_name, first.read_queue_nums, first.write_queue_nums) == ("normal", 4, 8)
+    assert (first.topic, first.read_queue_nums, first.write_queue_nums) == ("normal", 4, 8)
     assert (first.perm, first.topic_sys_flag) == (6, 1)
 
 
@@ -67,7 +66,7 @@ def test_a_mapping_that_changed_is_an_increment_of_its_topic(settings: Callable[
     message = Registration(broker, mapped_table(6, ((0, 0), (1, 1)))).increment_from(held)
     assert message is not None
     (topic,) = message.topic_configs
-    assert (topic.topic_name, list(topic.mapping.topic_queue_ids)) == ("static", [0, 1])
+    assert (topic.topic, list(topic.mapping.topic_queue_ids)) == ("static", [0, 1])
 
 
 def mapped_table(counter: int, queue_ids: tuple[tuple[int, int], ...]) -> TopicConfigTable:

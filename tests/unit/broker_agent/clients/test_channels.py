@@ -5,9 +5,10 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.channels import ClientChannels, PlainClient
 from broker_agent.clients.limits import MAX_PENDING_NOTICES
-from broker_agent.errors import ChannelGone, LimitExceeded, ShuttingDown
+from broker_agent.errors import Reason
 from groundwork.shares import Sharer
 from tests.support.fakes.agent_clients import SILENCE, told
+from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
 
 IDLE, SHUTDOWN = pb.ClientChannelClosing.REASON_IDLE, pb.ClientChannelClosing.REASON_SHUTDOWN
@@ -67,13 +68,13 @@ def test_an_ended_channel_is_gone_and_wakes_nobody(opened: Fixture) -> None:
     assert opened.wakes == 0
     assert not opened.channel.is_active
     assert len(opened.channels) == 0
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         opened.channels.heard(opened.channel.channel_id)
 
 
 def test_a_channel_that_is_about_to_close_takes_no_more_calls(opened: Fixture) -> None:
     opened.channel.close(IDLE)
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         opened.channels.heard(opened.channel.channel_id)
 
 
@@ -90,7 +91,7 @@ def test_a_channel_is_idle_when_nothing_was_heard_for_more_than_120_s(opened: Fi
 def test_channels_are_opened_up_to_the_limit_and_an_ended_one_makes_room() -> None:
     opened = Fixture(max_channels=2)
     opened.channels.open("second", "127.0.0.1:1", lambda: None)
-    with pytest.raises(LimitExceeded, match="open client channels: 3 is over the limit of 2"):
+    with refuses(Reason.LIMIT_EXCEEDED, match="open client channels: 3 is over the limit of 2"):
         opened.channels.open("third", "127.0.0.1:1", lambda: None)
     opened.channels.end(opened.channel)
     opened.channels.open("third", "127.0.0.1:1", lambda: None)
@@ -100,7 +101,7 @@ def test_one_address_opens_half_of_all_channels_and_another_the_rest() -> None:
     channels = ClientChannels(VirtualClock(), max_channels=4)
     one, other = Sharer("10.0.0.1"), Sharer("10.0.0.2")
     held = [channels.open("holder", "10.0.0.1:1", lambda: None, one) for _ in range(2)]
-    with pytest.raises(LimitExceeded, match=r"open client channels: 3 is over the limit of 2 for 10\.0\.0\.1"):
+    with refuses(Reason.LIMIT_EXCEEDED, match=r"open client channels: 3 is over the limit of 2 for 10\.0\.0\.1"):
         channels.open("holder", "10.0.0.1:1", lambda: None, one)
     for _ in range(2):
         channels.open("holder", "10.0.0.2:1", lambda: None, other)
@@ -111,7 +112,7 @@ def test_one_address_opens_half_of_all_channels_and_another_the_rest() -> None:
 def test_at_shutdown_every_channel_is_told_and_no_more_are_opened(opened: Fixture) -> None:
     opened.channels.close_all(SHUTDOWN)
     assert told(opened.channel) == ["REASON_SHUTDOWN"]
-    with pytest.raises(ShuttingDown):
+    with refuses(Reason.SHUTTING_DOWN):
         opened.channels.open("late", "127.0.0.1:1", lambda: None)
 
 

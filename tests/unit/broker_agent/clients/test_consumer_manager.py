@@ -7,7 +7,7 @@ import pytest
 from broker_agent.clients import groups
 from broker_agent.clients.groups import ConsumerManager
 from broker_agent.clients.records import ConsumeFromWhere, ConsumerAttributes, ConsumeType, MessageModel
-from broker_agent.errors import LimitExceeded
+from broker_agent.errors import Reason
 from groundwork.shares import MACHINE
 from tests.support.fakes.agent_clients import (
     BROADCASTING,
@@ -19,6 +19,7 @@ from tests.support.fakes.agent_clients import (
     consumer,
     tags,
 )
+from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
 
 GROUP = "consumers"
@@ -192,16 +193,31 @@ def test_a_broadcasting_group_never_has_a_change_whatever_happens_to_its_members
     assert "CHANGE" not in {event[0] for event in consumers.events.take()}
 
 
+def test_a_group_s_subscriptions_have_room_up_to_the_limit_wherever_heartbeats_differ(
+    consumers: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MAX_GROUP_SUBSCRIPTION_BYTES", 10)
+    channel = FakeChannel()
+    first = consumer("g", tags("T", expression="xxxx", version=2), tags("U", expression="", version=1))
+    consumers.manager.check_room(channel, [first], MACHINE)
+    consumers.register(channel, data=first)
+    second = consumer("g", tags("T", expression="", version=1), tags("U", expression="xxxx", version=2))
+    consumers.manager.check_room(channel, [second], MACHINE)  # 5 of the first heartbeat, 5 of this one
+    third = consumer("g", tags("T", expression="", version=1), tags("U", expression="xxx\u00e4", version=2))
+    with refuses(Reason.LIMIT_EXCEEDED, match="of one consumer group: 11 is over the limit of 10"):
+        consumers.manager.check_room(channel, [third], MACHINE)
+
+
 def test_subscriptions_have_room_up_to_the_limit_and_give_it_back(
     consumers: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MAX_SUBSCRIPTION_CHARACTERS", 10)
+    monkeypatch.setattr(groups, "MAX_SUBSCRIPTION_BYTES", 10)
     channel = FakeChannel()
     fits, too_large = consumer("one", tags("T", expression="x" * 9)), consumer("two", tags("U", expression=""))
     consumers.manager.check_room(channel, [fits], MACHINE)
     consumers.register(channel, data=fits)
     consumers.manager.check_room(channel, [fits], MACHINE)  # again: it counts once
-    with pytest.raises(LimitExceeded, match="characters of all subscriptions: 11 is over the limit of 10"):
+    with refuses(Reason.LIMIT_EXCEEDED, match="bytes of all subscriptions: 11 is over the limit of 10"):
         consumers.manager.check_room(channel, [too_large], MACHINE)
     consumers.manager.unregister_consumer("one", channel)
     consumers.manager.check_room(channel, [too_large], MACHINE)

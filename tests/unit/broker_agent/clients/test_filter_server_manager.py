@@ -4,8 +4,9 @@ import pytest
 
 from broker_agent.clients import filter_servers
 from broker_agent.clients.filter_servers import FilterServerManager
-from broker_agent.errors import LimitExceeded
+from broker_agent.errors import Reason
 from tests.support.fakes.agent_clients import FakeChannel
+from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -62,6 +63,6 @@ def test_there_is_room_up_to_the_limit_and_not_beyond(servers: Fixture, monkeypa
     channel = FakeChannel()
     servers.manager.register_filter_server(channel, "a:1")
     servers.manager.register_filter_server(channel, "a:1")
-    with pytest.raises(LimitExceeded, match="filter servers: 2 is over the limit of 1"):
+    with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 2 is over the limit of 1"):
         servers.manager.register_filter_server(FakeChannel(), "b:1")
     assert servers.manager.filter_servers == ("a:1",)

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from broker_agent.clients.clients import ClientManagers
-from broker_agent.errors import ChannelGone
+from broker_agent.errors import Reason
 from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, told
+from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
@@ -36,7 +37,7 @@ def test_the_end_of_a_channel_for_any_reason_removes_its_client_everywhere_and_t
     assert agent.managers.filter_servers() == ()
     assert ids(agent) == ["peer"]
     assert told(peer) == [GROUP]
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         agent.beat(gone, "gone", ["producers"])
 
 

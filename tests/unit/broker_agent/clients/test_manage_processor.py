@@ -4,8 +4,9 @@ import pytest
 
 from broker_agent.clients import groups
 from broker_agent.clients.records import HeartbeatData
-from broker_agent.errors import ChannelGone, LimitExceeded
+from broker_agent.errors import Reason
 from tests.support.fakes.agent_clients import Agent, consumer, heartbeat, tags, told
+from tests.support.refusals import refuses
 
 GROUP = "group"
 
@@ -24,7 +25,7 @@ def test_a_heartbeat_that_one_limit_refuses_changes_nothing_at_all(monkeypatch: 
     agent.beat(peer, "peer", [], [consumer("full")])
     peer.take()
     monkeypatch.setattr(groups, "MAX_CLIENTS_PER_GROUP", 1)
-    with pytest.raises(LimitExceeded):
+    with refuses(Reason.LIMIT_EXCEEDED):
         agent.beat(channel, "client", ["producers"], [consumer("new"), consumer("full")])
     assert agent.tables.producers.groups == ()
     assert agent.tables.consumers.groups == ("full",)
@@ -33,14 +34,14 @@ def test_a_heartbeat_that_one_limit_refuses_changes_nothing_at_all(monkeypatch: 
 
 def test_a_heartbeat_over_a_channel_that_is_not_open_changes_nothing() -> None:
     agent = Agent()
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         agent.managers.processor.heart_beat("unknown", "127.0.0.1:1", 0.0, _data())
     assert agent.tables.producers.groups == ()
 
 
 def test_a_filter_server_over_a_channel_that_is_not_open_is_not_registered() -> None:
     agent = Agent()
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         agent.managers.processor.register_filter_server("unknown", "127.0.0.1:1", "filter:1")
     assert agent.managers.filter_servers() == ()
 

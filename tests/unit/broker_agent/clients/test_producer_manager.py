@@ -7,9 +7,10 @@ import pytest
 
 from broker_agent.clients import groups as groups_module
 from broker_agent.clients.groups import ProducerManager
-from broker_agent.errors import LimitExceeded
+from broker_agent.errors import Reason
 from groundwork.shares import MACHINE, Sharer
 from tests.support.fakes.agent_clients import SILENCE, FakeChannel, client
+from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
 
 GROUP = "producers"
@@ -81,11 +82,11 @@ def test_one_address_has_half_of_the_groups_and_memberships(
     first = FakeChannel()
     join(first, "one", flood)
     join(FakeChannel(), "two", flood)
-    with pytest.raises(LimitExceeded, match=r"producer groups: 3 is over the limit of 2 for 10\.0\.0\.1"):
+    with refuses(Reason.LIMIT_EXCEEDED, match=r"producer groups: 3 is over the limit of 2 for 10\.0\.0\.1"):
         join(first, "three", flood)
     join(FakeChannel(), "three", other)
     join(FakeChannel(), "one", flood)
-    with pytest.raises(LimitExceeded, match=r"producers of all groups: 4 is over the limit of 3 for 10\.0\.0\.1"):
+    with refuses(Reason.LIMIT_EXCEEDED, match=r"producers of all groups: 4 is over the limit of 3 for 10\.0\.0\.1"):
         join(FakeChannel(), "two", flood)
     join(FakeChannel(), "one", other)
     manager.do_channel_close_event(first)
@@ -112,7 +113,7 @@ def test_there_is_room_up_to_each_limit_and_not_beyond(
         producers.register(known)
         producers.manager.check_room(known, [GROUP], MACHINE)  # whoever is in has room
         if highest == 1:
-            with pytest.raises(LimitExceeded, match=problem):
+            with refuses(Reason.LIMIT_EXCEEDED, match=problem):
                 producers.manager.check_room(new, groups, MACHINE)
         else:
             producers.manager.check_room(new, groups, MACHINE)

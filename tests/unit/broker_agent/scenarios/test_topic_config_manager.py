@@ -33,9 +33,9 @@ class Broker:
     stub: TopicConfigServiceStub
 
     def put(self, to_set: Mapping[str, str], to_delete: Sequence[str] = ()) -> Mapping[str, str]:
-        topic = pb.TopicConfig(topic_name="TopicTest")
-        request = pb.CreateOrUpdateTopicRequest(topic=topic, set_attributes=to_set, delete_attributes=to_delete)
-        return self.stub.CreateOrUpdateTopic(request).topic.attributes
+        topic = pb.TopicConfig(topic="TopicTest")
+        request = pb.CreateOrUpdateTopicRequest(topic_config=topic, set_attributes=to_set, delete_attributes=to_delete)
+        return self.stub.CreateOrUpdateTopic(request).topic_config.attributes
 
 
 @pytest.fixture

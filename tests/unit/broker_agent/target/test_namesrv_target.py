@@ -15,6 +15,7 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.programs.processes import eventually
 from tests.unit.broker_agent.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -45,24 +46,13 @@ def test_a_channel_that_the_name_server_says_is_closing_is_opened_again(name_ser
     assert server.channels_opened == 2
 
 
-def test_a_name_server_that_asks_for_the_full_table_wants_a_registration(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(force=True)
-        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
-        fan_out.listener.wait_until_wanted(2)
-        assert fan_out.targets[0].state.registration_wanted
-    assert server.channels_opened == 1
-
-
 def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer) -> None:
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
         server.send(pb.OpenChannelResponse())
         server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
-        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
-        fan_out.listener.wait_until_wanted(2)
+        eventually(lambda: fan_out.targets[0].state.answer_wanted)
     assert server.channels_opened == 1
 
 
@@ -92,7 +82,7 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
         fan_out.register(force=True)
         lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
         server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
-        server.send(pb.OpenChannelResponse(full_registration_wanted=pb.FullRegistrationWanted()))
+        server.end_channels()
         fan_out.listener.wait_until_wanted(2)
         details = [event.detail for event in fan_out.targets[0].status().events]
     assert f"{'b' * 127}: 0 at {'a' * 260}" in details

@@ -11,7 +11,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def accept(record: TargetRecord, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
-    record.accepted(kind, parts=1, topics=1, generation=1, channel_is_open=channel_is_open)
+    record.accepted(kind, topics=1, generation=1, channel_is_open=channel_is_open)
 
 
 def test_the_age_of_a_registration_starts_anew_when_it_is_accepted_or_found_unchanged_and_with_no_failure() -> None:

@@ -1,4 +1,4 @@
-"""What a name server is sent: a question, an increment, a refresh, or everything, in one message or in parts."""
+"""What a name server is sent: a question, an increment, a refresh, or everything."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent import registration as registration_module
 from broker_agent.name_server import FIRST_REFUSED_SECONDS, NamesrvTarget
-from broker_agent.registration import Registration, body_crc32
+from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.grpc_errors import RichError
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, table, topic
+from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 
 StartNameServer = Callable[..., FakeNameServer]
 SLAVE = replace(STATE, broker_id=1)
-NEED_FULL = RichError(grpc.StatusCode.FAILED_PRECONDITION, "full", "NEED_FULL_REGISTRATION", "namesrv")
 
 
 def sent(request: pb.RegisterBrokerRequest) -> tuple[int | None, list[str]]:
     """Counter of the base of an increment, None for a whole table; and the topics."""
     base = request.base_version.counter if request.HasField("base_version") else None
-    return base, [config.topic_name for config in request.topic_configs]
+    return base, [config.topic for config in request.topic_configs]
 
 
 def kinds(target: NamesrvTarget) -> list[agent_pb.NamesrvEvent.Kind]:
@@ -46,8 +44,8 @@ def test_after_a_change_only_the_changed_topics_are_sent_and_nobody_is_asked(nam
         status = fan_out.targets[0].status()
     assert [sent(request) for request in server.registrations] == [(None, ["A", "B"]), (1, ["B", "C"])]
     assert server.queries == []
-    assert (status.last_kind, status.last_topics) == (agent_pb.REGISTRATION_KIND_INCREMENT, 2)
-    assert (status.full_registrations, status.increments) == (1, 1)
+    assert (status.last_kind, status.last_topic_count) == (agent_pb.REGISTRATION_KIND_INCREMENT, 2)
+    assert (status.full_registration_count, status.increment_count) == (1, 1)
 
 
 def test_changes_that_one_name_server_missed_are_all_in_its_next_increment(name_server: StartNameServer) -> None:
@@ -125,59 +123,41 @@ def test_news_of_ordered_topics_are_fetched_by_an_empty_increment_once(name_serv
     assert [sent(request) for request in server.registrations[1:]] == [(1, [])]
 
 
-def test_a_registration_that_is_too_large_travels_in_numbered_parts_over_one_channel(
-    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 3)
+def test_a_table_of_any_size_that_name_servers_take_is_one_message(name_server: StartNameServer) -> None:
+    topics = [TopicConfig(f"%RETRY%{number:0>100}", 16, 16, 6) for number in range(100_000)]
     server = name_server()
     with FanOut(server) as fan_out:
-        (result,) = fan_out.register(*(topic(f"T{number}") for number in range(7)), counter=1)
+        assert len(fan_out.register(*topics, counter=1)) == 1
         status = fan_out.targets[0].status()
-    assert result.endpoint == server.endpoint
-    assert [(r.part.index, r.part.count, len(r.topic_configs)) for r in server.registrations] == [
-        (0, 3, 3),
-        (1, 3, 3),
-        (2, 3, 1),
-    ]
-    assert {r.channel_id for r in server.registrations} == {"ns-1"}
-    assert (status.last_parts, status.last_topics) == (3, 7)
+    assert [len(request.topic_configs) for request in server.registrations] == [100_000]
+    assert status.last_topic_count == 100_000
 
 
-def test_no_part_is_larger_than_a_name_server_takes() -> None:
-    topics = [TopicConfig(f"%RETRY%{number:0>200}", 16, 16, 6) for number in range(45_000)]
-    parts = registration(1, *topics).full()
-    assert len(parts) == 3
-    assert all(part.ByteSize() < 4 * 1024 * 1024 for part in parts)
-    assert [config.topic_name for part in parts for config in part.topic_configs] == [t.topic_name for t in topics]
-
-
-def test_a_table_without_topics_is_one_message() -> None:
-    (message,) = registration(1).full()
-    assert not message.HasField("part")
-
-
-def test_an_increment_that_is_too_large_for_one_message_is_sent_as_the_whole_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 3)
-    held = registration(1, topic("A"))
-    after = Registration(STATE, table(2, topic("A"), *(topic(f"T{number}") for number in range(4))))
-    assert after.increment_from(held) is None
-
-
-def test_parts_that_a_name_server_has_dropped_are_sent_again_from_the_first(
-    name_server: StartNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registration_module, "MAX_MESSAGE_TOPICS", 2)
+def test_a_table_over_the_limit_of_name_servers_is_not_sent_and_the_limit_named(name_server: StartNameServer) -> None:
+    topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
     server = name_server()
-    server.refuse_next = [NEED_FULL]
     with FanOut(server) as fan_out:
-        assert len(fan_out.register(topic("A"), topic("B"), topic("C"), counter=1)) == 1
-    assert [request.part.index for request in server.registrations] == [0, 0, 1]
+        assert fan_out.register(*topics, counter=1) == ()
+        error = fan_out.targets[0].status().last_error
+        assert fan_out.register(*topics, counter=1) == ()
+    assert server.registrations == []
+    assert "registration of 150000 topics has" in error
+    assert f"over the limit of {MAX_REGISTRATION_BYTES}" in error
+
+
+def test_a_table_that_a_name_server_had_no_room_for_is_sent_again(name_server: StartNameServer) -> None:
+    server = name_server()
+    no_room = RichError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "no room", "LIMIT_EXCEEDED", "namesrv", {"caller": "your address"}
+    )
+    server.refuse_next = [no_room]
+    with FanOut(server) as fan_out:
+        assert fan_out.register(topic("A"), counter=1) == ()
+        assert len(fan_out.register(topic("A"), counter=1)) == 1
 
 
 def test_every_message_has_the_crc32_of_its_topics() -> None:
-    (message,) = registration(1, TopicConfig("A", 4, 8, 6, 1), TopicConfig("Ü", 0, 0, 0)).full()
+    message = registration(1, TopicConfig("A", 4, 8, 6, 1), TopicConfig("Ü", 0, 0, 0)).full()
     assert message.body_crc32 == zlib.crc32("A 4 8 6 1\nÜ 0 0 0 0\n".encode()) == body_crc32(message.topic_configs)
 
 
@@ -191,7 +171,7 @@ def test_scenario_68_ten_thousand_topics_survive_encoding_plain_and_compressed(n
             assert len(fan_out.register_all(content)) == 1
         (received,) = server.registrations
         assert received.data_version == content.query().data_version
-        assert received.topic_configs == content.full()[0].topic_configs
+        assert received.topic_configs == content.full().topic_configs
 
 
 def test_registrations_are_compressed_only_if_the_setting_says_so(name_server: StartNameServer) -> None:

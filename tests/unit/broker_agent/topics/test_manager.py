@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_agent.errors import LimitExceeded, NotDurable, StartError, SystemTopic, TopicNotFound, TopicsFollowed
+from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
+from broker_agent.topics import table as table_module
 from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.storage import TopicsFile, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
+from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
@@ -159,11 +162,11 @@ def test_system_topics_and_topics_that_are_not_there_are_refused(path: Path, tim
     manager = owner(path, time, BUILT_IN)
     before = manager.table
     for name in ("TBW102", "b", "rmq_sys_new"):
-        with pytest.raises(SystemTopic):
+        with refuses(Reason.SYSTEM_TOPIC):
             put_topic(manager, replace(TOPIC, topic_name=name))
-        with pytest.raises(SystemTopic):
+        with refuses(Reason.SYSTEM_TOPIC):
             manager.delete(name)
-    with pytest.raises(TopicNotFound):
+    with refuses(Reason.TOPIC_NOT_FOUND):
         manager.delete("TopicTest")
     assert manager.table is before
 
@@ -174,9 +177,22 @@ def test_one_topic_more_than_a_name_server_takes_is_refused(
     monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
     manager = owner(written(path, TOPIC), time)
     put_topic(manager, replace(TOPIC, topic_name="T2"))
-    with pytest.raises(LimitExceeded, match="topics of the broker: 3 is over the limit of 2"):
+    with refuses(Reason.LIMIT_EXCEEDED, match="topics of the broker: 3 is over the limit of 2"):
         put_topic(manager, replace(TOPIC, topic_name="T3"))
     put_topic(manager, replace(TOPIC, perm=2))
+
+
+def test_an_agent_does_not_start_with_more_topics_than_a_name_server_takes(
+    path: Path, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "MAX_TOPICS", 2)
+    topics = (TOPIC, replace(TOPIC, topic_name="T2"), replace(TOPIC, topic_name="T3"))
+    written(path, *topics[:1])
+    before = written(path, *topics).read_bytes()
+    problem = "it has 3 topics, over the limit of 2: no name server takes more in one registration; delete topics"
+    with pytest.raises(StartError, match=f"^{re.escape(f'{path}: {problem}')}"):
+        owner(path, time)
+    assert path.read_bytes() == before
 
 
 def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: VirtualClock) -> None:
@@ -200,7 +216,7 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path, time: Virt
         lambda: manager.copy((), VERSION),
     ]
     for change in changes:
-        with pytest.raises(NotDurable):
+        with refuses(Reason.NOT_DURABLE):
             change()
     assert (manager.table.topics, manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
     full = False
@@ -287,7 +303,7 @@ def test_nothing_can_be_changed_and_nothing_is_written_where_the_file_is_followe
         lambda: manager.copy((), VERSION),
     ]
     for change in changes:
-        with pytest.raises(TopicsFollowed, match="change topics at the broker"):
+        with refuses(Reason.TOPICS_FOLLOWED, match="change topics at the broker"):
             change()
     manager.update_order_topics(["TopicTest"])
     manager.next_state_version()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,16 @@ import grpc
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
+from structlog.testing import capture_logs
 
+from broker_agent import listener
 from broker_agent.topics import topic_service
 from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
-from broker_agent.topics.topic_service import KEPT_TABLES, TopicConfigServicer
+from broker_agent.topics.topic_service import TopicConfigServicer
+from groundwork.endpoints import Endpoint
+from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
@@ -33,16 +39,10 @@ class Agent:
         self.slave = False
 
     def put(self, topic: pb.TopicConfig, **fields: Any) -> pb.CreateOrUpdateTopicResponse:
-        return self.stub.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic=topic, **fields))
+        return self.stub.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic_config=topic, **fields))
 
-    def pages(self, size: int) -> Iterator[pb.ListTopicsResponse]:
-        token = ""
-        while True:
-            page = self.stub.ListTopics(pb.ListTopicsRequest(page_size=size, page_token=token))
-            yield page
-            token = page.next_page_token
-            if not token:
-                return
+    def chunks(self) -> list[pb.ListTopicsResponse]:
+        return list(self.stub.ListTopics(pb.ListTopicsRequest()))
 
 
 @pytest.fixture
@@ -62,67 +62,71 @@ def agent(path: Path) -> Iterator[Agent]:
 
 
 def test_a_new_topic_has_what_was_said_and_rocketmqs_defaults_for_the_rest(agent: Agent, path: Path) -> None:
-    answer = agent.put(pb.TopicConfig(topic_name="New", read_queue_nums=0), set_attributes={"message.type": "FIFO"})
+    answer = agent.put(pb.TopicConfig(topic="New", read_queue_nums=0), set_attributes={"message.type": "FIFO"})
     expected = TopicConfig("New", 0, 16, 6, attributes={"message.type": "FIFO"})
     assert (answer.created, answer.changed, answer.data_version.counter) == (True, True, 6)
-    assert answer.topic == agent.stub.GetTopic(pb.GetTopicRequest(topic_name="New")).topic
-    assert (answer.topic.read_queue_nums, answer.topic.write_queue_nums, answer.topic.perm) == (0, 16, 6)
+    assert answer.topic_config == agent.stub.GetTopic(pb.GetTopicRequest(topic="New")).topic_config
+    assert (answer.topic_config.read_queue_nums, answer.topic_config.write_queue_nums, answer.topic_config.perm) == (
+        0,
+        16,
+        6,
+    )
     assert load_topic_config_table(path).get("New") == expected
 
 
 def test_fields_that_are_absent_stay_as_they_are(agent: Agent) -> None:
-    agent.put(pb.TopicConfig(topic_name="topic-3", order=True, topic_sys_flag=1))
-    agent.put(pb.TopicConfig(topic_name="topic-3", perm=4, topic_filter_type=pb.TOPIC_FILTER_TYPE_MULTI_TAG))
+    agent.put(pb.TopicConfig(topic="topic-3", order=True, topic_sys_flag=1))
+    agent.put(pb.TopicConfig(topic="topic-3", perm=4, topic_filter_type=pb.TOPIC_FILTER_TYPE_MULTI_TAG))
     assert agent.manager.table.get("topic-3") == TopicConfig("topic-3", 3, 3, 4, 1, True, "MULTI_TAG")
 
 
 def test_an_update_that_changes_nothing_says_so_and_makes_no_version(agent: Agent) -> None:
-    answer = agent.put(pb.TopicConfig(topic_name="topic-3", perm=6))
+    answer = agent.put(pb.TopicConfig(topic="topic-3", perm=6))
     assert (answer.created, answer.changed, answer.data_version.counter) == (False, False, 5)
 
 
 def test_attributes_are_set_and_taken_away(agent: Agent) -> None:
-    topic = pb.TopicConfig(topic_name="topic-3")
-    assert agent.put(topic, set_attributes={"message.type": "FIFO"}).topic.attributes == {"message.type": "FIFO"}
-    assert agent.put(topic, delete_attributes=["message.type"]).topic.attributes == {}
+    topic = pb.TopicConfig(topic="topic-3")
+    assert agent.put(topic, set_attributes={"message.type": "FIFO"}).topic_config.attributes == {"message.type": "FIFO"}
+    assert agent.put(topic, delete_attributes=["message.type"]).topic_config.attributes == {}
     error = error_of(lambda: agent.put(topic, delete_attributes=["message.type"]))
     assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "delete_attributes[0]")
 
 
 def test_a_call_that_only_checks_answers_what_would_be_and_changes_nothing(agent: Agent, path: Path) -> None:
     before = path.read_bytes()
-    answer = agent.put(pb.TopicConfig(topic_name="New"), validate_only=True)
+    answer = agent.put(pb.TopicConfig(topic="New"), validate_only=True)
     assert (answer.created, answer.data_version.counter) == (True, 6)
-    agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic_name="topic-3", validate_only=True))
+    agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3", validate_only=True))
     assert agent.manager.table.data_version == VERSION
     assert path.read_bytes() == before
 
 
 def test_a_deleted_topic_is_gone_and_a_second_deletion_says_so(agent: Agent, path: Path) -> None:
-    request = pb.DeleteTopicRequest(topic_name="topic-3")
-    assert agent.stub.DeleteTopic(request).topic.read_queue_nums == 3
+    request = pb.DeleteTopicRequest(topic="topic-3")
+    assert agent.stub.DeleteTopic(request).topic_config.read_queue_nums == 3
     assert load_topic_config_table(path).get("topic-3") is None
     again = error_of(lambda: agent.stub.DeleteTopic(request))
     assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
-    get = error_of(lambda: agent.stub.GetTopic(pb.GetTopicRequest(topic_name="topic-3")))
+    get = error_of(lambda: agent.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")))
     assert (get.code, get.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
 
 
 @pytest.mark.parametrize(
     ("topic", "field"),
     [
-        (pb.TopicConfig(), "topic.topic_name"),
-        (pb.TopicConfig(topic_name="a b"), "topic.topic_name"),
-        (pb.TopicConfig(topic_name="T" * 128), "topic.topic_name"),
-        (pb.TopicConfig(topic_name="%RETRY%" + "T" * 249), "topic.topic_name"),
-        (pb.TopicConfig(topic_name="T", read_queue_nums=-1), "topic.read_queue_nums"),
-        (pb.TopicConfig(topic_name="T", read_queue_nums=65_536), "topic.read_queue_nums"),
-        (pb.TopicConfig(topic_name="T", write_queue_nums=65_536), "topic.write_queue_nums"),
-        (pb.TopicConfig(topic_name="T", perm=8), "topic.perm"),
-        (pb.TopicConfig(topic_name="T", perm=-1), "topic.perm"),
-        (pb.TopicConfig(topic_name="T", topic_sys_flag=-1), "topic.topic_sys_flag"),
-        (pb.TopicConfig(topic_name="T", topic_filter_type=3), "topic.topic_filter_type"),  # type: ignore[arg-type]
-        (pb.TopicConfig(topic_name="T", attributes={"message.type": "FIFO"}), "topic.attributes"),
+        (pb.TopicConfig(), "topic_config.topic"),
+        (pb.TopicConfig(topic="a b"), "topic_config.topic"),
+        (pb.TopicConfig(topic="T" * 128), "topic_config.topic"),
+        (pb.TopicConfig(topic="%RETRY%" + "T" * 249), "topic_config.topic"),
+        (pb.TopicConfig(topic="T", read_queue_nums=-1), "topic_config.read_queue_nums"),
+        (pb.TopicConfig(topic="T", read_queue_nums=65_536), "topic_config.read_queue_nums"),
+        (pb.TopicConfig(topic="T", write_queue_nums=65_536), "topic_config.write_queue_nums"),
+        (pb.TopicConfig(topic="T", perm=8), "topic_config.perm"),
+        (pb.TopicConfig(topic="T", perm=-1), "topic_config.perm"),
+        (pb.TopicConfig(topic="T", topic_sys_flag=-1), "topic_config.topic_sys_flag"),
+        (pb.TopicConfig(topic="T", topic_filter_type=3), "topic_config.topic_filter_type"),  # type: ignore[arg-type]
+        (pb.TopicConfig(topic="T", attributes={"message.type": "FIFO"}), "topic_config.attributes"),
     ],
 )
 def test_a_field_that_breaks_its_rule_is_named_and_nothing_changes(
@@ -135,101 +139,141 @@ def test_a_field_that_breaks_its_rule_is_named_and_nothing_changes(
 
 
 def test_the_limits_themselves_are_allowed(agent: Agent) -> None:
-    agent.put(pb.TopicConfig(topic_name="T" * 127, read_queue_nums=65_535, write_queue_nums=0, perm=7))
-    agent.put(pb.TopicConfig(topic_name="%RETRY%" + "T" * 248, perm=0))
+    agent.put(pb.TopicConfig(topic="T" * 127, read_queue_nums=65_535, write_queue_nums=0, perm=7))
+    agent.put(pb.TopicConfig(topic="%RETRY%" + "T" * 248, perm=0))
     assert agent.manager.table.data_version.counter == VERSION.counter + 2
 
 
 def test_system_topics_are_refused(agent: Agent) -> None:
-    error = error_of(lambda: agent.put(pb.TopicConfig(topic_name="TBW102")))
+    error = error_of(lambda: agent.put(pb.TopicConfig(topic="TBW102")))
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SYSTEM_TOPIC")
 
 
 def test_a_slave_refuses_changes_and_answers_questions(agent: Agent) -> None:
     agent.slave = True
     for error in (
-        error_of(lambda: agent.put(pb.TopicConfig(topic_name="New"))),
-        error_of(lambda: agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic_name="topic-3"))),
+        error_of(lambda: agent.put(pb.TopicConfig(topic="New"))),
+        error_of(lambda: agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
     ):
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_MASTER")
-    assert agent.stub.GetTopic(pb.GetTopicRequest(topic_name="topic-3")).topic.perm == 6
+    assert agent.stub.GetTopic(pb.GetTopicRequest(topic="topic-3")).topic_config.perm == 6
 
 
 def test_an_agent_that_follows_refuses_changes_and_answers_questions(path: Path) -> None:
     manager = TopicConfigManager.follow(path)
     with topic_agent(TopicConfigServicer(manager, lambda: True)) as endpoint, stub_of(endpoint) as stub:
-        new = pb.CreateOrUpdateTopicRequest(topic=pb.TopicConfig(topic_name="New"))
+        new = pb.CreateOrUpdateTopicRequest(topic_config=pb.TopicConfig(topic="New"))
         for error in (
             error_of(lambda: stub.CreateOrUpdateTopic(new)),
-            error_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic_name="topic-3"))),
+            error_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3"))),
         ):
             assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOPICS_FOLLOWED")
-        assert stub.ListTopics(pb.ListTopicsRequest()).total == 10
+        assert [chunk.topic_count for chunk in stub.ListTopics(pb.ListTopicsRequest())] == [10]
 
 
-@pytest.mark.parametrize("size", [1, 3, 10, 0, 100_000])
-def test_pages_of_any_size_give_all_topics_once_and_in_order(agent: Agent, size: int) -> None:
-    pages = list(agent.pages(size))
-    assert [topic.topic_name for page in pages for topic in page.topics] == [topic.topic_name for topic in TOPICS]
-    assert {page.data_version.counter for page in pages} == {5}
-    assert {page.total for page in pages} == {10}
+def test_all_topics_come_once_and_in_order_in_messages_of_limited_size(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [chunk] = agent.chunks()
+    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
+    for size, lengths in ((50, [2, 2, 2, 2, 2]), (1, [1] * 10)):
+        monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", size)
+        chunks = agent.chunks()
+        assert [len(chunk.topic_configs) for chunk in chunks] == lengths
+        assert [config.topic for chunk in chunks for config in chunk.topic_configs] == [
+            topic.topic_name for topic in TOPICS
+        ]
+        assert [(chunk.HasField("data_version"), chunk.topic_count) for chunk in chunks[:2]] == [(True, 10), (False, 0)]
 
 
-def test_pages_are_filled_by_bytes_too_and_never_empty(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_service, "MAX_PAGE_BYTES", 50)
-    assert [len(page.topics) for page in agent.pages(100)] == [2, 2, 2, 2, 2]
-    monkeypatch.setattr(topic_service, "MAX_PAGE_BYTES", 1)
-    assert [len(page.topics) for page in agent.pages(100)] == [1] * 10
+def test_an_empty_table_has_a_version_and_no_topics(agent: Agent) -> None:
+    agent.manager.copy((), DataVersion(999_000, 6))
+    [chunk] = agent.chunks()
+    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (6, 0, 0)
 
 
-def test_all_pages_of_a_list_are_of_one_version_while_topics_change(agent: Agent) -> None:
+def test_a_list_is_of_one_version_while_topics_change(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
     names: list[str] = []
-    for number, page in enumerate(agent.pages(4)):
-        names += [topic.topic_name for topic in page.topics]
-        assert page.data_version.counter == 5
-        agent.put(pb.TopicConfig(topic_name=f"topic-{number}", perm=1))
-        agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic_name=f"topic-{9 - number}"))
+    for number, chunk in enumerate(agent.stub.ListTopics(pb.ListTopicsRequest())):
+        names += [config.topic for config in chunk.topic_configs]
+        agent.put(pb.TopicConfig(topic=f"topic-{number}", perm=1))
+        if number >= 5:
+            agent.stub.DeleteTopic(pb.DeleteTopicRequest(topic=f"topic-{9 - number}"))
     assert names == [topic.topic_name for topic in TOPICS]
 
 
-def test_a_list_whose_table_is_gone_is_told_to_start_again(agent: Agent) -> None:
-    first = agent.stub.ListTopics(pb.ListTopicsRequest(page_size=1))
-    for number in range(KEPT_TABLES):
-        agent.put(pb.TopicConfig(topic_name=f"New-{number}"))
-        agent.stub.ListTopics(pb.ListTopicsRequest(page_size=1))
-    error = error_of(lambda: agent.stub.ListTopics(pb.ListTopicsRequest(page_token=first.next_page_token)))
-    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "TOPIC_TABLE_CHANGED")
+@contextmanager
+def large_table(path: Path) -> Iterator[Endpoint]:
+    """An agent with more topics than gRPC buffers."""
+    attributes = {"a": "x" * 100_000}
+    topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes=attributes) for number in range(100))
+    path.write_bytes(encode_topics(TopicConfigTable(VERSION, topics)))
+    manager = TopicConfigManager.own(path, ())
+    with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint:
+        yield endpoint
 
 
-def test_who_has_the_version_already_gets_no_topics(agent: Agent) -> None:
-    version = agent.stub.ListTopics(pb.ListTopicsRequest()).data_version
-    same = agent.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
-    assert (same.unchanged, len(same.topics), same.data_version) == (True, 0, version)
+@contextmanager
+def unread_lists(endpoint: Endpoint, count: int) -> Iterator[list[Any]]:
+    """Lists of topics. Their first messages have been read, and no more."""
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]  # else gRPC buffers much more
+    with grpc.insecure_channel(str(endpoint), options) as channel:
+        lists: list[Any] = [TopicConfigServiceStub(channel).ListTopics(pb.ListTopicsRequest()) for _ in range(count)]
+        for one in lists:
+            assert next(one).topic_count == 100
+        yield lists
+
+
+def test_readers_that_take_nothing_hold_up_nobody_and_are_cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SLOW_READER_SECONDS", 2.0)
+    with (
+        capture_logs() as logs,
+        large_table(path) as endpoint,
+        unread_lists(endpoint, listener.THREADS + 1) as unread,
+        stub_of(endpoint) as stub,
+    ):
+        assert len(list(stub.ListTopics(pb.ListTopicsRequest(), timeout=20.0))) > 10
+        eventually(lambda: [line["event"] for line in logs].count("slow_reader_cut") == len(unread))
+        for one in unread:
+            assert error_of(partial(list, one)).reason == "SLOW_READER"
+
+
+def test_lists_over_the_limit_are_refused_until_another_has_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MAX_TOPIC_LISTS", 3)
+    with large_table(path) as endpoint, unread_lists(endpoint, 3) as unread, stub_of(endpoint) as stub:
+        error = error_of(lambda: list(stub.ListTopics(pb.ListTopicsRequest())))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        assert error.metadata["limit"] == "3"
+        unread[0].cancel()
+
+        def listed() -> bool:
+            with suppress(grpc.RpcError):
+                return len(list(stub.ListTopics(pb.ListTopicsRequest()))) > 1
+            return False
+
+        eventually(listed)
+
+
+def test_a_caller_with_the_current_version_gets_no_topics(agent: Agent) -> None:
+    version = agent.chunks()[0].data_version
+    [same] = agent.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
+    assert (same.unchanged, len(same.topic_configs), same.data_version, same.topic_count) == (True, 0, version, 10)
     version.state_version = 0
-    assert len(agent.stub.ListTopics(pb.ListTopicsRequest(unless_version=version)).topics) == 10
-
-
-@pytest.mark.parametrize("token", ["x", "eA==", "MS4yLi4tMQ==", "MS4yLjMuNC41", "é"])
-def test_a_page_token_of_elsewhere_is_refused(agent: Agent, token: str) -> None:
-    error = error_of(lambda: agent.stub.ListTopics(pb.ListTopicsRequest(page_token=token)))
-    assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "page_token")
-
-
-def test_a_negative_page_size_is_refused(agent: Agent) -> None:
-    error = error_of(lambda: agent.stub.ListTopics(pb.ListTopicsRequest(page_size=-1)))
-    assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "page_size")
+    [other] = agent.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
+    assert len(other.topic_configs) == 10
 
 
 def test_the_built_in_topics_can_be_read(path: Path) -> None:
     path.unlink()
     manager = TopicConfigManager.own(path, BUILT_IN)
     with topic_agent(TopicConfigServicer(manager, lambda: False)) as endpoint, stub_of(endpoint) as stub:
-        answer = stub.ListTopics(pb.ListTopicsRequest())
-    assert [topic.topic_name for topic in answer.topics] == [topic.topic_name for topic in BUILT_IN]
-    assert answer.total == len(BUILT_IN)
+        [answer] = stub.ListTopics(pb.ListTopicsRequest())
+    assert [config.topic for config in answer.topic_configs] == [topic.topic_name for topic in BUILT_IN]
+    assert answer.topic_count == len(BUILT_IN)
 
 
 def test_fields_of_the_file_that_the_wire_has_not_survive_an_update(agent: Agent) -> None:
     agent.manager.copy((replace(TOPICS[1], unknown={"new": 1}),), VERSION)
-    agent.put(pb.TopicConfig(topic_name="topic-1", perm=2))
+    agent.put(pb.TopicConfig(topic="topic-1", perm=2))
     assert agent.manager.table.get("topic-1") == replace(TOPICS[1], perm=2, unknown={"new": 1})

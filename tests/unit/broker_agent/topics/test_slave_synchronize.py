@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from broker_agent.errors import NotDurable
-from broker_agent.topics import slave_synchronize
+from broker_agent.errors import Reason
+from broker_agent.topics import slave_synchronize, topic_service
 from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
@@ -18,6 +18,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.intake import IntakeLimits
+from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
@@ -39,24 +40,24 @@ def owned(
 
 
 class FakeMaster(MasterAgent):
-    """A master's agent as the slave sees it; every page goes through ``mend``."""
+    """A master's agent as the slave sees it; every message goes through ``mend``."""
 
     def __init__(self, manager: TopicConfigManager) -> None:
         self._servicer = TopicConfigServicer(manager, lambda: False)
         self.requests: list[pb.ListTopicsRequest] = []
         self.away = False
         self.closed = 0
-        self.mend: Callable[[pb.ListTopicsResponse], None] = lambda _page: None
+        self.mend: Callable[[pb.ListTopicsResponse], object] = lambda _chunk: None
         self.before_answer: Callable[[], object] = lambda: None
 
-    def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+    def list_topics(self, request: pb.ListTopicsRequest) -> Generator[pb.ListTopicsResponse, None, None]:
         self.requests.append(request)
         if self.away:
             raise CopyFailed("UNAVAILABLE: connection refused")
         self.before_answer()
-        page = self._servicer.ListTopics(request, None)  # type: ignore[arg-type]
-        self.mend(page)
-        return page
+        for chunk in self._servicer.ListTopics(request, None):  # type: ignore[arg-type]
+            self.mend(chunk)
+            yield chunk
 
     def close(self) -> None:
         self.closed += 1
@@ -111,22 +112,24 @@ def test_nothing_is_sent_or_written_while_the_versions_are_the_same(slave: Slave
     slave.sync.synchronize()
     heard: list[TopicConfigTable] = []
     slave.manager.on_change(heard.append)
-    pages: list[pb.ListTopicsResponse] = []
-    master.mend = pages.append
+    chunks: list[pb.ListTopicsResponse] = []
+    master.mend = chunks.append
     assert not slave.sync.synchronize()
-    assert [(page.unchanged, len(page.topics)) for page in pages] == [(True, 0)]
+    assert [(chunk.unchanged, len(chunk.topic_configs)) for chunk in chunks] == [(True, 0)]
     assert heard == []
 
 
-def test_a_table_of_many_pages_is_copied_as_one(
+def test_a_table_of_many_messages_is_copied_as_one(
     slave: Slave, master: FakeMaster, master_topics: TopicConfigManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 1)
-    master.before_answer = lambda: put_topic(master_topics, TopicConfig(f"later-{len(master.requests)}", 1, 1, 6))
+    monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
+    later = iter(range(10))
+    master.mend = lambda _chunk: put_topic(master_topics, TopicConfig(f"later-{next(later)}", 1, 1, 6))
     assert slave.sync.synchronize()
-    assert slave.names() == ["a", "b", "c", "later-1"]
-    assert slave.manager.table.data_version.counter == 8
-    assert len(master.requests) == 4
+    assert slave.names() == ["a", "b", "c"]
+    assert slave.manager.table.data_version.counter == 7
+    assert slave.sync.synchronize()
+    assert slave.names()[3:] == ["later-0", "later-1", "later-2"]
 
 
 def test_copies_are_made_after_three_seconds_and_then_every_ten_or_so(slave: Slave, master: FakeMaster) -> None:
@@ -182,84 +185,52 @@ def test_a_slave_that_becomes_master_while_it_copies_keeps_its_own_topics(slave:
     assert slave.names() == ["old"]
 
 
-def change_version(page: pb.ListTopicsResponse) -> None:
-    page.data_version.counter += 1 if page.next_page_token else 0
+def lose_version(chunk: pb.ListTopicsResponse) -> None:
+    chunk.ClearField("data_version")
 
 
-def break_topic(page: pb.ListTopicsResponse) -> None:
-    page.topics[0].perm = 8
+def break_topic(chunk: pb.ListTopicsResponse) -> None:
+    chunk.topic_configs[0].perm = 8
 
 
-def break_name(page: pb.ListTopicsResponse) -> None:
-    page.topics[0].topic_name = "a b"
+def break_name(chunk: pb.ListTopicsResponse) -> None:
+    chunk.topic_configs[0].topic = "a b"
 
 
-def lose_topic(page: pb.ListTopicsResponse) -> None:
-    del page.topics[0]
+def lose_topic(chunk: pb.ListTopicsResponse) -> None:
+    del chunk.topic_configs[0]
 
 
 @pytest.mark.parametrize(
     ("mend", "problem"),
     [
-        (change_version, "the master's table has changed while it was read"),
+        (lose_version, "the master's answer has no version of its table"),
         (break_topic, "the master has a topic that breaks a rule: topic 'a'.perm: is 8, must be from 0 to 7"),
-        (break_name, "the master has a topic that breaks a rule: topic_name: 'a b' has characters other than"),
-        (lose_topic, "the master says that it has 3 topics, and listed 1"),
+        (break_name, "the master has a topic that breaks a rule: topic: 'a b' has characters other than"),
+        (lose_topic, "the master says that it has 3 topics, and listed 2"),
     ],
 )
 def test_a_table_that_is_not_whole_and_good_is_not_taken(
-    slave: Slave,
-    master: FakeMaster,
-    mend: Callable[[pb.ListTopicsResponse], None],
-    problem: str,
-    monkeypatch: pytest.MonkeyPatch,
+    slave: Slave, master: FakeMaster, mend: Callable[[pb.ListTopicsResponse], None], problem: str
 ) -> None:
-    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 2)
     master.mend = mend
     with pytest.raises(CopyFailed, match=problem):
         slave.sync.synchronize()
     assert slave.names() == ["old"]
 
 
-def test_a_master_that_never_ends_its_table_is_given_up(
-    slave: Slave, master: FakeMaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slave_synchronize, "MAX_PAGES", 5)
-
-    def endless(page: pb.ListTopicsResponse) -> None:
-        page.next_page_token = "MTAwMC43LjAuMA=="
-
-    master.mend = endless
-    with pytest.raises(CopyFailed, match="the master says that it has 3 topics"):
-        slave.sync.synchronize()
-    assert len(master.requests) == 6
-
-
 @pytest.mark.parametrize(
     ("limits", "problem"),
     [
-        (
-            IntakeLimits(bytes=1 << 20, rows=3, seconds=60.0),
-            "the master's table has 4 rows so far",
-        ),
-        (
-            IntakeLimits(bytes=100, rows=100, seconds=60.0),
-            r"the master's table has \d+ bytes so far",
-        ),
-        (IntakeLimits(bytes=1 << 20, rows=100, seconds=20.0), "the master's table has 24 seconds so far"),
+        (IntakeLimits(bytes=1 << 20, rows=2), "the master's table has 3 rows so far"),
+        (IntakeLimits(bytes=50, rows=100), r"the master's table has \d+ bytes so far"),
     ],
 )
 def test_a_master_that_sends_too_much_is_given_up_and_the_last_copy_stays(
-    slave: Slave, master: FakeMaster, limits: IntakeLimits, problem: str, monkeypatch: pytest.MonkeyPatch
+    slave: Slave, limits: IntakeLimits, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slave_synchronize, "MAX_PAGE_SIZE", 1)
+    monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", 1)
     monkeypatch.setattr(slave_synchronize, "TABLE_LIMITS", limits)
-
-    def endless(page: pb.ListTopicsResponse) -> None:
-        slave.time.advance(4.0)
-        page.next_page_token = "MTAwMC43LjAuMA=="
-
-    master.mend = endless
     with pytest.raises(CopyFailed, match=f"^{problem}"):
         slave.sync.synchronize()
     assert slave.names() == ["old"]
@@ -275,7 +246,7 @@ def test_a_copy_that_the_disk_does_not_take_is_tried_again(tmp_path: Path, maste
         file.write_bytes(content)
 
     slave = Slave(owned(tmp_path / "slave" / "topics.json", "old", write=write), master)
-    with pytest.raises(NotDurable):
+    with refuses(Reason.NOT_DURABLE):
         slave.sync.synchronize()
     slave.sync.start()
     slave.time.run(4)
@@ -319,4 +290,4 @@ def test_topics_come_over_a_real_connection_and_a_master_that_is_gone_is_an_erro
 def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
     configured: Endpoint | None, master_addr: str | None, expected: Endpoint | None
 ) -> None:
-    assert master_agent_endpoint(configured, master_addr, "10.0.0.9:10911", 10918) == expected
+    assert master_agent_endpoint(configured, master_addr, "10.0.0.9:10911", lambda _master: 10918) == expected

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from broker_agent.errors import NotDurable, StartError, TopicsFileChanged
+from broker_agent.errors import Reason, StartError
 from broker_agent.topics.files import decode_topics, encode_topics
 from broker_agent.topics.storage import TopicsFile, copy_of, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
 from groundwork import disk
 from tests.support.programs.processes import TOPICS
+from tests.support.refusals import refuses
 
 UPSTREAM = """{
 	"dataVersion":{
@@ -189,7 +190,7 @@ def test_a_table_that_the_disk_does_not_take_is_not_saved_and_the_next_one_is(tm
     path.write_bytes(encode_topics(table(1, a=1)))
     file = TopicsFile(path, write=write)
     file.load()
-    with pytest.raises(NotDurable, match="cannot be written: No space left on device"):
+    with refuses(Reason.NOT_DURABLE, match="cannot be written: No space left on device"):
         file.save(table(2, a=2))
     assert TopicsFile(path).load() == table(1, a=1)
     full = False
@@ -218,7 +219,7 @@ def test_another_writer_of_the_file_is_noticed_and_nothing_of_his_is_lost(tmp_pa
     file.load()
     file.save(table(1, a=1))
     replace_keeping_copy(path, encode_topics(table(9, b=1)))
-    with pytest.raises(TopicsFileChanged, match="was written by another process"):
+    with refuses(Reason.TOPICS_FILE_CHANGED, match="was written by another process"):
         file.save(table(2, a=2))
     assert TopicsFile(path).load() == table(9, b=1)
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.errors import NotPermitted
+from groundwork.errors import CommonReason, Refused
+from groundwork.group_patterns import GroupPattern
 from groundwork.permits import (
     MAX_PERMITS_FILE_BYTES,
     MAX_PRINCIPALS,
-    GroupPattern,
+    BrokerPattern,
+    NamedBroker,
     Permission,
     Permits,
     PermitsError,
@@ -21,6 +23,7 @@ from groundwork.permits import (
     bearer_token,
     read_permits,
 )
+from tests.support.refusals import refuses
 
 TOML = """
 [principals.broker-a]
@@ -98,7 +101,7 @@ def test_what_is_not_granted_is_denied(permits: Permits) -> None:
 def _may(who: Principal, permission: Permission) -> bool:
     try:
         who.check(permission)
-    except NotPermitted as error:
+    except Refused as error:
         return error.metadata != {"principal": who.name, "permission": permission.value}
     return True
 
@@ -124,17 +127,84 @@ def test_a_group_is_permitted_by_the_whole_of_both_names(
 ) -> None:
     broker = principal(permits, "broker-a.example")
     if fits:
-        broker.check_groups([(cluster, name)])
+        broker.check_brokers([NamedBroker((cluster, name))])
     else:
-        with pytest.raises(NotPermitted):
-            broker.check_groups([("DefaultCluster", "broker-a"), (cluster, name)])
+        with refuses(CommonReason.NOT_PERMITTED):
+            broker.check_brokers([NamedBroker(("DefaultCluster", "broker-a")), NamedBroker((cluster, name))])
 
 
 def test_an_error_shows_no_more_of_a_long_name_than_a_name_may_have() -> None:
-    nobody = Principal("nobody", register=(GroupPattern.parse("a/a"),))
-    with pytest.raises(NotPermitted) as raised:
-        nobody.check_groups([("c" * 10_000, "b" * 10_000)])
-    assert len(raised.value.message) < 400
+    nobody = Principal("nobody", register=(BrokerPattern.parse("a/a"),))
+    with refuses(CommonReason.NOT_PERMITTED) as raised:
+        nobody.check_brokers([NamedBroker(("c" * 10_000, "b" * 10_000), "a" * 10_000)])
+    assert len(raised.value.text) < 800
+
+
+def may_register(pattern: str, address: str | None) -> bool:
+    broker = Principal("broker", register=(BrokerPattern.parse(pattern),))
+    try:
+        broker.check_brokers([NamedBroker(("fleet", "broker-a"), address)])
+    except Refused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("hosts", "permitted", "refused"),
+    [
+        ("10.0.0.0/24", ["10.0.0.0:1", "10.0.0.255:65535"], ["10.0.1.0:1", "[::ffff:10.0.0.1]:1", "[a00::1]:1", "b:1"]),
+        ("10.0.0.1", ["10.0.0.1:10911", "10.0.0.1:1"], ["10.0.0.2:10911", "10.0.0.01:1", "10.0.0.1.example:1"]),
+        ("0.0.0.0/0", ["127.0.0.1:1"], ["localhost:1", "127.1:1", "[::1]:1"]),
+        ("fd00::/64", ["[fd00::1]:1", "[fd00:0::1]:1"], ["[fd00:0:0:1::1]:1", "10.0.0.1:1"]),
+        ("fd00::1", ["[fd00::1]:1", "[fd00:0::1]:1"], ["[fd00::2]:1"]),
+        ("broker-a.example", ["broker-a.example:1"], ["broker-b.example:1", "broker-a.example.evil:1", "10.0.0.1:1"]),
+    ],
+)
+def test_a_pattern_permits_only_the_addresses_that_it_names(
+    hosts: str, permitted: list[str], refused: list[str]
+) -> None:
+    pattern = f"fleet/broker-*@{hosts}"
+    assert [address for address in [*permitted, *refused] if may_register(pattern, address)] == permitted
+    assert may_register(pattern, None), "a call that names no address"
+    assert not may_register(f"other/*@{hosts}", permitted[0])
+
+
+def test_the_refusal_of_an_address_names_caller_group_and_address() -> None:
+    broker = Principal("broker", register=(BrokerPattern.parse("fleet/*@10.0.0.1"),))
+    refusal = r"^broker may not register fleet/broker-a at 10\.0\.0\.2:10911$"
+    with refuses(CommonReason.NOT_PERMITTED, match=refusal) as raised:
+        broker.check_brokers([NamedBroker(("fleet", "broker-a"), "10.0.0.2:10911")])
+    assert raised.value.metadata == {
+        "principal": "broker",
+        "permission": "register",
+        "names": "fleet/broker-a",
+        "address": "10.0.0.2:10911",
+    }
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0.1", "10.0.0.1:0", ":1", "[10.0.0.1]:1", "10.0.0.1:1\n", "1" * 300])
+def test_what_is_no_address_is_in_no_pattern_that_names_addresses(address: str) -> None:
+    assert not may_register("fleet/*@10.0.0.0/8", address)
+    assert may_register("fleet/*", address)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "problem"),
+    [
+        ("10.0.0.1/24", "is not a network such as 10.0.0.0/24 or fd00::/64: 10.0.0.1/24 has host bits set"),
+        ("10.0.0.0/33", "is not a network"),
+        ("broker/a", "is not a network"),
+        ("", "is not a network, an IP address or a host name"),
+        ("*.example", r"\* stands for nothing after @"),
+        ("10.0.0.256", "is not a network, an IP address or a host name"),
+        ("10.0.0.1:10911", "is not a network, an IP address or a host name"),
+        ("[fd00::1]", "is not a network, an IP address or a host name"),
+        ("a@b", "is not a network, an IP address or a host name"),
+    ],
+)
+def test_a_pattern_with_wrong_addresses_is_refused(hosts: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        BrokerPattern.parse(f"fleet/*@{hosts}")
 
 
 @pytest.mark.parametrize("text", ["broker-a", "a/b/c", "/", "a/", "a/b c", "[a]/b", "a/b\n", "é/b"])
@@ -169,6 +239,11 @@ def row(**values: object) -> dict[str, object]:
         (json.dumps({"principals": {"": row()}}), "a name has 1 to 127 of"),
         (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
         (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
+        (
+            json.dumps({"principals": {"a": row(register=["a/b", "a/b@10.0.0.1/8"])}}),
+            "principals.a.register.1: '10.0.0.1/8' is not a network",
+        ),
+        (json.dumps({"principals": {"a": row(agents={"read": ["a/b@10.0.0.1"]})}}), "read.0: .* is not CLUSTER/BROKER"),
         (json.dumps({"principals": {"a": row(certificates=[""])}}), "at least 1 character"),
         *(
             (

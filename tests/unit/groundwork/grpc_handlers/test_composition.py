@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from grpc_health.v1 import health_pb2
 
-from groundwork.errors import CallRefused
+from groundwork.errors import Refused
 from groundwork.rpc_handlers import Composition, Context, NotComposed, RefusedCalls, methods_of, part_classes
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -58,7 +58,7 @@ def test_a_call_without_a_part_is_an_error_that_names_it() -> None:
 
 def test_a_call_of_two_parts_is_an_error_that_names_both() -> None:
     with pytest.raises(NotComposed, match=r"more than one part answers .*\.Check: Checks, RefusedCalls"):
-        composed(Checks(), Watches(), RefusedCalls([CHECK], lambda _: CallRefused("no")))
+        composed(Checks(), Watches(), RefusedCalls([CHECK], lambda _: Refused("NO", "no")))
 
 
 def test_inline_calls_of_all_parts_count_and_none_overwrites_those_of_another() -> None:
@@ -82,10 +82,10 @@ def test_a_stream_that_is_said_to_be_inline_is_an_error() -> None:
 
 
 def test_refused_calls_end_with_the_error_that_is_made_for_each() -> None:
-    behaviours = composed(RefusedCalls([CHECK, WATCH], lambda method: CallRefused(method.name))).behaviours
-    with pytest.raises(CallRefused, match="Check"):
+    behaviours = composed(RefusedCalls([CHECK, WATCH], lambda method: Refused("NO", method.name))).behaviours
+    with pytest.raises(Refused, match="Check"):
         asyncio.run(behaviours["Check"](None, CONTEXT))
-    with pytest.raises(CallRefused, match="Watch"):
+    with pytest.raises(Refused, match="Watch"):
         asyncio.run(anext(behaviours["Watch"](None, CONTEXT)))
 
 

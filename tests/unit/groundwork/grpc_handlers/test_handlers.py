@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import FAILURES as OF_AGENT
 from groundwork import rpc_handlers
-from groundwork.errors import CallRefused, InvalidField
+from groundwork.errors import Refused, invalid_field
 from groundwork.grpc_errors import RichError
 from groundwork.rpc_handlers import (
     MAX_STREAM_REQUEST_BYTES,
@@ -31,7 +31,7 @@ from groundwork.rpc_handlers import (
 from namesrv.error_codes import FAILURES as OF_NAME_SERVER
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
-LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: CallRefused(method.name))
+LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: Refused("NO", method.name))
 """A call that no test makes."""
 REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"
@@ -200,7 +200,7 @@ def test_an_answer_may_be_a_message_or_its_bytes(failures: Failures, answer: Any
 
 @both
 def test_an_error_of_the_program_travels_as_its_table_says(failures: Failures) -> None:
-    error = World(failures, failing(InvalidField("service", "is bad"))).refused()
+    error = World(failures, failing(invalid_field("service", "is bad"))).refused()
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert error.domain == failures.table.domain
 
@@ -360,7 +360,7 @@ def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
 def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
     class Closed(Tally):
         def enter(self, context: Context) -> None:
-            raise InvalidField("caller", "is unknown")
+            raise invalid_field("caller", "is unknown")
 
         def leave(self, entered: None) -> None:
             raise AssertionError("nobody has entered")
@@ -370,10 +370,10 @@ def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
 
 def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
     async def run() -> None:
-        held: list[CallRefused] = []
+        held: list[Refused] = []
 
         async def work() -> Any:
-            error = InvalidField("service", "is bad")
+            error = invalid_field("service", "is bad")
             held.append(error)
             raise error
 

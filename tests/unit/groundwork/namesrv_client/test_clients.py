@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent import futures
 from contextlib import aclosing, closing
 from unittest import mock
@@ -242,10 +242,15 @@ def run(work: Callable[[AioNamesrvClient], Awaitable[None]], endpoint: Endpoint)
     asyncio.run(connected())
 
 
+async def one(request: Message) -> AsyncIterator[Message]:
+    """The requests of a call that has one."""
+    yield request
+
+
 def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
     async def read_one(client: AioNamesrvClient) -> None:
         follow = pb.StreamRouteSnapshotRequest(follow=True)
-        async with aclosing(client.endless_stream("StreamRouteSnapshot", follow)) as stream:
+        async with aclosing(client.endless_stream("StreamRouteSnapshot", one(follow))) as stream:
             await anext(stream)
         assert await asyncio.to_thread(fake.ended.wait, TIMEOUT)
 
@@ -254,7 +259,7 @@ def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoin
 
 def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endpoint: Endpoint) -> None:
     async def give_up(client: AioNamesrvClient) -> None:
-        stream = client.endless_stream("StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(follow=True))
+        stream = client.endless_stream("StreamRouteSnapshot", one(pb.StreamRouteSnapshotRequest(follow=True)))
         await anext(stream)
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 import structlog
 
 from groundwork.endpoints import Endpoint
-from groundwork.systemd import listeners_handed_over, tell_systemd
+from groundwork.systemd import feed_watchdog, listeners_handed_over, tell_systemd, watchdog_seconds
 
 
 @pytest.fixture
@@ -98,3 +99,26 @@ def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch:
     with structlog.testing.capture_logs() as said:
         tell_systemd("READY=1")
     assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]
+
+
+def test_the_watchdog_of_this_process_alone_counts() -> None:
+    mine = {"WATCHDOG_PID": str(os.getpid()), "WATCHDOG_USEC": "15000000"}
+    assert watchdog_seconds(mine) == 15.0
+    assert watchdog_seconds({"WATCHDOG_USEC": "500000"}) == 0.5
+    for other in ({}, mine | {"WATCHDOG_PID": "1"}, mine | {"WATCHDOG_USEC": "soon"}, mine | {"WATCHDOG_USEC": "0"}):
+        assert watchdog_seconds(other) is None
+
+
+def test_the_watchdog_is_fed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hear(systemd: socket.socket) -> None:
+        async with asyncio.timeout(10):
+            feeding = asyncio.create_task(feed_watchdog(0.04))
+            for _ in range(3):
+                assert await asyncio.get_running_loop().sock_recv(systemd, 100) == b"WATCHDOG=1"
+            feeding.cancel()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        asyncio.run(hear(systemd))

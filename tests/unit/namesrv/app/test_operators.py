@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -25,16 +26,7 @@ from namesrv.app.operators import (
 )
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
-from namesrv.core.errors import (
-    ConfigKeyDenied,
-    InvalidField,
-    LimitExceeded,
-    NoDataDir,
-    NotDurable,
-    Overloaded,
-    ShuttingDown,
-    TopicNotFound,
-)
+from namesrv.core.errors import Reason, Refused, topic_not_found
 from namesrv.core.model import (
     EMPTY,
     BlastRadius,
@@ -44,6 +36,7 @@ from namesrv.core.model import (
     IntentKind,
     IntentTable,
     KvConfigTable,
+    TopicsInUse,
 )
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.settings import NamesrvSettings
@@ -52,6 +45,7 @@ from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, DurableTable
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.fakes.busy_database import busy, refusing
+from tests.support.refusals import refuses
 from tests.support.state_changes import Held
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
@@ -226,7 +220,7 @@ def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind
     async def steps(operators: Operators) -> None:
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
-            with pytest.raises(NotDurable, match="database is locked"):
+            with refuses(Reason.NOT_DURABLE, match="database is locked"):
                 await kind.change(operators)
             assert (world.in_force, world.stored, world.state.revision) == (before, before, revision)
         await kind.change(operators)
@@ -265,9 +259,9 @@ def test_without_a_database_changes_are_previewed_and_refused(world: World, kind
         world.fleet.register()
         before, revision = world.in_force, world.state.revision
         assert await kind.preview(operators)
-        with pytest.raises(NoDataDir):
+        with refuses(Reason.NO_DATA_DIR):
             await kind.change(operators)
-        with pytest.raises(ConfigKeyDenied):
+        with refuses(Reason.CONFIG_KEY_DENIED):
             await operators.change_settings({"dataDir": "/"}, CAUSE)
         assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
         await operators.close(20)
@@ -314,10 +308,10 @@ def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: Wor
         assert world.in_force == world.stored != before
         waiting.extend(each.change(operators) for each in KINDS.values())
         results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(result) for result in results] == [ShuttingDown] * 4
-        with pytest.raises(ShuttingDown):
+        assert [isinstance(result, Refused) and result.reason for result in results] == [Reason.SHUTTING_DOWN] * 4
+        with refuses(Reason.SHUTTING_DOWN):
             await operators.preview_intents(decide(WIPE))
-        with pytest.raises(ShuttingDown):
+        with refuses(Reason.SHUTTING_DOWN):
             operators.preview_kv_config(put("late"))
 
     world.run(steps)
@@ -344,7 +338,7 @@ def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> No
             changes = [asyncio.ensure_future(kind.change(operators)) for kind in KINDS.values()]
             await under_way(operators)
             for kind in KINDS.values():
-                with pytest.raises(Overloaded, match="2 changes by operators wait for their turn already"):
+                with refuses(Reason.OVERLOADED, match="2 changes by operators wait for their turn already"):
                     await kind.change(operators)
         await asyncio.gather(*changes)
         await operators.change_kv_config(put("next"), CAUSE)
@@ -355,11 +349,11 @@ def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> No
 
 def test_what_a_change_raises_is_raised_and_the_next_one_is_taken(world: World) -> None:
     def refuse(_: IntentTable) -> IntentTable:
-        raise TopicNotFound("TopicTest")
+        raise topic_not_found("TopicTest")
 
     async def steps(operators: Operators) -> None:
         for refused in (operators.change_intents(refuse, CAUSE), operators.preview_intents(refuse)):
-            with pytest.raises(TopicNotFound):
+            with refuses(Reason.TOPIC_NOT_FOUND):
                 await refused
         await operators.change_intents(decide(WIPE), CAUSE)
 
@@ -392,9 +386,15 @@ def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: Worl
             assert await operators.change_intents(decide(WIPE), CAUSE) == OperatorOutcome(BlastRadius(), 0)
             await operators.change_intents(lift(WIPE), CAUSE)
             assert world.perm == 6
-        told = [(line["event"], line["kind"], line["broker"], line["caller"], line["comment"]) for line in logs]
+        told = [
+            (line["event"], line["kind"], line["broker"], line["caller"], line["comment"])
+            for line in logs
+            if "kind" in line
+        ]
         about = ("WIPE_WRITE_PERM", "broker-a", CAUSE.caller, "because")
         assert told == [("intent_decided", *about), ("intent_lifted", *about)]
+        warned = [(line["event"], line["log_level"]) for line in logs if "kind" not in line]
+        assert warned == [("topics_in_use_taken", "warning")]
 
     world.run(steps)
 
@@ -406,7 +406,7 @@ def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World)
         held = Held(world.state)
         before = asyncio.create_task(writer.apply(held))
         await held.begun()
-        with pytest.raises(Overloaded):
+        with refuses(Reason.OVERLOADED):
             await operators.preview_intents(decide(WIPE))
         change = asyncio.create_task(operators.change_intents(decide(WIPE), CAUSE))
         while not change.done() and writer._waiting <= 1:  # noqa: ASYNC110 - nobody tells of it
@@ -419,6 +419,27 @@ def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World)
     world.run(steps, writer)
 
 
+def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(world: World) -> None:
+    async def steps(operators: Operators) -> None:
+        radius = BlastRadius(1, 1, 0, ("TopicTest",))
+        with refuses(Reason.TOPICS_IN_USE, match="TopicTest"):
+            await operators.change_intents(decide(WIPE), CAUSE, refuse_in_use=True)
+        assert (world.perm, world.stored[0]) == (6, IntentTable())
+        world.fleet.register(B, name="broker-b")
+        other = replace(WIPE, key=BrokerKey(CLUSTER, "broker-b"))
+        changes = [operators.change_intents(decide(one), CAUSE, refuse_in_use=True) for one in (WIPE, other)]
+        first, second = await asyncio.gather(*changes, return_exceptions=True)
+        assert isinstance(first, OperatorOutcome), "of two at the same time one is made"
+        assert isinstance(second, Refused)
+        assert second.reason is Reason.TOPICS_IN_USE
+        assert world.stored[0] == IntentTable.of([WIPE])
+        outcome = await operators.change_intents(decide(other), CAUSE)
+        assert outcome.blast_radius == radius
+        assert outcome.in_use == TopicsInUse(1, ("TopicTest",))
+
+    world.run(steps)
+
+
 def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:
     world.keep(INTENTS, IntentTable.of([hold(str(number)) for number in range(limits.MAX_INTENTS - 1)]))
 
@@ -426,9 +447,30 @@ def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> Non
         await operators.change_intents(decide(WIPE), CAUSE)
         one_more = decide(hold("one more"))
         for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
-            with pytest.raises(LimitExceeded, match=r"intents: 5001 is over the limit of 5000"):
+            with refuses(Reason.LIMIT_EXCEEDED, match=r"intents: 5001 is over the limit of 5000"):
                 await refused
         await operators.change_intents(decide(hold("0", ends_at_millis=9)), CAUSE)
+
+    world.run(steps)
+
+
+def test_intents_about_what_is_absent_are_taken_up_to_a_limit_of_their_own(world: World) -> None:
+    absent = [hold(str(number)) for number in range(limits.MAX_ABSENT_INTENTS)]
+    world.keep(INTENTS, IntentTable.of(absent))
+
+    async def steps(operators: Operators) -> None:
+        for intent in (hold("one more"), replace(WIPE, key=BrokerKey(CLUSTER, "nobody"))):
+            one_more = decide(intent)
+            for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
+                with refuses(Reason.LIMIT_EXCEEDED, match="not registered.*: 1001 is over the limit of 1000"):
+                    await refused
+        await operators.change_intents(decide(WIPE), CAUSE)
+        await operators.change_intents(decide(hold("TopicTest")), CAUSE)
+        await operators.change_intents(decide(replace(absent[0], comment="another")), CAUSE)
+        await operators.change_intents(lift(absent[1]), CAUSE)
+        await operators.change_intents(decide(hold("one more")), CAUSE)
+        world.fleet.unregister()
+        await operators.change_intents(lift(WIPE), CAUSE)
 
     world.run(steps)
 
@@ -568,7 +610,7 @@ def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: Wo
             (put("one more", ""), r"keys .* 10001 is over the limit of 10000"),
             (put("00000", last + "x"), f"bytes .* {limits.MAX_KV_BYTES + 1} is over the limit of"),
         ):
-            with pytest.raises(LimitExceeded, match=problem):
+            with refuses(Reason.LIMIT_EXCEEDED, match=problem):
                 await previewed_or_changed(operators, change, preview=preview)
         await previewed_or_changed(operators, put("00000", "shorter"), preview=preview)
 
@@ -583,7 +625,7 @@ def test_imported_kv_config_over_the_limits_may_shrink_but_not_grow(world: World
         await operators.change_kv_config(put("1", "shorter"), CAUSE)
         await operators.change_kv_config(delete("2"), CAUSE)
         for growth in (put("3", "x" * 5_000), put("2")):
-            with pytest.raises(LimitExceeded):
+            with refuses(Reason.LIMIT_EXCEEDED):
                 await operators.change_kv_config(growth, CAUSE)
 
     world.run(steps)
@@ -651,19 +693,19 @@ def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: 
 
 
 @pytest.mark.parametrize(
-    ("bad", "error"),
+    ("bad", "reason"),
     [
-        ({"scanNotActiveBrokerInterval": "-1"}, InvalidField),
-        ({"noSuchSetting": "1"}, InvalidField),
-        ({"dataDir": "/"}, ConfigKeyDenied),
-        ({"configStorePath": "/"}, ConfigKeyDenied),
+        ({"scanNotActiveBrokerInterval": "-1"}, Reason.INVALID_FIELD),
+        ({"noSuchSetting": "1"}, Reason.INVALID_FIELD),
+        ({"dataDir": "/"}, Reason.CONFIG_KEY_DENIED),
+        ({"configStorePath": "/"}, Reason.CONFIG_KEY_DENIED),
     ],
 )
-def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], error: type[Exception]) -> None:
+def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], reason: Reason) -> None:
     async def steps(operators: Operators) -> None:
-        with pytest.raises(error):
+        with refuses(reason):
             operators.preview_settings({**OFF, **bad})
-        with pytest.raises(error):
+        with refuses(reason):
             await operators.change_settings({**OFF, **bad}, CAUSE)
         assert (operators.in_force.texts, world.applied) == ({}, [])
 

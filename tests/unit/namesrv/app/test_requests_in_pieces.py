@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -12,13 +13,16 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.app.requests_in_pieces import EndOfPiece, RequestsInPieces, in_one_piece
+from namesrv.app.requests_in_pieces import EndOfPiece, RequestsInPieces, end_of_fields, end_of_piece
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
+from namesrv.core.errors import Reason
+from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
+from tests.support.refusals import refuses
 
 TOPICS = st.builds(
     route_data_pb2.TopicConfig,
-    topic_name=st.text(max_size=20),
+    topic=st.text(max_size=20),
     read_queue_nums=st.none() | st.integers(0, 2**31 - 1),
     perm=st.none() | st.integers(-1, 7),
 )
@@ -32,9 +36,10 @@ REGISTRATIONS = st.builds(
 )
 UNKNOWN_FIELDS = st.lists(st.sampled_from([b"\xf8\x06\x01", b"\xfa\x06\x02ab", b"\xfd\x06abcd"])).map(b"".join)
 """Of numbers that the message does not have: a varint, two bytes, and four bytes of no count."""
-THREE = pb.RegisterBrokerRequest(topic_configs=[route_data_pb2.TopicConfig(topic_name=name) for name in "abc"])
+THREE = pb.RegisterBrokerRequest(topic_configs=[route_data_pb2.TopicConfig(topic=name) for name in "abc"])
 TOPIC_BYTES = THREE.ByteSize() // 3
 MANY = THREE.SerializeToString() * 2
+EMPTY_TOPIC = b"\x22\x00"
 WRITER, READER = TableWriter(), Worker("reader")
 """For all tests that need no line of their own."""
 DEADLINE = 20.0
@@ -51,6 +56,13 @@ def of_native(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
     return end_of_piece
 
 
+def in_python(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
+    return lambda request, begin, _least_bytes, _most_fields: end_of_fields(request, begin, least_bytes, most_fields)
+
+
+CUTTERS = pytest.mark.parametrize("cutter", [of_native, in_python])
+
+
 def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int, /) -> int:
     """The end of a piece of ``THREE``."""
     return begin + TOPIC_BYTES
@@ -60,18 +72,31 @@ def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest
     return asyncio.run(RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request))
 
 
-@given(REGISTRATIONS, UNKNOWN_FIELDS, REGISTRATIONS, st.integers(0, 400), st.integers(1, 10))
+@CUTTERS
+@given(
+    one=REGISTRATIONS,
+    unknown=UNKNOWN_FIELDS,
+    other=REGISTRATIONS,
+    least_bytes=st.integers(0, 400),
+    most_fields=st.integers(1, 10),
+)
 def test_pieces_of_any_size_are_the_message_that_was_sent(
-    one: pb.RegisterBrokerRequest, unknown: bytes, other: pb.RegisterBrokerRequest, least_bytes: int, most_fields: int
+    cutter: Callable[..., EndOfPiece],
+    one: pb.RegisterBrokerRequest,
+    unknown: bytes,
+    other: pb.RegisterBrokerRequest,
+    least_bytes: int,
+    most_fields: int,
 ) -> None:
     request = one.SerializeToString() + unknown + other.SerializeToString()
     sent = pb.RegisterBrokerRequest.FromString(request)
-    assert parsed(request, of_native(least_bytes, most_fields)) == sent
+    assert parsed(request, cutter(least_bytes, most_fields)) == sent
 
 
-@given(REGISTRATIONS, st.integers(0, 400), st.binary(max_size=40), st.integers(0, 2_000))
+@CUTTERS
+@given(sent=REGISTRATIONS, least_bytes=st.integers(0, 400), damage=st.binary(max_size=40), at=st.integers(0, 2_000))
 def test_what_is_damaged_ends_in_pieces_as_in_one(
-    sent: pb.RegisterBrokerRequest, least_bytes: int, damage: bytes, at: int
+    cutter: Callable[..., EndOfPiece], sent: pb.RegisterBrokerRequest, least_bytes: int, damage: bytes, at: int
 ) -> None:
     request = sent.SerializeToString()
     damaged = request[:at] + damage + request[at + len(damage) :]
@@ -79,27 +104,54 @@ def test_what_is_damaged_ends_in_pieces_as_in_one(
         expected = pb.RegisterBrokerRequest.FromString(damaged)
     except DecodeError:
         with pytest.raises(DecodeError):
-            parsed(damaged, of_native(least_bytes))
+            parsed(damaged, cutter(least_bytes))
     else:
-        in_pieces = parsed(damaged, of_native(least_bytes))
+        in_pieces = parsed(damaged, cutter(least_bytes))
         assert in_pieces.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("end_of_piece", [in_one_piece, one_topic])
-def test_without_the_native_engine_requests_are_parsed_or_refused_too(
-    end_of_piece: EndOfPiece,
-) -> None:
+@pytest.mark.parametrize("cut", [end_of_piece, one_topic])
+def test_without_the_native_engine_requests_are_parsed_or_refused_too(cut: EndOfPiece) -> None:
     request = THREE.SerializeToString()
-    assert parsed(request, end_of_piece) == THREE
-    assert parsed(b"", end_of_piece) == pb.RegisterBrokerRequest()
+    assert parsed(request, cut) == THREE
+    assert parsed(b"", cut) == pb.RegisterBrokerRequest()
     damaged = request[:TOPIC_BYTES] + b"\xff" * TOPIC_BYTES + request[2 * TOPIC_BYTES :]
     with pytest.raises(DecodeError):
-        parsed(damaged, end_of_piece)
+        parsed(damaged, cut)
+
+
+def test_without_the_native_engine_only_what_is_too_large_for_one_piece_is_cut() -> None:
+    topic = THREE.SerializeToString()[:TOPIC_BYTES]
+    at_limit = topic * (MAX_MESSAGE_BYTES // TOPIC_BYTES)
+    assert end_of_piece(at_limit, 0, 1_000, 1_000) == len(at_limit)
+    assert 1_000 <= end_of_piece(at_limit + topic, 0, 1_000, 1_000) < 1_000 + TOPIC_BYTES
+
+
+@CUTTERS
+def test_topics_over_the_limit_are_refused_before_all_are_parsed(cutter: Callable[..., EndOfPiece]) -> None:
+    ends: list[int] = []
+    cut = cutter(1_000)
+
+    def noted(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
+        ends.append(cut(request, begin, least_bytes, most_fields))
+        return ends[-1]
+
+    with refuses(Reason.LIMIT_EXCEEDED, match="topics of one registration"):
+        parsed(EMPTY_TOPIC * (MAX_TOPICS_PER_REGISTRATION * 2), noted)
+    assert ends[-1] <= len(EMPTY_TOPIC) * MAX_TOPICS_PER_REGISTRATION + 1_000
+
+
+@CUTTERS
+def test_what_cannot_be_cut_has_the_limit_of_one_piece(cutter: Callable[..., EndOfPiece]) -> None:
+    field = b"\xfa\x06\xfa\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 6)
+    assert parsed(field + field, cutter(1_000)) == pb.RegisterBrokerRequest.FromString(field + field)
+    with refuses(Reason.LIMIT_EXCEEDED, match="bytes of one field: 4194305"):
+        parsed(b"\xfa\x06\xfb\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 5), cutter(1_000))
 
 
 def test_a_native_server_says_where_a_large_request_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     server = pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
-    topics = [route_data_pb2.TopicConfig(topic_name=f"topic-{number}") for number in range(10_000)]
+    topics = [route_data_pb2.TopicConfig(topic=f"topic-{number}") for number in range(10_000)]
     request = pb.RegisterBrokerRequest(topic_configs=topics).SerializeToString()
     end_of_piece = server.NativeServer.end_of_piece
     ends: list[int] = []
@@ -158,7 +210,7 @@ def test_a_large_lookup_waits_for_no_registration() -> None:
         requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
         registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
         await parsing.stopped()
-        requests._end_of_piece = in_one_piece
+        requests._end_of_piece = end_of_piece
         async with asyncio.timeout(DEADLINE):
             found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString())
         assert (found, registration.done()) == (lookup, False)

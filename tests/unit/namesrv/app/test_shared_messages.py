@@ -9,13 +9,11 @@ from typing import cast
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.app import watches
-from namesrv.core.errors import (
-    ShuttingDown,
-)
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.handlers import Context
 from tests.support.core_fleet import Fleet
-from tests.unit.namesrv.worlds.watching import Caller, Server, next_of, run
+from tests.unit.namesrv.worlds.watching import Caller, Requests, Server, next_of, run
 
 
 class _SharedCaller(Caller):
@@ -39,8 +37,8 @@ async def _shared_watches(
     callers = [_SharedCaller(sent) for _ in range(count)]
     waiting: list[asyncio.Future[pb.WatchTopicRoutesResponse]] = []
     for caller in callers:
-        request = pb.WatchTopicRoutesRequest(topics=topics)
-        opened = server.calls.WatchTopicRoutes(request, cast("Context", caller))
+        requests = Requests(pb.WatchTopicRoutesRequest(topics=topics))
+        opened = server.calls.WatchTopicRoutes(requests, cast("Context", caller))
         stream = await stack.enter_async_context(aclosing(opened))  # type: ignore[type-var]
         await next_of(stream)
         waiting.append(asyncio.ensure_future(next_of(stream)))
@@ -119,7 +117,10 @@ def test_an_idle_watch_that_must_end_ends_by_its_own_task() -> None:
             callers, waiting = await _shared_watches(stack, server, 2, "T1")
             await server.watchers.close()
             ended = await asyncio.gather(*waiting, return_exceptions=True)
-            assert [type(error) for error in ended] == [ShuttingDown, ShuttingDown]
+            assert [isinstance(error, Refused) and error.reason for error in ended] == [
+                Reason.SHUTTING_DOWN,
+                Reason.SHUTTING_DOWN,
+            ]
             assert not callers[0].sent
 
     run(work)

@@ -23,12 +23,13 @@ from namesrv.app.writer import (
     run_cooperatively,
     settled,
 )
-from namesrv.core.errors import BrokerNotRegistered, Overloaded
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.refusals import refuses
 from tests.support.state_changes import Held, HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
 
@@ -256,7 +257,7 @@ def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(flee
     async def test() -> None:
         writer = TableWriter()
         groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
-        with pytest.raises(BrokerNotRegistered):
+        with refuses(Reason.BROKER_NOT_REGISTERED):
             await writer.apply(fleet.routes.registrations.register_topic("T", groups))
         assert (await writer.apply(registration(fleet))).changed
 
@@ -377,7 +378,7 @@ def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fl
             asyncio.create_task(writer.apply(Nothing(fleet.state))),
         ]
         await held.begun()
-        with pytest.raises(Overloaded, match="2 changes wait for their turn already"):
+        with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
             await writer.apply(Noted(fleet.state, "refused", events))
         durable = asyncio.create_task(writer.apply_unbounded(Noted(fleet.state, "durable", events)))
         await asyncio.sleep(0)

@@ -9,8 +9,10 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.durable_routes import WARM_CHECK_SECONDS, load_routes, watch_warm_up
-from namesrv.core.warm_up import WarmUp
+from namesrv.app.durable_routes import WARM_CHECK_SECONDS, DurableRoutes, load_routes, watch_warm_up
+from namesrv.core.warm_up import COMING_BACK_SECONDS, WarmUp
+from namesrv.settings import NamesrvSettings
+from namesrv.storage.database import Database
 from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restarted, run, writes
@@ -100,3 +102,42 @@ def test_a_warm_start_says_for_how_many_brokers_of_the_snapshot_file_it_waits() 
     with capture_logs() as logs:
         asyncio.run(watch_warm_up(warm_up, mock.AsyncMock(), sleep))
     assert logs[0] == {"event": "namesrv_warming", "log_level": "info", "brokers": 2}
+
+
+def life(folder: Path, *, orderly: bool, late: str | None = None) -> float:
+    """Runs a name server that two brokers register with; returns after how many seconds it was warm.
+
+    The second broker registers when the name server has written its last file, if it is late.
+    """
+    fleet = Fleet()
+    settings = NamesrvSettings.load(None, {"warm_up_millis": "20000"})
+    durable = DurableRoutes(fleet.state, fleet.clock, settings, Database(folder))
+    start = fleet.clock.seconds
+
+    async def run_to_its_end() -> float:
+        await durable.begin_run()
+        fleet.register(A)
+        if late is None:
+            fleet.register(B, name="broker-b")
+        while not durable.warm_up.is_warm():
+            fleet.clock.advance(0.5)
+        warm_after = fleet.clock.seconds - start
+        await durable.write_last_snapshot()
+        if late is not None:
+            fleet.register(late, name="broker-b")
+        await durable.close(orderly=orderly)
+        return warm_after
+
+    return asyncio.run(run_to_its_end())
+
+
+def test_after_an_orderly_end_a_name_server_is_warm_as_soon_as_the_brokers_of_its_file_are_back(tmp_path: Path) -> None:
+    assert life(tmp_path, orderly=True) == 20.0
+    assert life(tmp_path, orderly=False) == 0.0
+    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS
+    assert life(tmp_path, orderly=True) == 0.0
+
+
+def test_a_file_that_lacks_a_broker_is_not_complete_after_an_orderly_end_either(tmp_path: Path) -> None:
+    assert life(tmp_path, orderly=True, late=B) == 20.0
+    assert life(tmp_path, orderly=True) == COMING_BACK_SECONDS

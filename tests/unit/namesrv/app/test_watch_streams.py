@@ -15,22 +15,17 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
-from namesrv.core.errors import (
-    InvalidField,
-    LimitExceeded,
-    Overloaded,
-    RevisionCompacted,
-    ShuttingDown,
-)
+from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import Subscription
+from namesrv.core.watch import RouteWatch, Subscription
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
 from tests.support.partial_services import whole
-from tests.unit.namesrv.worlds.watching import Caller, Messages, Server, failure_of, next_of, run
+from tests.support.refusals import refuses
+from tests.unit.namesrv.worlds.watching import Caller, Messages, Requests, Server, failure_of, next_of, run
 
 
 def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
@@ -83,7 +78,7 @@ def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
         async with server.watch("T1") as first, server.watch("T1") as second, server.watch("T1") as third:
             await next_of(first)
             await next_of(second)
-            assert isinstance(await failure_of(third), Overloaded)
+            assert (await failure_of(third)).reason == Reason.OVERLOADED
         async with server.watch("T1") as again:
             await next_of(again)
 
@@ -94,7 +89,7 @@ def test_a_name_server_that_shuts_down_takes_no_watch() -> None:
     async def work(server: Server) -> None:
         server.fleet.state.frozen = True
         async with server.watch("T1") as stream:
-            assert isinstance(await failure_of(stream), ShuttingDown)
+            assert (await failure_of(stream)).reason == Reason.SHUTTING_DOWN
 
     run(work)
 
@@ -113,6 +108,41 @@ def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() 
             assert len(set(seconds)) > 40
             assert min(seconds) >= watches.FIRST_RETURN_SECONDS
             assert max(seconds) <= watches.FIRST_RETURN_SECONDS + 1.0 + 50 / watches.RETURNS_PER_SECOND
+
+    run(work)
+
+
+def test_each_watch_expires_after_another_time_of_its_last_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(server: Server) -> None:
+        loop, now = asyncio.get_running_loop(), [0.0]
+        started = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: started + now[0])
+        async with AsyncExitStack() as stack:
+            for _ in range(30):
+                await next_of(await stack.enter_async_context(server.watch("T1")))
+            expired = []
+            for share in (0.0, 0.74, 0.875, 1.0):
+                now[0] = share * limits.MAX_WATCH_SECONDS
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                failures = [stream.reader.failure for stream in server.watchers.after(0, 100)]
+                expired.append(sum(failure is not None for failure in failures))
+            assert expired[:2] == [0, 0]
+            assert 5 < expired[2] < 25
+            assert {failure and failure.reason for failure in failures} == {Reason.WATCH_EXPIRED}
+
+    run(work)
+
+
+def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WATCH_SECONDS", 0.0)
+
+    async def work(server: Server) -> None:
+        with server.watchers.following("StreamRouteSnapshot", "peer") as follower:
+            async with server.watch("T1") as stream:
+                await next_of(stream)
+                assert (await failure_of(stream)).reason == Reason.WATCH_EXPIRED
+            assert follower.reader.failure is None
 
     run(work)
 
@@ -142,7 +172,7 @@ def test_what_a_watch_may_ask_for_is_bounded() -> None:
             await next_of(stream)
         for names, beginnings in (([*topics, "T"], prefixes), (topics, [*prefixes, "p"])):
             async with server.watch(*names, topic_prefixes=beginnings) as stream:
-                assert isinstance(await failure_of(stream), LimitExceeded)
+                assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
 
     run(work)
 
@@ -154,15 +184,15 @@ def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused() -> 
         for prefix in ("a b", "x" * 256):
             async with server.watch(topic_prefixes=["T", prefix]) as stream:
                 error = await failure_of(stream)
-                assert isinstance(error, InvalidField)
-                assert error.field == "topic_prefixes[1]"
+                assert error.reason == Reason.INVALID_FIELD
+                assert error.violations[0].field == "topic_prefixes[1]"
 
     run(work)
 
 
 def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
     async def work(server: Server) -> None:
-        with pytest.raises(RevisionCompacted):
+        with refuses(Reason.REVISION_NOT_REACHED):
             async with server.watchers.watching(Subscription(frozenset(["T1"])), 5, "peer"):
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
@@ -175,33 +205,117 @@ def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
         async with server.watch("T1", "T2") as stream:
             await next_of(stream)
             async with server.watch("T1") as refused:
-                assert isinstance(await failure_of(refused), LimitExceeded)
+                assert (await failure_of(refused)).reason == Reason.LIMIT_EXCEEDED
         async with server.watch("T1", "T2") as stream:
             await next_of(stream)
 
     run(work, watched_names=2)
 
 
+def test_an_update_is_applied_when_all_that_waits_has_been_sent() -> None:
+    async def work(server: Server) -> None:
+        requests = Requests(pb.WatchTopicRoutesRequest(topics=["T1"]))
+        async with server.watch_of(requests) as stream:
+            first = await next_of(stream)
+            assert (first.request_count, [change.topic for change in first.changes]) == (1, ["T1"])
+            for _ in range(3):
+                requests.send("T2", removed_topics=["T1"])
+            async with asyncio.timeout(20):
+                while requests.not_read > 2:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0)
+            (watcher,) = server.watchers.after(0, 2)
+            assert isinstance(watcher.reader, RouteWatch)
+            assert watcher.reader.request_count == 1, "the reader has not asked for more"
+            second = await next_of(stream)
+            assert (second.request_count, [change.topic for change in second.changes]) == (2, ["T2"])
+            assert ((await next_of(stream)).request_count, (await next_of(stream)).request_count) == (3, 4)
+
+    run(work)
+
+
+def test_a_watch_may_become_empty_and_gives_back_the_names_that_it_leaves() -> None:
+    async def work(server: Server) -> None:
+        requests = Requests(pb.WatchTopicRoutesRequest(topics=["T1", "T2"]))
+        names = server.shares.watched_names
+        async with server.watch_of(requests) as stream:
+            await next_of(stream)
+            assert names.used == 2
+            requests.send(removed_topics=["T1", "T2"])
+            assert (await next_of(stream)).request_count == 2
+            assert names.used == 0
+            requests.send("T1", topic_prefixes=["T"])
+            assert len((await next_of(stream)).changes) == 2
+            assert names.used == 2
+            requests.send("T3")
+            assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+
+    run(work, watched_names=2)
+
+
+def test_an_update_is_refused_by_the_rules_of_an_open_watch() -> None:
+    async def work(server: Server) -> None:
+        for update, field in (
+            (pb.WatchTopicRoutesRequest(zone_name="z"), "zone_name"),
+            (pb.WatchTopicRoutesRequest(resume_after=pb.ResumePoint(epoch="e")), "resume_after"),
+            (pb.WatchTopicRoutesRequest(topics=["a b"]), "topics[0]"),
+        ):
+            async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=["T1"]), update)) as stream:
+                await next_of(stream)
+                error = await failure_of(stream)
+                assert error.reason == Reason.INVALID_FIELD
+                assert error.violations[0].field == field
+
+    run(work)
+
+
+def test_all_messages_together_may_not_name_more_than_a_watch_may_have() -> None:
+    async def work(server: Server) -> None:
+        topics = [f"T{number}" for number in range(limits.MAX_WATCH_TOPICS)]
+        update = pb.WatchTopicRoutesRequest(topics=["one-more"])
+        async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
+            while not (await next_of(stream)).bookmark:
+                pass
+            assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
+
+    run(work)
+
+
 class _Reader(Caller):
-    """A context whose reader takes every message."""
+    """A context whose reader takes messages while it may."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[bytes] = asyncio.Queue()
+        self.may_read = asyncio.Event()
+        self.requests: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def read(self) -> bytes:
+        return await self.requests.get()
 
     async def write(self, message: bytes) -> None:
+        await self.may_read.wait()
         self.messages.put_nowait(message)
 
 
-def test_a_watch_that_has_begun_does_not_count_as_a_request_under_way() -> None:
+def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied() -> None:
     async def work(server: Server) -> None:
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
         shares, reader = FairShares.of(request_bytes=len(request)), _Reader()
         handlers: Any = handlers_of_server(30.0, shares=shares).of(ROUTE_SERVICE, whole(ROUTE_SERVICE, server.calls))
-        stream = asyncio.create_task(handlers["WatchTopicRoutes"].unary_stream(request, reader))
+
+        for _ in range(2):
+            reader.requests.put_nowait(request)
+        stream = asyncio.create_task(handlers["WatchTopicRoutes"].stream_stream(None, reader))
         async with asyncio.timeout(20):
-            await reader.messages.get()
-        assert (shares.streams.used, shares.request_bytes.used) == (1, 0)
+            while not reader.requests.empty():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            while not shares.request_bytes.used:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            assert shares.request_bytes.used == len(request), "the client has not read what comes before its answer"
+            reader.may_read.set()
+            while shares.request_bytes.used:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+        assert shares.streams.used == 1
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
         assert (shares.streams.used, shares.request_bytes.used) == (0, 0)

@@ -7,7 +7,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from types import SimpleNamespace
@@ -15,10 +14,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from groundwork.errors import suppress_refusals
 from namesrv.app import worker as worker_module
 from namesrv.app.worker import BREATH_SECONDS, RANKS, WORK_SECONDS, TimedBreaths, Worker, WorkerDied
 from namesrv.core.changes import Cause, KvPut
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.core.pace import breathe
 from tests.support.core_fleet import CLUSTER, A, Fleet
@@ -77,9 +77,9 @@ async def returned(worker: Worker, large: Large) -> None:
 
 async def raised(worker: Worker, large: Large) -> None:
     def work(large: Large) -> None:
-        raise InvalidField("topic", f"is bad, as {large} has it")
+        raise invalid_field("topic", f"is bad, as {large} has it")
 
-    with suppress(InvalidField):
+    with suppress_refusals(Reason.INVALID_FIELD):
         await worker.run(partial(work, large))
 
 

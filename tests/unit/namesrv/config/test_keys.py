@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.errors import ConfigKeyDenied, InvalidField
+from namesrv.core.errors import Reason
 from namesrv.runtime_settings import (
     CONFIG_KEYS,
     MAX_KEY_CHARACTERS,
@@ -19,6 +19,7 @@ from namesrv.runtime_settings import (
     with_texts,
 )
 from namesrv.settings import NamesrvSettings
+from tests.support.refusals import refuses
 
 NEVER = [name for name, key in CONFIG_KEYS.items() if key.effect is Effect.NEVER]
 
@@ -65,7 +66,7 @@ def test_texts_become_typed_values_and_the_other_settings_stay(
 @pytest.mark.parametrize("key", [*NEVER, *sorted(ROCKETMQ_DENIED)])
 def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: NamesrvSettings, key: str) -> None:
     for value in ("", "true", "x\n" * 1_000):
-        with pytest.raises(ConfigKeyDenied, match=f"^the setting {key} never changes over the wire$") as raised:
+        with refuses(Reason.CONFIG_KEY_DENIED, match=f"^the setting {key} never changes over the wire$") as raised:
             with_texts(settings, {"aaa": "unknown", "returnOrderTopicConfigToBroker": "maybe", key: value})
         assert raised.value.metadata == {"key": key}
 
@@ -87,22 +88,22 @@ def test_a_denied_key_is_refused_whatever_its_value_and_its_company(settings: Na
 def test_an_unknown_key_is_named_in_printable_ascii_with_one_that_may_be_meant(
     settings: NamesrvSettings, key: str, named: str, meant: str | None
 ) -> None:
-    with pytest.raises(InvalidField) as raised:
+    with refuses(Reason.INVALID_FIELD) as raised:
         with_texts(settings, {key: "true"})
     hint = f"did you mean {meant}? " if meant else ""
-    assert (raised.value.field, raised.value.problem) == (
+    assert (raised.value.violations[0].field, raised.value.violations[0].description) == (
         f"values[{named}]",
         f"there is no such setting; {hint}GetNamesrvConfig lists all",
     )
-    assert key_of(raised.value) == named
+    assert key_of(raised.value.violations[0]) == named
 
 
 def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None:
-    with pytest.raises(InvalidField, match="no such setting"):
+    with refuses(Reason.INVALID_FIELD, match="no such setting"):
         with_texts(settings, {"k" * MAX_KEY_CHARACTERS: ""})
-    with pytest.raises(InvalidField, match=f"has {MAX_KEY_CHARACTERS + 1} characters, at most 100") as raised:
+    with refuses(Reason.INVALID_FIELD, match=f"has {MAX_KEY_CHARACTERS + 1} characters, at most 100") as raised:
         with_texts(settings, {"k" * (MAX_KEY_CHARACTERS + 1): ""})
-    assert raised.value.field == f"values[{'k' * MAX_KEY_CHARACTERS}]"
+    assert raised.value.violations[0].field == f"values[{'k' * MAX_KEY_CHARACTERS}]"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,9 @@ def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None
 def test_a_bad_value_is_refused_with_its_key_and_the_limit(
     settings: NamesrvSettings, key: str, value: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidField, match=problem) as raised:
+    with refuses(Reason.INVALID_FIELD, match=problem) as raised:
         with_texts(settings, {"notifyMinBrokerIdChanged": "true", key: value})
-    assert raised.value.field == f"values[{key}]"
+    assert raised.value.violations[0].field == f"values[{key}]"
 
 
 def test_texts_of_values_are_taken_back_as_the_same_values(settings: NamesrvSettings) -> None:

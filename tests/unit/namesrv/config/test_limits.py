@@ -19,12 +19,13 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import InvalidField, LimitExceeded, Overloaded
+from namesrv.core.errors import Reason
 from namesrv.grpc_api import registration as registration_module
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
 from tests.unit.namesrv.servicers import route_servicer
 
@@ -50,17 +51,16 @@ def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> Ch
 
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:
-    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
-    return RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), parts, 120_000)
+    return RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
 
 
 def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
     topics = [
-        route_data_pb2.TopicConfig(topic_name=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
+        route_data_pb2.TopicConfig(topic=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
         for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
     ]
     assert len(registration_module.read_topics(topics[:-1], ())) == 200_000
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         registration_module.read_topics(topics, ())
     assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
@@ -68,7 +68,7 @@ def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
     longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
     field_rules.check_address("broker.broker_addr", longest)
-    with pytest.raises(InvalidField, match="has 261 characters, at most 260"):
+    with refuses(Reason.INVALID_FIELD, match="has 261 characters, at most 260"):
         field_rules.check_address("broker.broker_addr", f"h{longest}")
 
 
@@ -83,7 +83,7 @@ def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register
         for broker in (*brokers[:2], *brokers[:2]):
             await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
         before = fleet.state.revision
-        with pytest.raises(LimitExceeded) as caught:
+        with refuses(Reason.LIMIT_EXCEEDED) as caught:
             await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
         assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
         assert fleet.state.revision == before
@@ -97,7 +97,7 @@ def test_one_channel_too_many_is_refused_until_another_one_ends(fleet: Fleet) ->
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(channels.open("first"))
             async with channels.open("second"):
-                with pytest.raises(LimitExceeded) as caught:
+                with refuses(Reason.LIMIT_EXCEEDED) as caught:
                     await opened.enter_async_context(channels.open("third"))
                 assert caught.value.metadata == {
                     "name": "open channels",
@@ -138,7 +138,7 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
                 stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
                 await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
                 await anext(stream)
-            with pytest.raises(Overloaded, match="snapshot streams: 3 is over the limit of 2 for all"):
+            with refuses(Reason.OVERLOADED, match="snapshot streams: 3 is over the limit of 2 for all"):
                 await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
         await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
 
@@ -148,7 +148,7 @@ def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
 def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:
     memory = RequestMemory(FairShares.of(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
-    with pytest.raises(Overloaded, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
+    with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
         memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)
     memory.give_back(ENTERED, taken.pop())
     assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1) == limits.SMALL_REQUEST_BYTES + 1

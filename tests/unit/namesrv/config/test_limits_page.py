@@ -11,7 +11,7 @@ import pytest
 
 from groundwork import endpoints, permits, topic_names
 from namesrv import limits, runtime_settings
-from namesrv.core import address_claims, changes, pins
+from namesrv.core import changes, pins
 from namesrv.grpc_api import admin
 from namesrv.remoting import limits as remoting_limits
 from namesrv.settings import NamesrvSettings
@@ -22,7 +22,6 @@ MODULES = (
     topic_names,
     endpoints,
     permits,
-    address_claims,
     changes,
     pins,
     runtime_settings,
@@ -42,7 +41,7 @@ _OF_THE_AGENT = re.compile(r"\n## The broker agent\n.*?(?=\n## |\Z)", re.DOTALL)
 """A section that has a test of its own."""
 
 
-NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS"}
+NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS"}
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 
 

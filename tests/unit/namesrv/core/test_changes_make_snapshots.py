@@ -1,4 +1,4 @@
-"""Whatever happens: a snapshot with the changes after it is the snapshot at the end, as a whole and in every shard."""
+"""Whatever happens: a snapshot with the changes after it is the snapshot at the end."""
 
 from __future__ import annotations
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from groundwork.permits import GroupPattern, Permits, Principal
+from groundwork.permits import BrokerPattern, NamedBroker, Permits, Principal
 from namesrv.app.access import Authorizer
-from namesrv.core.errors import NotPermitted
-from namesrv.core.model import BrokerKey
+from namesrv.core.errors import Reason
 from namesrv.remoting.caller import ANONYMOUS, Caller, Gate, Grade
+from tests.support.refusals import refuses
 
 BROKER = pb.BrokerHeartbeatRequest(broker=route_data_pb2.BrokerIdentity(cluster_name="c", broker_name="a"))
 
 
 def permits(*groups: str) -> Permits:
     """Permits that let connections without a certificate register these groups."""
-    return Permits({ANONYMOUS: Principal("legacy", register=tuple(map(GroupPattern.parse, groups)))})
+    return Permits({ANONYMOUS: Principal("legacy", register=tuple(map(BrokerPattern.parse, groups)))})
 
 
 def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> None:
     in_force = [permits("c/a", "c/b")]
     authorizer = Authorizer(
         lambda: in_force[0],
-        lambda request: [BrokerKey(request.broker.cluster_name, request.broker.broker_name)],
+        lambda request: [NamedBroker((request.broker.cluster_name, request.broker.broker_name))],
     )
     gate, caller = Gate(Grade, authorizer), Caller("127.0.0.1:1", {}, lambda: None)
 
@@ -38,5 +37,5 @@ def test_a_registration_that_waits_is_refused_once_permits_do_not_admit_it() -> 
                 await asyncio.sleep(0)
             raise AssertionError("it was admitted")
 
-    with pytest.raises(NotPermitted, match="legacy may not register c/a"):
+    with refuses(Reason.NOT_PERMITTED, match="legacy may not register c/a"):
         asyncio.run(register())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.errors import InternalDefect
+from namesrv.core.errors import Reason
 from tests.support.programs.rocketmq import data_version, registration_body, topic_config
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
@@ -66,7 +66,8 @@ def asked(folder: Path, frames: list[bytes]) -> list[int]:
         try:
             answers = await client.send(frames)
             assert client.is_open, front.broken_by
-            assert not [problem for _, problem in front.told if isinstance(problem, InternalDefect)]
+            reasons = [problem.reason for _, problem in front.told if problem is not None]
+            assert Reason.INTERNAL_DEFECT not in reasons
             return [code_of(answer.encoding, answer.header) for answer in answers]
         finally:
             await client.close()

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_QUEUE_NUMS
-from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.errors import Reason
 from namesrv.core.pace import FEW
 from tests.support.breaths import breaths_of
+from tests.support.refusals import refuses
 from tests.unit.namesrv.remoting.bodies import body, read, topic
 
 
@@ -37,7 +38,7 @@ def test_an_odd_queue_among_others_has_its_mapping_passed_over(odd: str, before:
 
 @pytest.mark.parametrize("queues", ["{0:0,1:1", '{0:0,"1:1}', '{0:0,1":1}', "{0:0,1:01}", "{0:0,,1:1}"])
 def test_queues_that_are_no_json_refuse_the_body(queues: str) -> None:
-    with pytest.raises(InvalidField):
+    with refuses(Reason.INVALID_FIELD):
         read(mapped(queues))
 
 
@@ -51,5 +52,5 @@ def test_a_mapping_of_more_queues_than_a_topic_may_have_is_passed_over_and_of_ma
 
     assert read(mapped(queues(MAX_QUEUE_NUMS))).skipped == 0
     assert read(mapped(queues(MAX_QUEUE_NUMS + 1))).skipped == 1
-    with pytest.raises(LimitExceeded):
+    with refuses(Reason.LIMIT_EXCEEDED):
         read(mapped(queues(MAX_MAPPED_QUEUES + 1)))

@@ -9,7 +9,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.grpc_api.admin import IntentChanges
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import operators_of, route_servicer
 
@@ -34,12 +34,11 @@ class Calls:
         self.stall_detector = StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, doubtful_seconds=10.0)
         self.writer = TableWriter(max_waiting_writers)
         self.channels = ChannelStreams(routes, self.writer, self.stall_detector)
-        self.routes = route_servicer(fleet, self.stall_detector, started_at_millis=clock.wall_millis())
+        self.routes = route_servicer(fleet, started_at_millis=clock.wall_millis())
         self.registration = RegistrationServicer(
             routes,
             self.writer,
             self.channels,
-            RegistrationParts(fleet.state.channels, clock.monotonic),
             idle_timeout_millis=120_000,
         )
         self.operators = IntentChanges(routes, self.writer, operators_of(fleet, self.writer, None))

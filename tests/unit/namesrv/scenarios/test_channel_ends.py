@@ -10,9 +10,10 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv.app.channels import DOUBTED_SECONDS
-from namesrv.core.errors import ChannelGone
+from namesrv.core.errors import Reason
 from namesrv.core.model import RemovalReason
 from tests.support.core_fleet import A, B, Fleet
+from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.calls import Calls
 
 GRACE = 30.0
@@ -102,7 +103,7 @@ def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, cha
     if channel_id == "ended":
         channel_id = fleet.routes.heartbeats.open_channel()
         fleet.end_channel(channel_id)
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT))
 
 

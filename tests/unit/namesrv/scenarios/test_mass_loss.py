@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, RemovedBroker
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, Fleet, addrs_of
+from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
@@ -226,7 +227,7 @@ def test_a_registration_confirms_a_held_broker_with_its_own_word() -> None:
     fleet = LostFleet(5)
     fleet.lose(0, 1, 2)
     assert fleet.query(addr_of(0), name="broker-0") == (True, version(1))
-    with pytest.raises(BrokerNotRegistered):
+    with refuses(Reason.BROKER_NOT_REGISTERED):
         fleet.beat(0)
     fleet.come(0)
     assert fleet.unconfirmed == {1, 2}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.changes import GroupPut
-from namesrv.core.errors import StaleStateVersion
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet, addrs_of
+from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
     GROUP,
     OTHER_CLUSTER,
@@ -54,7 +55,7 @@ def test_a_deposed_master_is_refused_and_nothing_has_changed(fleet: Fleet, depos
     fleet.register(C, 2, version=version(1, state_version=1))
     fleet.register(B, 0, version=version(2, state_version=2))
     before = everything(fleet)
-    with pytest.raises(StaleStateVersion):
+    with refuses(Reason.STALE_STATE_VERSION):
         fleet.register(C, 0, version=deposed_version)
     assert everything(fleet) == before
     assert fleet.addrs() == {0: B, 2: C}

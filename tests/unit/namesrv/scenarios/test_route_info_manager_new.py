@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.errors import Reason
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, KvConfigTable, RemovalReason, TopicConfig
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import (
     BASE_TOPIC,
     GROUP,
@@ -311,7 +312,7 @@ def test_a_topic_goes_with_the_last_broker_whose_registration_lacks_it(exact: Re
 def test_a_topic_registered_by_itself_lives_as_long_as_registrations_have_it(exact: ReplicatedFleet) -> None:
     """Scenario 36. For a group that is not registered the call is refused, where upstream answers success."""
     queues = {GROUP: (4, 4, 6, 0)}
-    with pytest.raises(BrokerNotRegistered):
+    with refuses(Reason.BROKER_NOT_REGISTERED):
         exact.register_topic("T", queues)
     assert exact.route("T") is None
     exact.master()

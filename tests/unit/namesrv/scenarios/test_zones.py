@@ -9,8 +9,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.errors import InvalidField, TopicNotFound
+from namesrv.core.errors import Reason
 from tests.support.core_fleet import A, B, addrs_of
+from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.calls import Calls
 from tests.unit.namesrv.scenarios.groups import ReplicatedFleet, version
 
@@ -55,13 +56,13 @@ def test_a_zone_without_any_group_of_a_topic_has_an_empty_route_and_no_error(fle
     """Scenario 61. An unknown topic is an error there as everywhere."""
     fleet.register(A, name="group-a", zone_name="zone1", topics=("only-in-zone1",), version=version(2))
     assert route_of(fleet, "zone2", "only-in-zone1") == route_data_pb2.TopicRouteData()
-    with pytest.raises(TopicNotFound):
+    with refuses(Reason.TOPIC_NOT_FOUND):
         route_of(fleet, "zone2", "unknown")
 
 
 def test_a_zone_with_an_empty_name_is_refused(fleet: ReplicatedFleet) -> None:
     """Scenario 61. Upstream passes over a blank zone; here a client that asks by zone says which."""
-    with pytest.raises(InvalidField, match="zone_name"):
+    with refuses(Reason.INVALID_FIELD, match="zone_name"):
         route_of(fleet, "")
 
 

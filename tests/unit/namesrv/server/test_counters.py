@@ -9,11 +9,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv.app.counters import DurationCounter, RegistrationCounter, kind_of
 
 BASE = route_data_pb2.DataVersion(counter=1)
-TOPICS = [route_data_pb2.TopicConfig(topic_name="T")]
-
-
-def part(index: int) -> pb.RegistrationPart:
-    return pb.RegistrationPart(index=index, count=2)
+TOPICS = [route_data_pb2.TopicConfig(topic="T")]
 
 
 @pytest.mark.parametrize(
@@ -23,8 +19,6 @@ def part(index: int) -> pb.RegistrationPart:
         (pb.RegisterBrokerRequest(), "full"),
         (pb.RegisterBrokerRequest(base_version=BASE, topic_configs=TOPICS), "increment"),
         (pb.RegisterBrokerRequest(base_version=BASE), "refresh"),
-        (pb.RegisterBrokerRequest(part=part(0)), "part"),
-        (pb.RegisterBrokerRequest(part=part(1)), "full"),
     ],
 )
 def test_the_kind_of_a_registration_is_what_it_carries(request_: pb.RegisterBrokerRequest, kind: str) -> None:

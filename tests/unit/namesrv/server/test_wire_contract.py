@@ -6,23 +6,30 @@ from collections.abc import Sequence
 
 from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
 from groundwork.rpc_handlers import Composition, part_classes
-from namesrv.core import errors
+from namesrv.core.errors import Reason
 from namesrv.core.model import RemovalReason
-from namesrv.error_codes import CODES
+from namesrv.error_codes import ERROR_CODES
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
-from namesrv.server.listener import SERVICES
-
-REGISTRATION, ROUTE, ADMIN = SERVICES
-
+from namesrv.server.listener import (
+    ADMIN_SERVICE,
+    DIAGNOSTICS_SERVICE,
+    REGISTRATION_SERVICE,
+    REPLICA_SERVICE,
+    ROUTE_SERVICE,
+)
 
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
-    REGISTRATION: (RegistrationServicer,),
-    ROUTE: part_classes(RouteServicer),
-    ADMIN: (*part_classes(AdminQueries), *part_classes(AdminChanges)),
+    REGISTRATION_SERVICE: (RegistrationServicer,),
+    ROUTE_SERVICE: part_classes(RouteServicer),
+    ADMIN_SERVICE: (*part_classes(AdminQueries), *part_classes(AdminChanges)),
+    REPLICA_SERVICE: (ReplicaCalls,),
+    DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 
 
@@ -37,11 +44,9 @@ def test_parts_have_no_call_that_the_contract_lacks() -> None:
         assert sorted(public) == sorted(call.name for call in service.methods)
 
 
-def test_every_error_has_a_code_and_a_reason_of_its_own() -> None:
-    kinds = {getattr(errors, name) for name in errors.__all__}
-    assert set(CODES) == kinds - {errors.CallRefused}
-    reasons = [reason for _, reason in CODES.values()]
-    assert len(set(reasons)) == len(reasons)
+def test_the_contract_and_the_table_have_the_same_reasons() -> None:
+    contract = {name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()}  # noqa: SIM118 # not a mapping
+    assert ERROR_CODES.keys() == set(Reason) == contract - {"UNSPECIFIED"}
 
 
 def test_removal_reasons_have_the_numbers_of_the_contract() -> None:

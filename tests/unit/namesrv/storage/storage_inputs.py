@@ -10,8 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from namesrv.core.address_claims import AddressClaim
-from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage.database import Database
 from namesrv.storage.tables import TABLES
 
@@ -34,32 +33,23 @@ INTENTS = st.builds(
     comment=TEXTS,
     ends_at_millis=st.none() | MILLIS,
 )
-CLAIMS = st.builds(
-    lambda addr, group, number, since, ends: AddressClaim(
-        LiveKey(group.cluster_name, addr), group, number, since, ends
-    ),
-    *(TEXTS, GROUPS, NUMBERS, NUMBERS, NUMBERS),
-)
 
 CONTENTS: dict[str, st.SearchStrategy[Any]] = {
     "kv_config": st.dictionaries(TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=4), max_size=3).map(KvConfigTable.of),
     "settings": st.dictionaries(TEXTS, TEXTS, max_size=4),
     "intents": st.lists(INTENTS, max_size=5).map(IntentTable.of),
-    "address_claims": st.lists(CLAIMS, max_size=5, unique_by=lambda claim: claim.key),
 }
 """Contents by the name of their table."""
 EMPTY: dict[str, Any] = {
     "kv_config": KvConfigTable.of({}),
     "settings": {},
     "intents": IntentTable(),
-    "address_claims": [],
 }
 
 _FACTS: dict[str, Callable[[Any], object]] = {
     "kv_config": lambda table: table,
     "settings": dict,
     "intents": lambda table: dict(table.intents),
-    "address_claims": lambda claims: {claim.key: claim for claim in claims},
 }
 
 

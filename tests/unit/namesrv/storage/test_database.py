@@ -21,15 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from namesrv.core.address_claims import AddressClaim
-from namesrv.core.errors import NotDurable
-from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable, LiveKey
+from namesrv.core.errors import Reason
+from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.storage import database
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import APPLICATION_ID, DATABASE_FILE, FORMAT, HANG_SECONDS, PROBE_SECONDS, Database
-from namesrv.storage.tables import ADDRESS_CLAIMS, INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
+from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS, TABLES, DurableTable
 from tests.properties import examples
 from tests.support.programs.processes import eventually
+from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.storage.storage_inputs import CLOSE_SECONDS, CONTENTS, EMPTY, facts, opened, stored
 
@@ -55,7 +55,6 @@ EXAMPLES: dict[str, Any] = {
     "kv_config": KvConfigTable.of({"ORDER_TOPIC_CONFIG": {"TopicA": "broker-a:8"}, "größer": {"€": "\n"}}),
     "settings": {"warmUpMillis": "45000"},
     "intents": IntentTable.of([Intent(IntentKind.WIPE_WRITE_PERM, BrokerKey("c", "broker-a"), "caller", 7, "why")]),
-    "address_claims": [AddressClaim(LiveKey("c", "10.0.0.1:10911"), BrokerKey("c", "broker-a"), 0, 7, 8)],
 }
 
 
@@ -299,7 +298,7 @@ def test_a_refused_change_is_not_made_and_the_problem_ends_with_its_cause(
         before = stored(db)
         cause.enter_context(refusing(tmp_path))
         for table in TABLES:
-            with pytest.raises(NotDurable, match=problem):
+            with refuses(Reason.NOT_DURABLE, match=problem):
                 replace(db, table, EXAMPLES[table.name])
         assert db.problem == problem
         assert stored(db) == before
@@ -438,7 +437,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         add = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         asyncio.run(db.write(lambda connection: connection.executemany(add, rows)))
         replace(db, INTENTS, EXAMPLES["intents"])
-        replace(db, ADDRESS_CLAIMS, EXAMPLES["address_claims"])
     with opened(closed) as db:
         replace(db, KV_CONFIG, EXAMPLES["kv_config"])
         replace(db, SETTINGS, EXAMPLES["settings"])

@@ -14,7 +14,6 @@ from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.storage import tables
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import (
-    ADDRESS_CLAIMS,
     INTENTS,
     KV_CONFIG,
     TABLES,
@@ -26,8 +25,7 @@ from tests.unit.namesrv.storage.storage_inputs import CONTENTS, EMPTY, facts
 
 WIPE = {"kind": "WIPE_WRITE_PERM", "caller": "c", "since_millis": 1, "comment": "", "ends_at_millis": None}
 HOLD = {**WIPE, "kind": "TOPIC_HOLD"}
-CLAIM = {"broker_name": "b", "broker_id": 0, "since_millis": 1, "ends_at_millis": 2}
-GROUP_KEY, HOLD_KEY, ADDRESS_KEY = '["GROUP", "c", "b"]', '["TOPIC", "t"]', '["c", "10.0.0.1:10911"]'
+GROUP_KEY, HOLD_KEY = '["GROUP", "c", "b"]', '["TOPIC", "t"]'
 
 
 def without(value: dict[str, Any], field: str) -> dict[str, Any]:
@@ -54,11 +52,10 @@ def test_no_rows_are_the_content_of_a_first_start(table: DurableTable[Any]) -> N
     assert table.encode(EMPTY[table.name]) == {}
 
 
-@pytest.mark.parametrize("table", [INTENTS, ADDRESS_CLAIMS], ids=lambda table: table.name)
-@given(data=st.data())
-def test_intents_and_claims_are_loaded_oldest_first(table: DurableTable[Any], data: st.DataObject) -> None:
-    loaded = table.decode(table.encode(data.draw(CONTENTS[table.name])))
-    since = [row.since_millis for row in (loaded.intents.values() if isinstance(loaded, IntentTable) else loaded)]
+@given(CONTENTS["intents"])
+def test_intents_are_loaded_oldest_first(content: IntentTable) -> None:
+    loaded = INTENTS.decode(INTENTS.encode(content))
+    since = [intent.since_millis for intent in loaded.intents.values()]
     assert since == sorted(since)
 
 
@@ -100,10 +97,6 @@ BROKEN: list[tuple[DurableTable[Any], str, object, str]] = [
     (INTENTS, HOLD_KEY, WIPE, "is not of a WIPE_WRITE_PERM"),
     (INTENTS, GROUP_KEY, HOLD, "is not of a TOPIC_HOLD"),
     (INTENTS, '["TOPIC"]', HOLD, "is not of a TOPIC_HOLD"),
-    (ADDRESS_CLAIMS, ADDRESS_KEY, without(CLAIM, "broker_name"), "broker_name: Field required"),
-    (ADDRESS_CLAIMS, ADDRESS_KEY, {**CLAIM, "broker_id": -1}, "broker_id: Input should be greater than"),
-    (ADDRESS_CLAIMS, ADDRESS_KEY, {**CLAIM, "zone": ""}, "zone: Extra inputs are not permitted"),
-    (ADDRESS_CLAIMS, '["c"]', CLAIM, "does not have two parts"),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
@@ -13,14 +13,13 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import CallRefused
+from namesrv.core.errors import Reason, Refused
 from namesrv.grpc_api.admin import IntentChanges, IntentQueries
 from namesrv.grpc_api.handlers import Context
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import operators_of
-
-ErrorT = TypeVar("ErrorT", bound=CallRefused)
 
 
 class _Caller:
@@ -57,10 +56,10 @@ class Operator:
 
         return asyncio.run(run())
 
-    def refused(self, request: Message, error: type[ErrorT]) -> ErrorT:
+    def refused(self, request: Message, reason: Reason) -> Refused:
         """The error of a call, which must not have changed anything."""
         before = self.state.revision, self.state.intents
-        with pytest.raises(error) as caught:
+        with refuses(reason) as caught:
             self.call(request)
         assert (self.state.revision, self.state.intents) == before
         return caught.value

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from random import Random
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2
@@ -15,7 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
-from namesrv.core.errors import CallRefused
+from namesrv.core.errors import Refused
 from namesrv.core.slices import with_breaths
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
@@ -34,6 +34,28 @@ class Caller:
 
 
 CONTEXT = cast("Context", Caller())
+
+
+class Requests:
+    """The requests of a watch that stays open."""
+
+    def __init__(self, *requests: pb.WatchTopicRoutesRequest) -> None:
+        self._queue: asyncio.Queue[pb.WatchTopicRoutesRequest] = asyncio.Queue()
+        for request in requests:
+            self._queue.put_nowait(request)
+
+    def send(self, *topics: str, **fields: Any) -> None:
+        self._queue.put_nowait(pb.WatchTopicRoutesRequest(topics=topics, **fields))
+
+    @property
+    def not_read(self) -> int:
+        return self._queue.qsize()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pb.WatchTopicRoutesRequest:
+        return await self._queue.get()
 
 
 class Server:
@@ -58,8 +80,12 @@ class Server:
 
     @asynccontextmanager
     async def watch(self, *topics: str, **fields: Any) -> AsyncIterator[Messages]:
-        request = pb.WatchTopicRoutesRequest(topics=topics, **fields)
-        async with aclosing(self.calls.WatchTopicRoutes(request, CONTEXT)) as stream:  # type: ignore[type-var]
+        async with self.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics, **fields))) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def watch_of(self, requests: Requests) -> AsyncIterator[Messages]:
+        async with aclosing(self.calls.WatchTopicRoutes(requests, CONTEXT)) as stream:  # type: ignore[type-var]
             yield stream
 
     async def listed(self, **fields: Any) -> admin_service_pb2.ListWatchersResponse:
@@ -71,8 +97,8 @@ async def next_of(stream: Messages) -> pb.WatchTopicRoutesResponse:
         return pb.WatchTopicRoutesResponse.FromString(await anext(stream))
 
 
-async def failure_of(stream: Messages) -> CallRefused:
-    with pytest.raises(CallRefused) as caught:
+async def failure_of(stream: Messages) -> Refused:
+    with pytest.raises(Refused) as caught:
         async with asyncio.timeout(20):
             await anext(stream)
     return caught.value

@@ -56,3 +56,15 @@ def test_an_answer_over_its_limit_is_an_error_that_names_the_server(
     ):
         collect(cast("NamesrvClient", FalseNameServer()))
     assert str(caught.value) == f"127.0.0.1:9876: INTERNAL: sends too much: {what} so far, over the limit of 2"
+
+
+class LeavingAllOut(FalseNameServer):
+    """Answers for none of the topics that it is asked for."""
+
+    def call(self, _name: str, _request: object) -> pb.BatchGetTopicRoutesResponse:
+        return pb.BatchGetTopicRoutesResponse(topics_left_out=["T"])
+
+
+def test_routes_are_not_asked_for_again_and_again_where_each_answer_leaves_all_out() -> None:
+    with pytest.raises(CallError, match="leaves all topics of a batch out"):
+        list(show.all_routes(cast("NamesrvClient", LeavingAllOut())))

@@ -37,7 +37,7 @@ class Changed(FakeNameServer):
         return answers[name]
 
 
-def action(kind: str, **group: str) -> Action:
+def action(kind: str, **group: Any) -> Action:
     values: dict[str, Any] = {"action": kind, "why": "new disks", "preview": True, **group}
     return Action.model_validate(values)
 
@@ -62,7 +62,13 @@ COMMENT = "new disks (console, asked by maria)"
             ),
         ),
         (
-            action("restore", **GROUP),
+            action("drain", force=True, **GROUP),
+            pb.WipeWritePermOfBrokerRequest(
+                broker_name="broker-a", cluster_name="east", comment=COMMENT, validate_only=True, force=True
+            ),
+        ),
+        (
+            action("restore", force=True, **GROUP),
             pb.AddWritePermOfBrokerRequest(
                 broker_name="broker-a", cluster_name="east", comment=COMMENT, validate_only=True
             ),

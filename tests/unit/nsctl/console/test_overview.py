@@ -55,6 +55,12 @@ def test_a_broker_is_live_at_all_partly_there_unconfirmed_or_late() -> None:
     unconfirmed = live(unconfirmed=True)
     assert states(shown(seen(unconfirmed), seen(unconfirmed))) == {"broker-a": "unconfirmed"}
     assert states(shown(seen(unconfirmed), seen(both))) == {"broker-a": "live"}
+    doubted = live()
+    doubted.doubt_ends_at_millis = START_MILLIS + 43_000
+    told = shown(seen(doubted, clock_ahead=0), seen(doubted, clock_ahead=1_000))
+    assert states(told) == {"broker-a": "doubted"}
+    assert told["brokers"][0]["doubtEndsAt"] == START_MILLIS + 43_000
+    assert states(shown(seen(doubted), seen(both))) == {"broker-a": "live"}
     assert states(shown(seen(both), after_millis=60_000)) == {"broker-a": "live"}
     assert states(shown(seen(both), after_millis=60_001)) == {"broker-a": "late"}
 

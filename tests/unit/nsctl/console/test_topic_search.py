@@ -42,6 +42,13 @@ def test_names_of_all_are_found_in_any_case_those_that_begin_so_first() -> None:
     assert searched.page("orders-new")["topics"][0]["missingAt"] == [1]
 
 
+def test_topics_of_applications_come_before_all_others() -> None:
+    searched = Searched()
+    searched.servers[0].topics = searched.servers[1].topics = ["BenchmarkTest", "%RETRY%be", "cube", "benches"]
+    assert searched.names() == ["benches", "cube", "%RETRY%be", "BenchmarkTest"]
+    assert searched.names("be") == ["benches", "cube", "BenchmarkTest", "%RETRY%be"]
+
+
 def test_pages_follow_one_another() -> None:
     searched = Searched()
     searched.servers[0].topics = [f"topic-{number:03}" for number in range(PAGE + 1)]
@@ -64,9 +71,9 @@ def test_names_are_read_again_only_after_a_change_and_not_too_often() -> None:
 
 def test_one_that_does_not_tell_is_named_and_the_others_are_searched() -> None:
     searched = Searched()
-    searched.servers[0].fail(grpc.StatusCode.PERMISSION_DENIED, "ListTopics", reason="LIST_DISABLED")
+    searched.servers[0].fail(grpc.StatusCode.PERMISSION_DENIED, "ListTopics", reason="NOT_PERMITTED")
     found = searched.page()
-    assert found["problems"][0]["reason"] == "LIST_DISABLED"
+    assert found["problems"][0]["reason"] == "NOT_PERMITTED"
     assert found["topics"] == [{"name": "orders", "kind": "normal", "missingAt": []}]
 
 

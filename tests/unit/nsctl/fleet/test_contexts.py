@@ -29,6 +29,19 @@ def test_a_flag_wins_over_a_context_that_over_the_variable_and_that_over_the_fil
     assert name_servers(None, None, {}, home) == (A,)
 
 
+@pytest.mark.parametrize(
+    ("listen", "called"),
+    [("0.0.0.0:9876", "127.0.0.1:9876"), ("[::]:9880", "[::1]:9880"), ("10.0.0.1:9876", "10.0.0.1:9876")],
+)
+def test_in_a_container_its_own_name_server_is_asked_unless_something_names_others(
+    tmp_path: Path, home: Path, listen: str, called: str
+) -> None:
+    variable = {"NAMESRV_LISTEN": listen}
+    assert name_servers(None, None, variable, tmp_path / "nowhere") == (Endpoint.parse(called),)
+    assert name_servers(None, None, variable, home) == (A,)
+    assert name_servers(None, None, {**variable, "NAMESRV_ADDR": "b:9876"}, tmp_path / "nowhere") == (B,)
+
+
 def test_the_file_is_where_the_environment_says(tmp_path: Path) -> None:
     assert contexts_file({}, tmp_path) == tmp_path / ".config/nsctl/contexts.toml"
     assert contexts_file({"XDG_CONFIG_HOME": "/etc/x"}, tmp_path) == Path("/etc/x/nsctl/contexts.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from namesrv_api.v1 import route_data_pb2 as pb
 
-from route_client import GroupKey, MessageQueue, QueuePlace, TopicRoute, place_of
+from route_client import GroupKey, KnownRoute, MessageQueue, QueuePlace, TopicRoute, place_of
 from route_client.queues import publish_info, subscribe_info
 from route_client.route import from_wire, to_wire
 from tests.support.routes.wire_routes import CLUSTER, route, wire_route
@@ -73,6 +73,11 @@ def test_an_ordered_configuration_comes_before_the_mappings() -> None:
 def test_a_queue_of_another_topic_is_where_its_name_says() -> None:
     found = route()
     assert place_of(found, publish_info(TOPIC, found).queues[1]) == QueuePlace(GroupKey(CLUSTER, "broker-a"), 1)
+
+
+def test_without_a_route_a_queue_has_no_place() -> None:
+    known = KnownRoute(TOPIC, None)
+    assert place_of(known.route, MessageQueue(TOPIC, "broker-a", 0)) is None
 
 
 def test_a_mapping_is_in_what_is_written_to_disk() -> None:

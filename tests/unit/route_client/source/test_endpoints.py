@@ -125,3 +125,22 @@ def test_a_new_list_keeps_the_current_one_if_it_has_it() -> None:
     assert choice.current in {C, other}
     choice.failed(current)
     assert choice.current in {C, other}
+
+
+def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
+    choice = chooser()
+    first = choice.current
+    choice.failed(first, retry_after_seconds=60.0)
+    chosen = set()
+    for _ in range(100):
+        choice.choose_anew()
+        chosen.add(choice.current)
+    assert chosen == {A, B, C} - {first}
+
+
+def test_it_chooses_anew_also_where_none_wants_to_be_asked() -> None:
+    choice = chooser(A)
+    choice.failed(A, retry_after_seconds=60.0)
+    choice.choose_anew()
+    assert choice.current == A
+    assert choice.delay_seconds() > 50

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.intake import IntakeLimits
 from route_client import watch
 from route_client.cache import Answer
-from route_client.watch import ResumePoint, WatchBroken, WatchStream
+from route_client.watch import Additions, ResumePoint, WatchBroken, WatchStream
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
 from tests.support.virtual_clock import VirtualClock
 
@@ -22,19 +22,31 @@ def message(
     epoch: str = "0001",
     name: str = "ns-a",
     bookmark: bool = True,
+    counts: int = 1,
 ) -> pb.WatchTopicRoutesResponse:
     header = route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=revision)
-    return pb.WatchTopicRoutesResponse(header=header, changes=changes, bookmark=bookmark)
+    request_count = counts if bookmark else 0
+    return pb.WatchTopicRoutesResponse(header=header, changes=changes, bookmark=bookmark, request_count=request_count)
 
 
 def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) -> pb.TopicRouteChange:
     return pb.TopicRouteChange(topic=topic, route=told)
 
 
+def watching(*topics: str, resume: ResumePoint | None = None) -> WatchStream:
+    """A watch whose topics have the numbers 1, 2 and so on."""
+    return WatchStream(numbered(*topics), set(), resume)
+
+
+def numbered(*topics: str) -> Additions:
+    return {topic: number for number, topic in enumerate(topics, 1)}
+
+
 def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> None:
-    stream = WatchStream(["T", "U", "V"])
-    assert sorted(stream.request().topics) == ["T", "U", "V"]
-    assert not stream.request().HasField("resume_after")
+    up_to_date: set[str] = set()
+    stream = WatchStream(numbered("T", "U", "V"), up_to_date)
+    assert list(stream.opening().topics) == ["T", "U", "V"]
+    assert not stream.opening().HasField("resume_after")
     (answer,) = stream.take(message(7, change("T", wire_route()), bookmark=False))
     assert isinstance(answer, Answer)
     assert (answer.topic, answer.route, answer.revision) == ("T", route(), 7)
@@ -43,11 +55,11 @@ def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> No
     assert isinstance(gone, Answer)
     assert gone.route is None
     assert (stream.stands, stream.resume_point) == (True, ResumePoint("0001", 7))
-    assert stream.told == {"T", "U"}, "of V the name server says nothing: it is not warm"
+    assert up_to_date == {"T", "U"}, "of V the name server says nothing: it is not warm"
 
 
 def test_removals_come_with_the_change() -> None:
-    stream = WatchStream(["T"])
+    stream = watching("T")
     left = change()
     left.removals.append(wire_removal(route_data_pb2.REMOVAL_REASON_UNREGISTERED))
     (answer,) = stream.take(message(8, left))
@@ -57,18 +69,19 @@ def test_removals_come_with_the_change() -> None:
 
 
 def test_what_was_not_asked_for_is_not_taken() -> None:
-    assert WatchStream(["T"]).take(message(7, change("other", wire_route()))) == []
+    assert watching("T").take(message(7, change("other", wire_route()))) == []
 
 
 def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -> None:
     point = ResumePoint("0001", 7)
-    stream = WatchStream(["T"], point)
-    assert (stream.request().resume_after.epoch, stream.request().resume_after.revision) == ("0001", 7)
+    up_to_date: set[str] = set()
+    stream = WatchStream(numbered("T"), up_to_date, point)
+    assert (stream.opening().resume_after.epoch, stream.opening().resume_after.revision) == ("0001", 7)
     stream.take(message(9, bookmark=False))
     assert stream.resume_point == point
     stream.take(message(9))
     assert stream.resume_point == ResumePoint("0001", 9)
-    assert stream.told == {"T"}
+    assert up_to_date == {"T"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +95,7 @@ def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -
 def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_not_resumed(
     second: pb.WatchTopicRoutesResponse, problem: str
 ) -> None:
-    stream = WatchStream(["T"])
+    stream = watching("T")
     stream.take(message(7))
     with pytest.raises(WatchBroken, match=problem):
         stream.take(second)
@@ -92,14 +105,14 @@ def test_a_watch_whose_revisions_go_back_or_whose_origin_changes_is_broken_and_n
 @pytest.mark.parametrize("first", [message(8, epoch="0002"), message(6)])
 def test_a_resumed_watch_that_begins_elsewhere_is_broken(first: pb.WatchTopicRoutesResponse) -> None:
     with pytest.raises(WatchBroken):
-        WatchStream(["T"], ResumePoint("0001", 7)).take(first)
+        watching("T", resume=ResumePoint("0001", 7)).take(first)
 
 
 @pytest.mark.parametrize("number", [-1, 65_536])
 def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) -> None:
     impossible = wire_route()
     impossible.queue_datas[0].write_queue_nums = number
-    stream = WatchStream(["T", "U"])
+    stream = watching("T", "U")
     refused, taken = stream.take(message(7, change("T", impossible), change("U", wire_route())))
     assert isinstance(refused, ValueError)
     assert f"'T': write_queue_nums of broker 'broker-a' is {number}" in str(refused)
@@ -109,7 +122,7 @@ def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) ->
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     clock = VirtualClock()
     with mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=1 << 20, rows=2, seconds=60.0)):
-        stream = WatchStream(["T"], monotonic=clock.monotonic)
+        stream = WatchStream(numbered("T"), set(), monotonic=clock.monotonic)
     for revision in range(3):
         stream.take(message(revision, change(), change()))
         clock.advance(100.0)
@@ -117,4 +130,68 @@ def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     clock.advance(61.0)
     with pytest.raises(WatchBroken, match=r"^the watch since its last bookmark has 61 seconds so far, over the limit"):
         stream.take(message(4, change(), bookmark=False))
+    assert stream.resume_point is None
+
+
+def test_topics_that_come_while_a_request_has_no_answer_are_gathered_into_the_next_one() -> None:
+    stream = watching("T")
+    assert stream.update(numbered("T", "U")) is None, "the opening has no answer yet"
+    stream.take(message(7, change("T")))
+    request = stream.update(numbered("T", "U"))
+    assert request == pb.WatchTopicRoutesRequest(topics=["U"])
+    assert stream.update(numbered("T", "U", "V", "W")) is None
+    stream.take(message(8, counts=1))
+    assert stream.is_waiting, "a bookmark from before the request was read"
+    (added,) = stream.take(message(9, change("U"), counts=2))
+    assert isinstance(added, Answer)
+    assert stream.update(numbered("T", "U", "V", "W")) == pb.WatchTopicRoutesRequest(topics=["V", "W"])
+    stream.take(message(9, counts=3))
+    assert stream.update(numbered("T", "U", "V", "W")) is None
+
+
+def test_a_watch_resumes_with_the_topics_that_its_last_bookmark_counts() -> None:
+    stream = watching("T")
+    stream.take(message(7))
+    stream.update(numbered("T", "U"))
+    stream.take(message(8, change("U"), counts=1))
+    assert (stream.counted, stream.resume_point) == (numbered("T"), ResumePoint("0001", 8))
+    stream.take(message(9, counts=2))
+    assert (stream.counted, stream.resume_point) == (numbered("T", "U"), ResumePoint("0001", 9))
+
+
+def test_a_removed_topic_is_out_of_date_at_once_and_what_still_comes_of_it_is_not_taken() -> None:
+    up_to_date: set[str] = set()
+    stream = WatchStream(numbered("T", "U"), up_to_date)
+    stream.take(message(7, change("T"), change("U")))
+    assert stream.update(numbered("T")) == pb.WatchTopicRoutesRequest(removed_topics=["U"])
+    assert up_to_date == {"T"}
+    assert stream.take(message(8, change("U"))) == []
+    stream.take(message(9, counts=2))
+    assert (up_to_date, stream.counted) == ({"T"}, numbered("T"))
+
+
+def test_a_topic_that_went_and_came_back_is_removed_and_added_after_the_answer() -> None:
+    stream = watching("T", "U")
+    stream.take(message(7))
+    again = {"T": 1, "U": 3}
+    assert stream.update(again) == pb.WatchTopicRoutesRequest(removed_topics=["U"])
+    assert stream.update(again) is None
+    stream.take(message(7, counts=2))
+    assert stream.update(again) == pb.WatchTopicRoutesRequest(topics=["U"])
+
+
+def test_all_topics_of_an_open_watch_can_go() -> None:
+    stream = watching("T", "U")
+    stream.take(message(7))
+    assert stream.update({}) == pb.WatchTopicRoutesRequest(removed_topics=["T", "U"])
+
+
+@pytest.mark.parametrize("counts", [0, 1, 3])
+def test_a_bookmark_that_counts_requests_that_there_were_not_breaks_the_watch(counts: int) -> None:
+    stream = watching("T")
+    stream.take(message(7))
+    stream.update(numbered("T", "U"))
+    stream.take(message(8, counts=2))
+    with pytest.raises(WatchBroken, match=f"a bookmark of the watch counts {counts} requests, not 2 to 2"):
+        stream.take(message(9, counts=counts))
     assert stream.resume_point is None

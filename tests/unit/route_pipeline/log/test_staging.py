@@ -16,7 +16,7 @@ from route_pipeline.batch_reader import SnapshotPart
 from route_pipeline.log import ingest
 from route_pipeline.log.ingest import Staged, Stager
 from route_pipeline.log.protocol.commits import CHANGES, QUARANTINE, Span
-from route_pipeline.name_server import WHOLE, NamesrvError, ShardOf
+from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
 from route_pipeline.stores.store import Store, StoreError
 from route_pipeline.stores.urls import open_store
@@ -43,10 +43,10 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def staged(store: Store, fake: FakeNamesrv, shard: ShardOf = WHOLE) -> Staged:
-    """What a task writes for a shard of a snapshot; all travels as with Spark."""
+def staged(store: Store, fake: FakeNamesrv) -> Staged:
+    """What a task writes for a snapshot; all travels as with Spark."""
     request = ReadRequest.of_options({"endpoints": str(fake.endpoint), "table": "changes"}, streaming=True)
-    part = pickle.loads(pickle.dumps(SnapshotPart(fake.endpoint, "pin-1", shard)))
+    part = pickle.loads(pickle.dumps(SnapshotPart(fake.endpoint, "pin-1")))
     stager: Stager = pickle.loads(pickle.dumps(Stager(request, store, NOON)))
     told: Staged = pickle.loads(pickle.dumps(stager(part)))
     return told
@@ -64,12 +64,6 @@ def test_good_rows_and_rows_that_break_the_contract_go_to_files_of_their_own(tmp
     assert set(rows["ingested_at"].to_pylist()) == {NOON}
     (row,) = pq.read_table(tmp_path / bad.path).to_pylist()
     assert (row["topic"], row["problem"], row["ingested_at"]) == ("Odd", "perm is not 0 to 7", NOON)
-
-
-def test_a_part_without_rows_is_no_file(tmp_path: Path, store: Store) -> None:
-    with serving(snapshot()) as fake:
-        assert staged(store, fake, ShardOf(1, 2)).files == []
-    assert list((tmp_path / DAY).iterdir()) == []
 
 
 def test_a_task_that_is_repeated_writes_another_file(tmp_path: Path, store: Store) -> None:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import io
+
 import pyarrow as pa
 import pyspark_namesrv
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from pyspark.util import handle_worker_exception
 
-from route_pipeline import schemas
+from route_pipeline import first_line, name_server, schemas
 from route_pipeline.arrow_schemas import arrow_schema
 from route_pipeline.batch_reader import SnapshotPart
-from route_pipeline.data_source import NamesrvDataSource, pin
-from route_pipeline.name_server import NamesrvError, ShardOf
+from route_pipeline.data_source import NamesrvDataSource, pin, unpin
+from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
+from route_pipeline.stream_reader import INITIAL
 from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
@@ -30,29 +44,38 @@ def test_spark_finds_the_format_in_the_package_that_it_looks_through() -> None:
     assert pyspark_namesrv.DefaultSource is NamesrvDataSource
 
 
-def test_a_plan_pins_each_name_server_once_and_reads_it_in_shards() -> None:
+def test_a_plan_pins_each_name_server_and_reads_it_by_one_task() -> None:
     with serving(snapshot()) as first, serving(snapshot(), namesrv="ns-b") as second:
         endpoints = f"{first.endpoint}; {second.endpoint}"
-        parts = data_source(endpoints=endpoints, shards="2", pinSeconds="60").reader(StructType()).partitions()
-        assert (first.pins, second.pins) == ([60], [60])
-    assert parts == [SnapshotPart(fake.endpoint, "pin-1", ShardOf(n, 2)) for fake in (first, second) for n in (0, 1)]
-
-
-def test_brokers_and_clusters_are_read_by_one_task_each_name_server() -> None:
-    with serving(snapshot()) as fake:
-        for table in ("brokers", "clusters"):
-            (part,) = data_source(endpoints=str(fake.endpoint), table=table).reader(StructType()).partitions()
-            assert isinstance(part, SnapshotPart)
-            assert part.shard.index == 0
+        parts = data_source(endpoints=endpoints, pinSeconds="60").reader(StructType()).partitions()
+        assert (first.pins, second.pins) == ([60_000], [60_000])
+    assert parts == [SnapshotPart(fake.endpoint, "pin-1") for fake in (first, second)]
 
 
 def test_given_pins_are_read_and_no_others_made() -> None:
     with serving(snapshot()) as fake:
         options = pin([fake.endpoint], 30)
-        (part, *_) = data_source(**options).reader(StructType()).partitions()
-        assert fake.pins == [30]
+        (part,) = data_source(**options).reader(StructType()).partitions()
+        assert fake.pins == [30_000]
     assert isinstance(part, SnapshotPart)
     assert part.pin_id == "pin-1"
+
+
+def test_given_pins_can_be_released() -> None:
+    with serving(snapshot()) as fake:
+        unpin(pin([fake.endpoint]))
+        assert (fake.pins, fake.released) == ([60_000], ["pin-1"])
+
+
+def test_a_plan_waits_while_all_snapshots_are_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(snapshot()) as fake:
+        reader = data_source(endpoints=str(fake.endpoint)).reader(StructType())
+        fake.full = 2
+        assert reader.partitions() == [SnapshotPart(fake.endpoint, "pin-1")]
+        fake.full = 1
+        monkeypatch.setattr(name_server, "PIN_WAIT_SECONDS", 0.1)
+        with pytest.raises(NamesrvError, match=r"LIMIT_EXCEEDED: pins: 13; waited .* start fewer reads at once$"):
+            reader.partitions()
 
 
 def test_two_name_servers_of_one_name_are_refused() -> None:
@@ -65,7 +88,7 @@ def test_two_name_servers_of_one_name_are_refused() -> None:
 def test_a_reader_and_its_partitions_travel_by_pickle_and_read_there() -> None:
     chunks = [fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")])]
     with serving(snapshot(*chunks)) as fake:
-        planned = data_source(endpoints=str(fake.endpoint), shards="1").reader(StructType())
+        planned = data_source(endpoints=str(fake.endpoint)).reader(StructType())
         pickled = cloudpickle.dumps((planned, planned.partitions()))  # type: ignore[no-untyped-call]
         reader, partitions = cloudpickle.loads(pickled)
         table = pa.Table.from_batches(reader.read(partitions[0]))
@@ -76,7 +99,7 @@ def test_the_table_of_changes_is_read_from_the_oldest_one_that_is_left() -> None
     with serving(snapshot()) as fake:
         fake.compacted_revision = 5
         fake.changes = {5: [put("Old", queue("broker-a"))], 6: [put("New", queue("broker-a"))], 7: [gone("New")]}
-        reader = data_source(endpoints=str(fake.endpoint), table="changes", shards="1").reader(StructType())
+        reader = data_source(endpoints=str(fake.endpoint), table="changes").reader(StructType())
         (part,) = reader.partitions()
         rows = pa.Table.from_batches(reader.read(part)).to_pylist()
     assert [(row["revision"], row["op"], row["topic"], row["reason"]) for row in rows] == [
@@ -107,8 +130,6 @@ TLS = {"endpoints": "a:1", "tls": "true"}
         ({"endpoints": "a:1", "tabel": "brokers"}, "option 'tabel' is unknown to namesrv: did you mean 'table'?"),
         ({"endpoints": "a:1", "path": "/x"}, "option 'path' is unknown"),
         ({"endpoints": "a:1", "table": "broker"}, "not one of topic_queues, .*: did you mean 'brokers'?"),
-        ({"endpoints": "a:1", "shards": "0"}, "option 'shards' is '0', not a whole number from 1 to 1024"),
-        ({"endpoints": "a:1", "shards": "1025"}, "from 1 to 1024"),
         (
             {"endpoints": "a:1", "pinSeconds": "3601"},
             "option 'pinSeconds' is '3601', not a whole number from 1 to 3600",
@@ -118,6 +139,7 @@ TLS = {"endpoints": "a:1", "tls": "true"}
         ({"endpoints": "a:1", "pins": "b:1=x"}, "does not name the same addresses"),
         ({"endpoints": "a:1", "pins": "a:1"}, "not host:port=id"),
         ({"endpoints": "a:1", "onLost": "retry"}, "option 'onLost' is 'retry', not one of fail, continue"),
+        ({"endpoints": "a:1", "onCold": "ignore"}, "option 'onCold' is 'ignore', not one of fail, wait, read"),
         ({"endpoints": "a:1", "tlsCaFile": "/none"}, "option 'tls' is not 'true', but one of tlsCaFile"),
         ({**TLS, "tlsCaFile": "/none"}, "option 'tlsCaFile': /none: No such file"),
         ({**TLS, "tlsCaFile": __file__}, "option 'tlsCaFile': .* holds no certificates in PEM"),
@@ -143,6 +165,76 @@ TLS = {"endpoints": "a:1", "tls": "true"}
 def test_a_wrong_option_is_named_when_spark_asks_for_the_schema(options: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         data_source(**options).schema()
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_a_worker_of_spark_reports_the_text_first_and_the_traceback_last(
+    is_worker: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_line, "_is_worker", lambda: is_worker)
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    report = io.BytesIO()
+    try:
+        data_source(endpoints="a:1", tabel="brokers")
+    except ValueError as error:
+        handle_worker_exception(error, report)
+    lines = report.getvalue()[8:].decode().splitlines()
+    text = "ValueError: option 'tabel' is unknown to namesrv: did you mean 'table'?"
+    assert lines[0] == (text if is_worker else "Traceback (most recent call last):")
+    assert lines[-1] == text
+    assert lines.count("Traceback (most recent call last):") == 1
+
+
+def schema_of(*fields: StructField) -> StructType:
+    return StructType(list(fields))
+
+
+BROKER_ID = StructField("broker_id", LongType())
+PERM, TOPIC = StructField("perm", IntegerType()), StructField("topic", StringType(), nullable=False)
+
+
+def test_a_schema_prunes_and_orders_the_columns_of_a_batch_and_of_a_stream() -> None:
+    chunk = topics_chunk(TopicTest=[queue("broker-a")])
+    with serving(snapshot(chunk)) as fake:
+        reader = data_source(endpoints=str(fake.endpoint)).reader(schema_of(PERM, TOPIC))
+        (batch,) = reader.read(reader.partitions()[0])
+        stream = data_source(endpoints=str(fake.endpoint), table="changes").streamReader(schema_of(PERM))
+        (part,) = stream.partitions(INITIAL, stream.latestOffset(INITIAL, ReadAllAvailable()))
+        streamed = pa.Table.from_batches(list(stream.read(part)))
+    assert batch.to_pylist() == [{"perm": 6, "topic": "TopicTest"}]
+    assert [(field.name, field.nullable) for field in batch.schema] == [("perm", True), ("topic", False)]
+    assert streamed.to_pylist() == [{"perm": 6}, {"perm": None}]
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        (StructField("topik", StringType()), "'topik', which is no column of table topic_queues: did you mean 'topic'"),
+        (StructField("perm", LongType()), "perm as bigint, but in table topic_queues it is int: read it so, and cast"),
+        (StructField("reported_perm", IntegerType(), nullable=False), "reported_perm as not null, but .* may be null"),
+    ],
+)
+def test_a_schema_that_does_more_than_prune_is_refused(field: StructField, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        data_source(endpoints="a:1").reader(schema_of(TOPIC, field))
+
+
+@pytest.mark.parametrize("table", schemas.TABLES)
+def test_every_column_of_every_table_may_be_named_in_a_schema(table: str) -> None:
+    types = {
+        "STRING": StringType(),
+        "INT": IntegerType(),
+        "BIGINT": LongType(),
+        "BOOLEAN": BooleanType(),
+        "TIMESTAMP": TimestampType(),
+        "ARRAY<STRING>": ArrayType(StringType()),
+        "ARRAY<BIGINT>": ArrayType(LongType()),
+        schemas.ADDRESSES: ArrayType(
+            schema_of(StructField("broker_id", LongType()), StructField("broker_addr", StringType()))
+        ),
+    }
+    fields = [StructField(column.name, types[column.type]) for column in schemas.columns_of(table)]
+    data_source(endpoints="a:1", table=table).reader(schema_of(*fields))
 
 
 def test_a_stream_is_of_the_table_of_changes() -> None:

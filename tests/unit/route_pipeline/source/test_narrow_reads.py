@@ -1,4 +1,4 @@
-"""Reads of less: few tasks for a small name server, some of the columns, and rows that a query's filters leave."""
+"""Reads of less: some of the columns, and rows that a query's filters leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from route_pipeline.batch_reader import TOPICS_A_TASK, FilteringReader, NamesrvReader
+from route_pipeline.batch_reader import FilteringReader, NamesrvReader
 from route_pipeline.data_source import _PUSHING, NamesrvDataSource
 from route_pipeline.options import ReadRequest
 from route_pipeline.stream_reader import NamesrvStreamReader
@@ -34,26 +34,6 @@ ROUTES = topics_chunk(Alpha=[queue("broker-a"), queue("broker-b")], Beta=[queue(
 
 def reader(fake: FakeNamesrv, **options: str) -> NamesrvReader:
     return NamesrvReader(ReadRequest.of_options({"endpoints": str(fake.endpoint), **options}))
-
-
-@pytest.mark.parametrize(
-    ("topics", "tasks"),
-    [(0, 1), (TOPICS_A_TASK, 1), (TOPICS_A_TASK + 1, 2), (3 * TOPICS_A_TASK, 3), (100 * TOPICS_A_TASK, 4)],
-)
-def test_a_name_server_is_read_by_as_many_tasks_as_it_is_large(topics: int, tasks: int) -> None:
-    with serving(snapshot()) as fake:
-        fake.topic_count = topics
-        assert len(reader(fake).partitions()) == tasks
-        assert len(reader(fake, shards="7").partitions()) == 7, "what was asked for"
-        stream = NamesrvStreamReader(ReadRequest.of_options({"endpoints": str(fake.endpoint), "table": "changes"}))
-        assert (
-            len(
-                stream.partitions(
-                    stream.initialOffset(), stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
-                )
-            )
-            == tasks
-        )
 
 
 def test_only_the_columns_that_are_asked_for_are_handed_on() -> None:

@@ -17,7 +17,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.batch_reader import SHARDED_REVISIONS, ChangesPart, SnapshotPart
+from route_pipeline.batch_reader import ChangesPart, SnapshotPart
 from route_pipeline.log.quality import problems_of
 from route_pipeline.name_server import NamesrvError, Span
 from route_pipeline.options import ReadRequest
@@ -27,7 +27,7 @@ from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, que
 ALL = ReadAllAvailable()
 SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
 # Not UNAVAILABLE, which gRPC would try again for seconds.
-DEAD = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv")
+DEAD = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv.dev")
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def fake(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> FakeNamesrv:
 
 def reader_of(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
     endpoints = ",".join(str(fake.endpoint) for fake in fakes)
-    request = {"endpoints": endpoints, "table": "changes", "shards": "2", "connectTimeoutSeconds": "1", **options}
+    request = {"endpoints": endpoints, "table": "changes", "connectTimeoutSeconds": "1", **options}
     return NamesrvStreamReader(ReadRequest.of_options(CaseInsensitiveDict(request), streaming=True), lambda: 1e9)
 
 
@@ -73,8 +73,8 @@ def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeName
     end = latest(reader, start)
 
     parts = reader.partitions(start, end)
-    assert [type(part) for part in parts] == [SnapshotPart] * 4
-    rows = rows_of(reader, [parts[0], parts[2]])
+    assert [type(part) for part in parts] == [SnapshotPart] * 2
+    rows = rows_of(reader, parts)
     assert [(row["namesrv"], row["table_name"], row["op"], row["from_snapshot"], row["key"]) for row in rows] == [
         ("ns-a", "topic_queues", "put", True, "TopicTest/DefaultCluster/broker-a"),
         ("ns-a", "reads", "snapshot", True, str(fakes[0].endpoint)),
@@ -82,6 +82,17 @@ def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeName
     ]
     assert latest(reader, end) == end
     assert reader.partitions(end, end) == []
+
+
+def test_the_pins_of_a_batch_are_released_when_it_is_done(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
+    reader = reader_of(*fakes)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    reader.partitions(start, end)
+    assert [fake.released for fake in fakes] == [[], []]
+    reader.commit(end)
+    reader.commit(end)
+    assert [fake.released for fake in fakes] == [["pin-1"], ["pin-1"]]
 
 
 def test_the_initial_offset_is_always_the_same(fake: FakeNamesrv) -> None:
@@ -119,11 +130,6 @@ def test_the_mapping_of_a_static_topic_is_in_its_row(fake: FakeNamesrv) -> None:
     assert found["Other"] is None
 
 
-def test_a_long_span_is_read_in_shards(fake: FakeNamesrv) -> None:
-    end = offset(fake, 8 + SHARDED_REVISIONS)
-    assert len(reader_of(fake).partitions(offset(fake, 7), end)) == 2
-
-
 def test_a_limit_bounds_the_revisions_of_a_batch_and_all_available_does_not(fake: FakeNamesrv) -> None:
     reader = reader_of(fake, maxRevisionsPerTrigger="3")
     assert reader.getDefaultReadLimit() == ReadMaxRows(3)
@@ -149,13 +155,13 @@ def test_a_restarted_name_server_is_read_from_a_snapshot(fake: FakeNamesrv) -> N
     end = latest(reader, offset(fake, 7))
 
     assert end == offset(fake, 1, epoch="0002")
-    assert [type(part) for part in reader.partitions(offset(fake, 7), end)] == [SnapshotPart] * 2
+    assert [type(part) for part in reader.partitions(offset(fake, 7), end)] == [SnapshotPart]
 
 
 def test_a_restart_after_the_plan_was_logged_is_read_from_a_snapshot_as_well(fake: FakeNamesrv) -> None:
     fake.epoch, fake.revision = "0002", 1
     parts = reader_of(fake).partitions(offset(fake, 5), offset(fake, 7))
-    assert [type(part) for part in parts] == [SnapshotPart] * 2
+    assert [type(part) for part in parts] == [SnapshotPart]
 
 
 def test_the_batch_after_one_that_met_a_restart_begins_with_a_snapshot_again(fake: FakeNamesrv) -> None:
@@ -165,7 +171,7 @@ def test_the_batch_after_one_that_met_a_restart_begins_with_a_snapshot_again(fak
     reader.partitions(offset(fake, 5), planned)  # a sink that has had this batch throws the snapshot away
     fake.revision = 9
     end = latest(reader, planned)
-    assert [type(part) for part in reader.partitions(planned, end)] == [SnapshotPart] * 2
+    assert [type(part) for part in reader.partitions(planned, end)] == [SnapshotPart]
 
 
 def test_compacted_changes_fail_the_query_and_say_what_to_do(fake: FakeNamesrv) -> None:
@@ -178,7 +184,7 @@ def test_compacted_changes_fail_the_query_and_say_what_to_do(fake: FakeNamesrv) 
 def test_compacted_changes_are_replaced_by_a_snapshot_where_that_was_asked_for(fake: FakeNamesrv) -> None:
     fake.compacted_revision = 6
     parts = reader_of(fake, onCompacted="resync").partitions(offset(fake, 5), offset(fake, 7))
-    assert [type(part) for part in parts] == [SnapshotPart] * 2
+    assert [type(part) for part in parts] == [SnapshotPart]
 
 
 def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(
@@ -237,7 +243,7 @@ def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     assert [type(part) for part in reader.partitions(planned, noted)] == [ReaderRowPart]
     filled = latest(reader, noted)
     parts = reader.partitions(noted, filled)
-    assert [type(part) for part in parts] == [ReaderRowPart, SnapshotPart, SnapshotPart]
+    assert [type(part) for part in parts] == [ReaderRowPart, SnapshotPart]
     assert latest(reader, filled) == filled
 
 
@@ -266,7 +272,7 @@ def test_nobody_answering_is_an_error(fakes: tuple[FakeNamesrv, FakeNamesrv]) ->
 
 
 def test_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
-    fakes[1].refusal = RichError(grpc.StatusCode.UNAUTHENTICATED, "who are you", reason="X", domain="namesrv")
+    fakes[1].refusal = RichError(grpc.StatusCode.UNAUTHENTICATED, "who are you", reason="X", domain="namesrv.dev")
     reader = reader_of(*fakes)
     with pytest.raises(NamesrvError, match="UNAUTHENTICATED X: who are you"):
         latest(reader, reader.initialOffset())
@@ -299,4 +305,4 @@ def test_an_address_that_was_added_waits_for_the_next_batch(fakes: tuple[FakeNam
     assert parts == [ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 5, 7))]
     after = latest(reader, offset(fakes[0], 7))
     assert Endpoint.parse(next(iter(after["namesrvs"]))) == fakes[0].endpoint
-    assert len(reader.partitions(offset(fakes[0], 7), after)) == 2
+    assert reader.partitions(offset(fakes[0], 7), after) == [SnapshotPart(fakes[1].endpoint, "pin-1")]

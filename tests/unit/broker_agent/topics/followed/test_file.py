@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
+from broker_agent.topics import table as table_module
 from broker_agent.topics.storage import (
     BROKEN_SECONDS,
     START_SECONDS,
@@ -53,6 +54,22 @@ def test_a_broken_file_is_a_fault_only_once_it_stays_broken_and_is_said_once(
         assert seen(followed) == table(2)
     assert followed.problem is None
     assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
+
+
+def test_more_topics_than_a_name_server_takes_are_a_fault_at_the_start_and_later(
+    path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = follower(path, time)
+    followed.first_table()
+    monkeypatch.setattr(table_module, "MAX_TOPICS", 0)
+    with pytest.raises(StartError, match=r"topics.json: it has 1 topics, over the limit of 0: no name server"):
+        follower(path, time).first_table()
+    path.write_bytes(content(2))
+    for _ in range(20):
+        assert followed.look() is None
+        time.advance(0.25)
+    assert followed.problem is not None
+    assert followed.problem.startswith("it has 1 topics, over the limit of 0")
 
 
 def test_a_half_written_file_that_is_soon_whole_is_never_mentioned(path: Path, time: Passing) -> None:

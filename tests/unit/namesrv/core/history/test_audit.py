@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 
 from namesrv.core.changes import (
-    AddressClaimReleased,
     Cause,
     Change,
     ClusterPut,
@@ -29,7 +28,7 @@ from namesrv.core.changes import (
     Row,
 )
 from namesrv.core.journal import touched_names
-from namesrv.core.journal_text import MAX_SUMMARY_LENGTH, summary, touches_broker, touches_topic
+from namesrv.core.journal_text import MAX_SUMMARY_LENGTH, TOPICS_READ, summary, touches_broker, touches_topic
 from namesrv.core.model import (
     BrokerData,
     BrokerKey,
@@ -144,10 +143,6 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
     ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
     ((ConfigPut("order_message_enable", "false"),), "setting order_message_enable put: 'fa'... (5 characters)"),
-    (
-        (AddressClaimReleased(MASTER.key, GROUP, 0),),
-        "broker-a of DefaultCluster: claim to 10.0.0.1:10911 (id 0) released",
-    ),
 ]
 
 
@@ -183,6 +178,11 @@ def test_every_part_of_a_group_that_can_change_is_told() -> None:
 def test_a_few_topics_are_named_and_the_others_counted() -> None:
     line = summary(change(put(*(f"Topic{number:05}" for number in range(10_000)))))
     assert line.endswith("10,000 topics put (Topic00000, Topic00001, Topic00002, and 9,997 more)")
+
+
+def test_topics_of_applications_are_named_before_all_others() -> None:
+    line = summary(change(put("%RETRY%g", "TBW102", GROUP.broker_name, GROUP.cluster_name, "zebra")))
+    assert line.endswith("5 topics put (zebra, %RETRY%g, DefaultCluster, and 2 more)")
 
 
 def test_both_brokers_of_a_group_are_told_of_when_they_leave_together() -> None:
@@ -255,7 +255,6 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
         FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ()),
         IntentPut(WIPE),
         IntentLifted(WIPE),
-        AddressClaimReleased(MASTER.key, GROUP, 0),
         put("T", broker=BrokerKey("another", "broker-a")),
     ]
     for row in about_broker_a:
@@ -287,7 +286,7 @@ class Uncountable(Collection[str]):
 
     def __iter__(self) -> Iterator[str]:
         for number in itertools.count():
-            assert number < 10, "walks the topics"
+            assert number < TOPICS_READ, "walks the topics"
             yield f"Topic{number}"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.explain import Explanation, with_journal_entry
+from namesrv.core.explain import Condition, Explanation, GroupState, with_journal_entry
 from namesrv.core.journal import JournalEntry
-from namesrv.core.model import EMPTY, BrokerKey, DataVersion, RemovalReason
+from namesrv.core.model import EMPTY, BrokerKey, DataVersion, Intent, IntentKind, IntentTable, RemovalReason
 from namesrv.core.pace import FEW
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.breaths import AtBreath, breathing, breaths_of
@@ -20,7 +20,7 @@ def test_a_group_that_unregistered_is_told_with_its_brokers(fleet: Fleet) -> Non
     fleet.clock.advance(10)
     fleet.unregister()
     text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), unregistered at {T10}"
-    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.UNREGISTERED)
+    assert only(fleet) == Explanation(GROUP, GroupState.GROUP_LEFT, text, T10_MILLIS, RemovalReason.UNREGISTERED)
 
 
 def test_a_group_that_expired_is_told_so(fleet: Fleet) -> None:
@@ -42,7 +42,7 @@ def test_a_group_whose_channel_ended_is_told_so(fleet: Fleet) -> None:
     fleet.clock.advance(10)
     fleet.end_channel(channel)
     text = f"not in the route: the group's last broker, 127.0.0.1:10911 (id 0), lost its channel at {T10}"
-    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.CHANNEL_CLOSED)
+    assert only(fleet) == Explanation(GROUP, GroupState.GROUP_LEFT, text, T10_MILLIS, RemovalReason.CHANNEL_CLOSED)
 
 
 def test_a_group_that_was_reported_down_is_told_by_whom(fleet: Fleet) -> None:
@@ -61,7 +61,7 @@ def test_a_group_whose_address_registered_under_another_name_was_replaced(fleet:
     old, new = explain(fleet)
     assert old.text.endswith(f" was replaced, its address having registered under another name, at {T10}")
     assert old.removal_reason is RemovalReason.REPLACED
-    assert (new.broker.broker_name, new.in_route) == ("broker-b", True)
+    assert (new.broker.broker_name, new.state) == ("broker-b", GroupState.IN_ROUTE)
 
 
 def test_a_group_whose_loss_was_confirmed_is_told_by_whom_and_why(fleet: Fleet) -> None:
@@ -94,6 +94,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     explanation = only(fleet)
     assert explanation.text.endswith(f" unregistered at {T10}; it is back: registered and has 1 topic, not this one")
     assert (explanation.since_millis, explanation.removal_reason) == (T10_MILLIS, RemovalReason.UNREGISTERED)
+    assert (explanation.state, explanation.conditions) == (GroupState.GROUP_LEFT, (Condition.REGISTERED_AGAIN,))
 
 
 def test_a_group_that_was_deleted_from_and_then_went_has_gone(fleet: Fleet) -> None:
@@ -108,6 +109,7 @@ def test_a_gone_group_is_told_that_a_hold_would_keep_the_topic_out(fleet: Fleet)
     hold(fleet)
     fleet.unregister()
     assert "; if the broker reports it, it stays out: the topic is held back in all clusters" in only(fleet).text
+    assert only(fleet).conditions == (Condition.TOPIC_HELD,)
 
 
 # Never had it
@@ -123,7 +125,8 @@ def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: 
     fleet.register()
     fleet.register(B, name="broker-b", topics=[f"T{number}" for number in range(12)])
     text = "not in the route: broker-b of DefaultCluster is registered and has 12 topics, not this one"
-    assert only(fleet, broker_name="broker-b") == Explanation(BrokerKey(CLUSTER, "broker-b"), False, text)
+    told = Explanation(BrokerKey(CLUSTER, "broker-b"), GroupState.TOPIC_UNREPORTED, text)
+    assert only(fleet, broker_name="broker-b") == told
 
 
 def test_all_registered_groups_are_told_if_none_ever_had_the_topic(fleet: Fleet) -> None:
@@ -131,12 +134,13 @@ def test_all_registered_groups_are_told_if_none_ever_had_the_topic(fleet: Fleet)
     fleet.register(B, name="broker-b", topics=["Two"])
     told = explain(fleet, "Unknown")
     assert [each.broker.broker_name for each in told] == ["broker-a", "broker-b"]
-    assert not any(each.in_route for each in told)
+    assert [each.state for each in told] == [GroupState.TOPIC_UNREPORTED] * 2
 
 
 def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
     fleet.register(B, 1)
     assert only(fleet).text.endswith(" has 0 topics, not this one; no master is registered, and slaves bring no topics")
+    assert only(fleet).conditions == (Condition.NO_MASTER,)
 
 
 def test_a_group_that_never_had_the_topic_is_told_that_a_hold_would_keep_it_out(fleet: Fleet) -> None:
@@ -154,9 +158,9 @@ def test_a_gone_group_that_is_not_known_to_have_had_the_topic_is_told_if_it_is_a
     fleet.unregister()
     fleet.register(B, name="broker-b")
     assert [each.broker.broker_name for each in explain(fleet)] == ["broker-b"]
-    assert only(fleet, broker_name="broker-a").text.endswith(
-        f" unregistered at {T0}; the change log does not show that it had this topic"
-    )
+    gone = only(fleet, broker_name="broker-a")
+    assert gone.text.endswith(f" unregistered at {T0}; the change log does not show that it had this topic")
+    assert (gone.state, gone.conditions) == (GroupState.GROUP_LEFT, (Condition.TOPIC_NOT_SEEN,))
 
 
 def test_a_group_that_went_and_came_back_without_ever_having_the_topic_is_just_registered(fleet: Fleet) -> None:
@@ -172,10 +176,30 @@ def test_an_unknown_group_has_never_registered_since_the_start(fleet: Fleet) -> 
         f"not in the route: broker-x has never registered with this name server since its start at {START}, "
         "revision 0; the change log reaches back to revision 0"
     )
-    assert only(fleet, broker_name="broker-x") == Explanation(BrokerKey("", "broker-x"), False, text, is_unknown=True)
+    unknown = Explanation(BrokerKey("", "broker-x"), GroupState.NEVER_REGISTERED, text)
+    assert only(fleet, broker_name="broker-x") == unknown
     in_cluster = only(fleet, broker_name="broker-a", cluster_name="other")
     assert in_cluster.broker == BrokerKey("other", "broker-a")
     assert in_cluster.text.startswith("not in the route: broker-a of other has never registered")
+
+
+def test_of_an_absent_group_the_intent_that_awaits_it_is_told(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.register(B, name="broker-b")
+    fleet.unregister(B, name="broker-b")
+    decided = [
+        Intent(IntentKind.WIPE_WRITE_PERM, BrokerKey("other", "broker-a"), "maria", T10_MILLIS, "new disks"),
+        Intent(IntentKind.ADD_WRITE_PERM, BrokerKey(CLUSTER, "broker-b"), "maria", T10_MILLIS, ""),
+    ]
+    fleet.state.intents = IntentTable.of(decided)
+    here, there = explain(fleet, broker_name="broker-a")
+    assert (here.state, there.state) == (GroupState.IN_ROUTE, GroupState.NEVER_REGISTERED)
+    assert there.broker == BrokerKey("other", "broker-a")
+    assert there.conditions == (Condition.DRAINED,)
+    assert there.text.endswith(f"; when it registers, it is read-only because drained by maria since {T10} (new disks)")
+    left = only(fleet, broker_name="broker-b")
+    assert (left.state, Condition.WRITE_GIVEN in left.conditions) == (GroupState.GROUP_LEFT, True)
+    assert left.text.endswith(f"; when it registers, it has write permission given by maria since {T10}")
 
 
 def test_of_an_unknown_group_no_more_is_claimed_than_the_change_log_reaches_back_to(fleet: Fleet) -> None:
@@ -205,8 +229,9 @@ def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> 
     fleet.register()
     fleet.register(B, cluster="other")
     fleet.unregister(B, cluster="other")
-    assert [each.in_route for each in explain(fleet, broker_name="broker-a")] == [True, False]
-    assert [each.in_route for each in explain(fleet, broker_name="broker-a", cluster_name="other")] == [False]
+    states = [each.state for each in explain(fleet, broker_name="broker-a")]
+    assert states == [GroupState.IN_ROUTE, GroupState.GROUP_LEFT]
+    assert only(fleet, broker_name="broker-a", cluster_name="other").state is GroupState.GROUP_LEFT
 
 
 def changes_of_kv(fleet: Fleet, count: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.changes import ChangeLog
-from namesrv.core.explain import Explanation
+from namesrv.core.explain import Condition, Explanation, GroupState
+from namesrv.core.liveness import Doubt
 from namesrv.core.model import IntentKind, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
@@ -34,7 +35,7 @@ def test_a_group_in_the_route_is_told_with_its_queues_and_since_when(fleet: Flee
     fleet.clock.advance(10)
     fleet.register(B, 1)
     text = "in the route with 8 queues to read and 1 queue to write"
-    assert explain(fleet) == [Explanation(GROUP, True, text, T0_MILLIS)]
+    assert explain(fleet) == [Explanation(GROUP, GroupState.IN_ROUTE, text, T0_MILLIS)]
 
 
 def test_since_when_is_when_the_queues_changed_last(fleet: Fleet) -> None:
@@ -48,7 +49,8 @@ def test_since_when_is_not_known_of_what_the_change_log_has_dropped(fleet: Fleet
     fleet.state.change_log = ChangeLog(max_changes=1)
     fleet.register()
     fleet.register(B, name="broker-b", topics=["Other"])
-    assert only(fleet) == Explanation(GROUP, True, "in the route with 4 queues to read and 4 queues to write")
+    text = "in the route with 4 queues to read and 4 queues to write"
+    assert only(fleet) == Explanation(GROUP, GroupState.IN_ROUTE, text)
 
 
 def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -> None:
@@ -56,7 +58,7 @@ def test_a_drained_group_is_read_only_by_whom_since_when_and_why(fleet: Fleet) -
     fleet.clock.advance(10)
     decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
     explanation = only(fleet)
-    assert explanation.in_route
+    assert (explanation.state, explanation.conditions) == (GroupState.IN_ROUTE, (Condition.DRAINED,))
     drained = f"read-only because drained by an operator since {T10} (because)"
     assert explanation.text == f"in the route with 4 queues to read; {drained}"
     assert explanation.since_millis == T10_MILLIS
@@ -71,16 +73,18 @@ def test_an_intent_without_comment_has_no_empty_brackets(fleet: Fleet) -> None:
 def test_a_grant_of_write_permission_is_told_instead_of_what_is_reported(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     decide(fleet, IntentKind.ADD_WRITE_PERM, GROUP)
-    text = only(fleet).text
-    assert text.startswith("in the route with 4 queues to read and 4 queues to write; ")
-    assert text.endswith(f"; write permission given by an operator since {T0} (because)")
-    assert "read-only" not in text
+    explanation = only(fleet)
+    assert explanation.conditions == (Condition.WRITE_GIVEN,)
+    assert explanation.text.startswith("in the route with 4 queues to read and 4 queues to write; ")
+    assert explanation.text.endswith(f"; write permission given by an operator since {T0} (because)")
+    assert "read-only" not in explanation.text
 
 
 def test_a_topic_that_is_reported_without_write_is_read_only_for_that(fleet: Fleet) -> None:
     fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
     reported = "read-only because the broker reports permission 4, without write"
     assert only(fleet).text == f"in the route with 4 queues to read; {reported}"
+    assert only(fleet).conditions == (Condition.REPORTED_READ_ONLY,)
 
 
 def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fleet) -> None:
@@ -91,6 +95,7 @@ def test_a_group_without_a_master_can_only_be_read_from_and_since_when(fleet: Fl
     why = f"no master is registered since {T10}, so it can only be read from: writers need broker id 0"
     text = f"in the route with 4 queues to read; {why}"
     assert only(fleet).text == text
+    assert only(fleet).conditions == (Condition.NO_MASTER,)
     assert only(fleet, broker_name="broker-a", cluster_name=CLUSTER).text == text
 
 
@@ -108,7 +113,9 @@ def test_a_slave_that_stands_in_makes_the_group_read_only() -> None:
         "in the route with 4 queues to read; read-only because a slave, 127.0.0.1:20911 (id 1), "
         f"stands in for the master, which is not registered since {T10}"
     )
-    assert only(acting_fleet("TopicTest")) == Explanation(GROUP, True, text, T10_MILLIS)
+    conditions = (Condition.ACTING_MASTER,)
+    told = Explanation(GROUP, GroupState.IN_ROUTE, text, T10_MILLIS, conditions=conditions)
+    assert only(acting_fleet("TopicTest")) == told
 
 
 def test_no_slave_stands_in_where_the_members_of_a_group_find_each_other() -> None:
@@ -127,7 +134,7 @@ def test_a_broker_that_the_guard_keeps_is_unconfirmed_and_since_when(fleet: Flee
         "lost together with too many others"
     )
     explanation = only(fleet, broker_name="broker-2", cluster_name=CLUSTER)
-    assert explanation.in_route
+    assert (explanation.state, explanation.conditions) == (GroupState.IN_ROUTE, (Condition.UNCONFIRMED_BY_GUARD,))
     assert explanation.text.endswith(guarded)
     fleet.register("127.0.0.1:12911", name="broker-2")
     assert "unconfirmed" not in only(fleet, broker_name="broker-2").text
@@ -145,6 +152,17 @@ def test_a_broker_that_only_a_snapshot_file_knows_is_unconfirmed_since_the_start
         "127.0.0.1:12911 (id 2) and 2 more has not registered since"
     )
     assert explanation.since_millis is None
+    assert explanation.conditions == (Condition.UNCONFIRMED_SINCE_START,)
+
+
+def test_conditions_are_in_the_order_of_the_clauses(fleet: Fleet) -> None:
+    fleet.register(topics=[("TopicTest", (4, 4, 4, 0))])
+    fleet.register(B, 1)
+    fleet.unregister()
+    decide(fleet, IntentKind.WIPE_WRITE_PERM, GROUP)
+    explanation = only(fleet)
+    assert explanation.conditions == (Condition.DRAINED, Condition.REPORTED_READ_ONLY, Condition.NO_MASTER)
+    assert len(explanation.text.split("; ")) == 1 + len(explanation.conditions)
 
 
 # Left out for a zone
@@ -154,23 +172,25 @@ def test_a_group_of_another_zone_is_left_out_for_that_and_in_the_route_for_every
     fleet.register(zone_name="z1")
     fleet.register(B, name="broker-b")
     of_z1, of_none = explain(fleet, zone_name="Z2")
-    assert (of_z1.in_route, of_none.in_route) == (False, False)
+    assert of_z1.state is of_none.state is GroupState.OTHER_ZONE
     assert of_z1.text == "left out of the route for zone Z2: the group is of zone z1, and its master is live"
     assert of_none.text == "left out of the route for zone Z2: the group has no zone, and its master is live"
-    assert [each.in_route for each in explain(fleet, zone_name="Z1")] == [True, False]
-    assert [each.in_route for each in explain(fleet)] == [True, True]
+    states = [each.state for each in explain(fleet, zone_name="Z1")]
+    assert states == [GroupState.IN_ROUTE, GroupState.OTHER_ZONE]
+    assert [each.state for each in explain(fleet)] == [GroupState.IN_ROUTE] * 2
 
 
 def test_a_group_of_another_zone_whose_slave_stands_in_is_left_out_too() -> None:
     explanation = only(acting_fleet("TopicTest"), zone_name="z2")
     assert explanation.text.endswith("the group is of zone z1, and a slave stands in for its master")
+    assert (explanation.state, explanation.conditions) == (GroupState.OTHER_ZONE, (Condition.ACTING_MASTER,))
 
 
 def test_a_group_without_a_master_is_in_the_route_of_every_zone(fleet: Fleet) -> None:
     fleet.register(zone_name="z1")
     fleet.register(B, 1)
     fleet.unregister()
-    assert only(fleet, zone_name="z2").in_route
+    assert only(fleet, zone_name="z2").state is GroupState.IN_ROUTE
 
 
 # Held and deleted
@@ -185,7 +205,8 @@ def test_a_held_topic_is_told_by_whom_since_when_and_why(fleet: Fleet, cluster: 
         f"not in the route: the broker reports it, but the topic is held back in {where} "
         f"by an operator since {T10} (because)"
     )
-    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.DELETED_BY_OPERATOR)
+    reason = RemovalReason.DELETED_BY_OPERATOR
+    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_HELD, text, T10_MILLIS, reason)
 
 
 def test_a_topic_that_was_held_before_it_came_has_never_left(fleet: Fleet) -> None:
@@ -200,14 +221,15 @@ def test_a_topic_held_in_one_cluster_is_in_the_route_of_another(fleet: Fleet) ->
     fleet.register()
     fleet.register(B, cluster="other")
     hold(fleet, cluster="other")
-    assert [(each.broker.cluster_name, each.in_route) for each in explain(fleet)] == [(CLUSTER, True), ("other", False)]
+    states = {each.broker.cluster_name: each.state for each in explain(fleet)}
+    assert states == {CLUSTER: GroupState.IN_ROUTE, "other": GroupState.TOPIC_HELD}
 
 
 def test_a_released_topic_is_in_the_route_again(fleet: Fleet) -> None:
     fleet.register()
     hold(fleet)
     release(fleet)
-    assert only(fleet).in_route
+    assert only(fleet).state is GroupState.IN_ROUTE
 
 
 def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(fleet: Fleet) -> None:
@@ -218,16 +240,19 @@ def test_a_deleted_topic_is_told_by_whom_when_and_why_and_how_it_comes_back(flee
         f"not in the route: deleted by an operator at {T10} (because); "
         "it comes back when the broker registers it with another DataVersion"
     )
-    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.DELETED_BY_OPERATOR)
+    reason = RemovalReason.DELETED_BY_OPERATOR
+    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_DELETED, text, T10_MILLIS, reason)
     fleet.register(version=NEWER)
-    assert only(fleet).in_route
+    assert only(fleet).state is GroupState.IN_ROUTE
 
 
 def test_a_deleted_topic_does_not_come_back_while_it_is_held(fleet: Fleet) -> None:
     fleet.register()
     apply_now(fleet.routes.operator_changes.delete_topic("TopicTest", None, CAUSE))
     hold(fleet)
-    assert only(fleet).text.endswith(
+    explanation = only(fleet)
+    assert (explanation.state, explanation.conditions) == (GroupState.TOPIC_DELETED, (Condition.TOPIC_HELD,))
+    assert explanation.text.endswith(
         "; if the broker reports it, it stays out: the topic is held back in all clusters "
         f"by an operator since {T0} (because)"
     )
@@ -239,4 +264,31 @@ def test_a_topic_that_is_not_in_the_registration_any_more_is_told_so() -> None:
     fleet.clock.advance(10)
     fleet.register(topics=["Other"], version=NEWER)
     text = f"not in the route: not in the registration that the broker sent at {T10}, nor in one since"
-    assert only(fleet) == Explanation(GROUP, False, text, T10_MILLIS, RemovalReason.NOT_IN_REGISTRATION)
+    reason = RemovalReason.NOT_IN_REGISTRATION
+    assert only(fleet) == Explanation(GROUP, GroupState.TOPIC_DROPPED, text, T10_MILLIS, reason)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (Doubt.OWN_STALL, "ended right after this name server had stalled"),
+        (Doubt.CLOSED_HERE, "was closed by this name server"),
+        (Doubt.HANDED_OVER, "was handed over for a restart of its agent"),
+    ],
+)
+def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
+    fleet: Fleet, why: Doubt, said: str
+) -> None:
+    channel_id = fleet.routes.heartbeats.open_channel()
+    fleet.register(channel_id=channel_id)
+    fleet.routes.heartbeats.end_channel(channel_id)
+    fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, why)
+    fleet.clock.advance(17)
+    told = only(fleet)
+    assert told.conditions == (Condition.DOUBTED,)
+    assert told.text.endswith(
+        f"; doubted: the channel of 127.0.0.1:10911 (id 0) {said}; it leaves at 2023-11-14T22:31:00.000Z, in 43 s, "
+        "unless it registers again"
+    )
+    fleet.register()
+    assert only(fleet).conditions == ()

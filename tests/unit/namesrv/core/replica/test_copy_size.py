@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1 import replica_service_pb2 as internal_pb
 
 from namesrv.core import copy_size, pace, snapshot_load
 from namesrv.core.copy_size import CopyTooLarge
@@ -26,8 +27,13 @@ def intake() -> ReplicaIntake:
 
 
 def take(copy: ReplicaIntake, revision: int = 1, **content: Any) -> None:
+    """Has the copy take a message of the tables."""
     header = route_data_pb2.NamesrvHeader(namesrv_name="leader", epoch="1", revision=revision)
-    apply_all_now(copy.take(pb.StreamRouteSnapshotResponse(header=header, **content)))
+    receive(copy, tables=pb.StreamRouteSnapshotResponse(header=header, **content))
+
+
+def receive(copy: ReplicaIntake, **content: Any) -> None:
+    apply_all_now(copy.take(internal_pb.FollowTablesResponse(**content)))
 
 
 def queues(queue_ids: int = 0) -> route_data_pb2.QueueData:
@@ -75,10 +81,12 @@ def state_of(copy: ReplicaIntake) -> RouteState:
     return copy.tables.state
 
 
-def change(copy: ReplicaIntake, *rows: pb.RouteChange, more: pb.ReplicaRows | None = None) -> None:
+def change(copy: ReplicaIntake, *rows: pb.RouteChange, **beyond: Any) -> None:
     """The leader's next change, and the bookmark after it."""
     revision = state_of(copy).revision + 1
-    take(copy, revision, changes=pb.RouteChanges(changes=rows, replica_rows=more))
+    receive(copy, change_start=internal_pb.ChangeStart(revision=revision, **beyond))
+    if rows:
+        take(copy, revision, changes=pb.RouteChanges(changes=rows))
     take(copy, revision, changes=pb.RouteChanges())
 
 
@@ -90,7 +98,7 @@ FILTERS = route_data_pb2.FilterServerData(
     cluster_name=CLUSTER, broker_addr=ADDRESS, filter_servers=["f:1", "f:2", "f:3", "f:4"]
 )
 INTENTS = [admin_service_pb2.Intent()] * 6
-GUARDED = [pb.BrokerRef(cluster_name=CLUSTER, broker_addr=str(port)) for port in range(6)]
+GUARDED = [internal_pb.BrokerRef(cluster_name=CLUSTER, broker_addr=str(port)) for port in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -103,16 +111,6 @@ GUARDED = [pb.BrokerRef(cluster_name=CLUSTER, broker_addr=str(port)) for port in
             {"chunk": pb.SnapshotChunk(filter_servers=[FILTERS])},
             "10 rows about brokers, over the limit of 5 of a copy",
         ),
-        (
-            "MAX_BROKER_ROWS",
-            {"replica_rows": pb.ReplicaRows(guarded_brokers=GUARDED)},
-            "6 rows about brokers, over the limit of 5 of a copy",
-        ),
-        (
-            "MAX_OTHER_ROWS",
-            {"replica_rows": pb.ReplicaRows(intents=INTENTS)},
-            "6 intents, keys and held queues, over the limit of 5 of a copy",
-        ),
         ("MAX_TEXT_LENGTH", {"chunk": topics("ABCDEF")}, "a name of 6 characters, over the limit of 5 of a copy"),
     ],
 )
@@ -124,6 +122,25 @@ def test_a_snapshot_over_a_limit_is_refused_while_it_comes(limit: str, content: 
         pytest.raises(CopyTooLarge, match=f"^{problem}$"),
     ):
         take(copy, **content)
+    assert copy.tables is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "rows", "problem"),
+    [
+        ("MAX_BROKER_ROWS", {"guarded_brokers": GUARDED}, "6 rows about brokers"),
+        ("MAX_OTHER_ROWS", {"intents": INTENTS}, "6 intents, keys and held queues"),
+    ],
+)
+def test_state_beyond_the_tables_over_a_limit_is_refused_while_it_comes(
+    limit: str, rows: dict[str, Any], problem: str
+) -> None:
+    copy = begun()
+    with (
+        mock.patch.object(copy_size, limit, 5),
+        pytest.raises(CopyTooLarge, match=f"^{problem}, over the limit of 5 of a copy$"),
+    ):
+        receive(copy, opening=internal_pb.OpeningRows(**rows))
     assert copy.tables is None
 
 
@@ -140,16 +157,16 @@ def add_filters(copy: ReplicaIntake) -> None:
 
 
 def add_keys(copy: ReplicaIntake) -> None:
-    keys = [pb.KvChange(namespace="n", key=str(number), value="v") for number in range(6)]
-    change(copy, more=pb.ReplicaRows(kv_changes=keys))
+    keys = [internal_pb.KvChange(namespace="n", key=str(number), value="v") for number in range(6)]
+    change(copy, kv_changes=keys)
 
 
 def hold_queues(copy: ReplicaIntake) -> None:
     rows = [
-        pb.HeldQueues(topic=f"H{number}", cluster_name=CLUSTER, broker_name=GROUP, queue_data=queues())
+        internal_pb.HeldQueues(topic=f"H{number}", cluster_name=CLUSTER, broker_name=GROUP, queue_data=queues())
         for number in range(6)
     ]
-    take(copy, replica_rows=pb.ReplicaRows(held_queues=rows))
+    receive(copy, news=internal_pb.News(held_queues=rows))
 
 
 def lengthen_a_name(copy: ReplicaIntake) -> None:
@@ -191,7 +208,7 @@ def test_a_copy_that_replaces_its_rows_again_and_again_does_not_count_them_twice
 
 def test_texts_of_a_cause_are_cut() -> None:
     copy = whole()
-    change(copy, put("T2"), more=pb.ReplicaRows(cause=pb.ChangeCause(call="x", caller="y", comment="z" * 10_000)))
+    change(copy, put("T2"), cause=internal_pb.ChangeCause(call="x", caller="y", comment="z" * 10_000))
     assert state_of(copy).change_log.last.cause == ("x", "y", "z" * copy_size.MAX_CAUSE_LENGTH)
 
 

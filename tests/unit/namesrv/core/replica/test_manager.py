@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,17 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1.replica_service_pb2 import ChangeStart, FollowTablesResponse, News, OpeningRows
 
 from namesrv.app.worker import GivenUp
-from namesrv.core.change_stream import follow_messages, replica_message, route_changes
+from namesrv.core.change_stream import route_changes
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.digests import FRONT
-from namesrv.core.errors import RevisionCompacted
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.replica import LeaderChange, OutOfStep, ReplicaIntake, ReplicaTables
-from namesrv.core.replica_feed import READER_SETTINGS, ReplicaFeed
-from namesrv.core.snapshot import WHOLE
+from namesrv.core.replica_feed import READER_SETTINGS, ReplicaFeed, change_start, tables_message
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.state_change import StateChange, apply_all_now, apply_now
@@ -61,10 +62,9 @@ class Link:
             self.take(message)
 
     def opening(self, messages: Iterator[bytes]) -> Iterator[bytes]:
-        yield next(messages)
-        for rows in self.feed.opening():
-            yield replica_message(self.leader.identity, self.leader.revision, rows)
-        yield from messages
+        yield tables_message(next(messages))
+        yield from self.feed.opening()
+        yield from map(tables_message, messages)
 
     def resume(self) -> None:
         """The stream ends and begins again, where the copy is."""
@@ -74,19 +74,21 @@ class Link:
 
     def read(self, most: int | None = None) -> None:
         """Reads what there is, or some messages of it."""
-        messages = follow_messages(self.leader.change_log, self.reader, self.leader.identity, WHOLE, self.feed)
+        messages = self.feed.messages(self.leader.change_log, self.reader, self.leader.identity)
         try:
             for count, message in enumerate(messages):
                 if count == most:
                     return
                 self.take(message)
-        except RevisionCompacted:
+        except Refused as error:
+            if error.reason != Reason.REVISION_COMPACTED:
+                raise
             self.start()
             self.read(most)
 
     def take(self, message: bytes) -> None:
         if message:
-            self.make(self.intake.take(pb.StreamRouteSnapshotResponse.FromString(message)))
+            self.make(self.intake.take(FollowTablesResponse.FromString(message)))
 
     def make(self, changes: Iterator[StateChange[list[None]]]) -> None:
         """Makes changes as the table writer does, each prepared and settled as on a thread."""
@@ -116,6 +118,12 @@ class Link:
     @property
     def state(self) -> RouteState:
         return self.tables.state
+
+
+def tables(**content: Any) -> FollowTablesResponse:
+    """A message of another epoch's tables."""
+    header = route_data_pb2.NamesrvHeader(epoch="another")
+    return FollowTablesResponse(tables=pb.StreamRouteSnapshotResponse(header=header, **content))
 
 
 def state_of(state: RouteState) -> dict[str, object]:
@@ -148,18 +156,15 @@ def state_of(state: RouteState) -> dict[str, object]:
 
 def log_of(state: RouteState, after: int) -> list[object]:
     """The changes after a revision as readers get them; the order of rows within one depends on how it was made."""
-    feed = ReplicaFeed(state, lambda: True, lambda: 0.0)
     found: list[object] = []
     for change in reversed(state.change_log.newest_first()):
         if change.revision > after:
             rows = [
                 row.SerializeToString(deterministic=True)
-                for message in route_changes(change.rows, change.applied_at_millis, WHOLE)
+                for message in route_changes(change.rows, change.applied_at_millis)
                 for row in pb.RouteChanges.FromString(message).changes
             ]
-            found.append(
-                (change.revision, change.applied_at_millis, change.cause, sorted(rows), feed.of_change(change))
-            )
+            found.append((change.cause, sorted(rows), change_start(change)))
     return found
 
 
@@ -209,12 +214,6 @@ class CopiesFollowTheirLeader(ChangesMakeSnapshots):
     def starts_anew(self) -> None:
         self.link.start()
 
-    @rule()
-    def lets_go_of_an_address(self) -> None:
-        state = self.fleet.state
-        for claim in state.address_claims.in_force()[:1]:
-            assert self.fleet.routes.operator_changes.release_address_claim(claim.key, _CAUSE) == claim
-
     @rule(topic=st.sampled_from(_TOPICS), value=st.none() | st.sampled_from(["broker-a:1", "broker-b:2"]))
     def orders(self, topic: str, value: str | None) -> None:
         state = self.fleet.state
@@ -253,8 +252,47 @@ def test_a_change_that_does_not_follow_the_last_one_is_not_made(fleet: Fleet) ->
     fleet.register()
     copy = Link(fleet.state).tables
     with pytest.raises(OutOfStep, match="revision 3 does not follow 1"):
-        apply_now(copy.change(LeaderChange(3)))
+        apply_now(copy.change(LeaderChange(ChangeStart(revision=3))))
     assert state_of(copy.state) == state_of(fleet.state)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (FollowTablesResponse(), "something unknown where a snapshot is due"),
+        (FollowTablesResponse(news=News()), "news where a snapshot is due"),
+    ],
+)
+def test_a_stream_that_does_not_begin_with_a_snapshot_is_refused(message: FollowTablesResponse, problem: str) -> None:
+    intake = ReplicaIntake(lambda identity: ReplicaTables(identity, VirtualClock()), None)
+    with pytest.raises(OutOfStep, match=problem):
+        apply_all_now(intake.take(message))
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (FollowTablesResponse(), "something unknown where changes are due"),
+        (FollowTablesResponse(opening=OpeningRows()), "opening where changes are due"),
+        (tables(snapshot_end=pb.SnapshotEnd()), "a snapshot where changes are due"),
+        (tables(changes=pb.RouteChanges()), "the epoch is another now"),
+    ],
+)
+def test_a_message_that_is_no_change_is_refused_after_the_snapshot(
+    fleet: Fleet, message: FollowTablesResponse, problem: str
+) -> None:
+    link = Link(fleet.state)
+    with pytest.raises(OutOfStep, match=problem):
+        apply_all_now(link.intake.take(message))
+
+
+def test_rows_of_a_revision_that_has_not_begun_are_refused(fleet: Fleet) -> None:
+    link = Link(fleet.state)
+    fleet.register()
+    messages = link.feed.messages(fleet.state.change_log, link.reader, fleet.state.identity)
+    next(messages)
+    with pytest.raises(OutOfStep, match="rows of revision 1 come without its beginning"):
+        link.take(next(messages))
 
 
 def test_half_a_change_is_forgotten_when_the_stream_ends_and_comes_again(fleet: Fleet) -> None:
@@ -293,7 +331,8 @@ def test_what_the_snapshot_file_left_unconfirmed_is_told_apart_from_what_the_gua
 def test_a_snapshot_with_rows_that_do_not_fit_together_is_refused(fleet: Fleet) -> None:
     fleet.register()
     intake = ReplicaIntake(lambda identity: ReplicaTables(identity, VirtualClock()), None)
-    first, *_, end = map(pb.StreamRouteSnapshotResponse.FromString, fleet.state.snapshot().messages())
+    messages = map(tables_message, fleet.state.snapshot().messages())
+    first, *_, end = map(FollowTablesResponse.FromString, messages)
     apply_all_now(intake.take(first))
     with pytest.raises(UnusableSnapshot, match="the end marker counts 1 clusters, and there are 0"):
         apply_all_now(intake.take(end))

@@ -7,12 +7,13 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.core.errors import BrokerNotRegistered, InvalidField, LimitExceeded, ShuttingDown
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey
 from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.refusals import refuses
 
 GROUP_A, GROUP_B = BrokerKey(CLUSTER, "broker-a"), BrokerKey(CLUSTER, "broker-b")
 NUMBERS = (4, 4, 6, 0)
@@ -72,11 +73,11 @@ def test_the_same_again_changes_nothing_and_takes_no_revision(fleet: Fleet) -> N
 def test_one_group_that_is_not_registered_leaves_everything_as_it_was(fleet: Fleet, topic: str) -> None:
     before = fleet.route(topic), fleet.state.revision
     elsewhere = BrokerKey("other-cluster", "broker-a")
-    with pytest.raises(BrokerNotRegistered) as caught:
+    with refuses(Reason.BROKER_NOT_REGISTERED) as caught:
         fleet.register_topic(topic, {GROUP_A: (8, 8, 6, 0), elsewhere: NUMBERS})
     assert (fleet.route(topic), fleet.state.revision) == before
     assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
-    assert "broker group broker-a of cluster other-cluster" in caught.value.message
+    assert "broker group broker-a of cluster other-cluster" in caught.value.text
 
 
 def test_data_versions_liveness_and_generations_stay(fleet: Fleet) -> None:
@@ -97,7 +98,7 @@ def test_the_topic_goes_with_the_last_broker_of_its_group(fleet: Fleet) -> None:
 
 def test_frozen_tables_take_no_topic(fleet: Fleet) -> None:
     fleet.state.frozen = True
-    with pytest.raises(ShuttingDown):
+    with refuses(Reason.SHUTTING_DOWN):
         fleet.register_topic("New", {GROUP_A: NUMBERS})
     assert fleet.topics == {"T"}
 
@@ -141,10 +142,10 @@ def test_the_queues_of_a_request_become_records() -> None:
 def test_bad_queues_name_their_place_field_and_rule(
     message: route_data_pb2.QueueData, field: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         checked(queue_data("broker-b"), message)
-    assert caught.value.field == f"queue_datas[1].{field}"
-    assert problem in caught.value.problem
+    assert caught.value.violations[0].field == f"queue_datas[1].{field}"
+    assert problem in caught.value.violations[0].description
 
 
 def test_queues_at_their_limits_are_accepted() -> None:
@@ -152,15 +153,15 @@ def test_queues_at_their_limits_are_accepted() -> None:
 
 
 def test_a_topic_name_is_checked_as_in_a_registration() -> None:
-    with pytest.raises(InvalidField, match="topic: is empty"):
+    with refuses(Reason.INVALID_FIELD, match="topic: is empty"):
         checked(queue_data(), topic="")
 
 
 def test_no_queues_and_too_many_groups_are_refused() -> None:
-    with pytest.raises(InvalidField, match="queue_datas: is empty"):
+    with refuses(Reason.INVALID_FIELD, match="queue_datas: is empty"):
         checked()
     most = [queue_data(f"broker-{number}") for number in range(limits.MAX_QUEUE_DATAS_PER_TOPIC)]
     assert len(checked(*most)) == limits.MAX_QUEUE_DATAS_PER_TOPIC
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         checked(*most, queue_data("one-more"))
     assert caught.value.metadata == {"name": "groups of one topic", "value": "1001", "limit": "1000"}

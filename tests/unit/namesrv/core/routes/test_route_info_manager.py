@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 
 from namesrv.app.worker import GivenUp
-from namesrv.core.errors import ChannelGone, NeedFullRegistration, ShuttingDown
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, RemovalReason
 from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration
 from tests.support.breaths import AtBreath, breathing, give_up
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from tests.support.refusals import refuses
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
@@ -151,7 +152,7 @@ def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: F
     ended = fleet.routes.heartbeats.open_channel()
     fleet.end_channel(ended)
     for channel_id in (ended, "never-opened", ""):
-        with pytest.raises(ChannelGone):
+        with refuses(Reason.CHANNEL_GONE):
             fleet.register(channel_id=channel_id)
     assert fleet.topics == set()
     assert fleet.state.revision == 0
@@ -169,7 +170,7 @@ def test_a_registration_whose_channel_ends_while_it_is_prepared_changes_nothing(
     change = registered(fleet, 2, channel_id)
     change.prepare()
     fleet.routes.heartbeats.end_channel(channel_id)
-    with pytest.raises(ChannelGone):
+    with refuses(Reason.CHANNEL_GONE):
         change.commit()
     assert fleet.topics == set()
     assert fleet.state.tables.broker_live_table == {}
@@ -208,7 +209,7 @@ def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end:
         change.prepare()
     if end == "at the commit":
         fleet.routes.heartbeats.end_channel(channel_id)
-        with pytest.raises(ChannelGone):
+        with refuses(Reason.CHANNEL_GONE):
             change.commit()
     assert fleet.topics == set()
     assert fleet.state.tables.broker_addr_table == {}
@@ -323,10 +324,10 @@ def test_an_increment_adds_to_what_it_builds_on(fleet: Fleet) -> None:
 
 
 def test_an_increment_on_anything_else_is_refused(fleet: Fleet) -> None:  # upstream #4522, #9411
-    with pytest.raises(NeedFullRegistration):
+    with refuses(Reason.NEED_FULL_REGISTRATION):
         fleet.register(topics=("T1",), version=NEXT_VERSION, base_version=VERSION)
     fleet.register(topics=("T",), version=NEXT_VERSION)
-    with pytest.raises(NeedFullRegistration):
+    with refuses(Reason.NEED_FULL_REGISTRATION):
         fleet.register(topics=("T1",), version=DataVersion(3_000, 3), base_version=VERSION)
     assert fleet.topics == {"T"}
 
@@ -336,7 +337,7 @@ def test_frozen_tables_do_not_change(fleet: Fleet) -> None:
     fleet.register(A, channel_id=channel_id)
     fleet.state.frozen = True
     for change in (fleet.register, fleet.unregister, fleet.routes.heartbeats.open_channel):
-        with pytest.raises(ShuttingDown):
+        with refuses(Reason.SHUTTING_DOWN):
             change()
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(1_000.0)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.errors import BrokerNotRegistered
-from namesrv.core.model import BrokerKey, DataVersion, RemovalReason
+from namesrv.core.errors import Reason
+from namesrv.core.liveness import Doubt
+from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.refusals import refuses
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
@@ -124,12 +127,37 @@ def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
     assert len(fleet.scan()) == 1
 
 
+def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
+    channel_id = fleet.routes.heartbeats.open_channel()
+    for number, addr in enumerate((A, B, "127.0.0.1:30911")):
+        fleet.register(addr, name=f"broker-{number}", channel_id=channel_id)
+    fleet.routes.heartbeats.end_channel(channel_id)
+    revision, ends_at = fleet.state.revision, fleet.clock.wall_millis() + 60_000
+    fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL)
+    keys = [LiveKey(CLUSTER, addr) for addr in (A, B, "127.0.0.1:30911")]
+    assert fleet.state.doubts() == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
+    assert fleet.state.revision == revision, "a doubt changes no route"
+    rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
+    assert [row.doubt_ends_at_millis for row in rows] == [ends_at] * 3
+    fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
+    fleet.unregister(B, name="broker-1")
+    assert list(fleet.state.doubts()) == keys[2:]
+    fleet.clock.advance(60.001)
+    assert fleet.state.doubts()[keys[2]].ends_at_millis == ends_at
+    assert len(fleet.scan()) == 1
+    assert fleet.state.doubts() == {}
+
+
+def message_rows(message: bytes) -> list[route_data_pb2.BrokerLiveInfo]:
+    return list(route_service_pb2.StreamRouteSnapshotResponse.FromString(message).chunk.live_brokers)
+
+
 def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_again(fleet: Fleet) -> None:
     channel_id = fleet.routes.heartbeats.open_channel()
     fleet.register(A, channel_id=channel_id)
     fleet.register(B, name="broker-b", channel_id=channel_id)
     fleet.routes.heartbeats.end_channel(channel_id)
-    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0) == 2
+    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 2
     assert fleet.end_channel(channel_id) == []
     fleet.clock.advance(59.0)
     fleet.register(B, name="broker-b")
@@ -140,7 +168,7 @@ def test_a_doubted_end_of_a_channel_leaves_its_brokers_some_time_to_register_aga
 
 
 def test_a_heartbeat_of_an_unknown_broker_is_refused(fleet: Fleet) -> None:
-    with pytest.raises(BrokerNotRegistered, match="broker-a"):
+    with refuses(Reason.BROKER_NOT_REGISTERED, match="broker-a"):
         fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-a"), 0, A)
 
 
@@ -162,7 +190,7 @@ def test_a_doubted_end_gives_no_time_to_brokers_that_left_or_came_back(fleet: Fl
     fleet.routes.heartbeats.end_channel(channel_id)
     fleet.unregister(A)
     fleet.register(B, name="broker-b", channel_id=fleet.routes.heartbeats.open_channel(), timeout_seconds=20.0)
-    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0) == 1
+    assert fleet.routes.heartbeats.doubt_channel_end(channel_id, 60.0, Doubt.OWN_STALL) == 1
     fleet.clock.advance(20.001)
     assert [gone.live.broker_addr for gone in fleet.scan()] == [B]
     fleet.clock.advance(40.0)

@@ -116,6 +116,23 @@ def test_with_a_file_a_broker_that_is_newer_than_the_file_has_time_to_come_back(
     assert warm_up.is_warm()
 
 
+def test_with_a_complete_file_it_is_warm_once_its_brokers_are_back() -> None:
+    fleet = restarted(A, B)
+    warm_up = WarmUp(fleet.state, fleet.clock, WARM_UP, snapshot_is_complete=True)
+    fleet.register(A, name="broker-10911")
+    assert not warm_up.is_warm()
+    fleet.register(B, name="broker-20911")
+    assert warm_up.is_warm()
+
+
+def test_a_complete_file_without_brokers_tells_of_nobody_to_wait_for_so_the_warm_up_time_counts() -> None:
+    fleet = restarted()
+    warm_up = WarmUp(fleet.state, fleet.clock, WARM_UP, snapshot_is_complete=True)
+    assert not warm_up.is_warm()
+    fleet.clock.advance(WARM_UP)
+    assert warm_up.is_warm()
+
+
 def test_a_broker_of_the_file_that_has_left_in_any_way_is_not_waited_for() -> None:
     addrs = [f"10.0.0.1:{port}" for port in (10001, 10002, 10003, 10004)]
     fleet = restarted(*addrs)

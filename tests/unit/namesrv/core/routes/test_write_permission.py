@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from namesrv.core.changes import IntentLifted, IntentPut, QueuesPut
-from namesrv.core.errors import ShuttingDown
-from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, WriteRule
+from namesrv.core.errors import Reason
+from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, TopicsInUse, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.refusals import refuses
 from tests.unit.namesrv.operators import (
     CAUSE,
     GROUP,
@@ -150,12 +151,23 @@ def test_a_preview_tells_the_same_and_changes_nothing(fleet: Fleet) -> None:
     assert previews[3].blast_radius == BlastRadius(1, 0, 1, ("a",))
 
 
+def test_only_topics_of_applications_lose_their_last_writable_queue_and_they_are_named_first(fleet: Fleet) -> None:
+    own = ["%DLQ%g", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_ROCKSDB_OFFSET_TOPIC", CLUSTER, GROUP.broker_name]
+    fleet.register(topics=own)
+    assert wipe(fleet, validate_only=True).blast_radius == BlastRadius(len(own), 0, 0, tuple(sorted(own)))
+    fleet.register(version=NEWER, topics=[*own, "zebra"])
+    fleet.register(B, name="broker-b", topics=["apple"])
+    assert wipe(fleet, validate_only=True).blast_radius == BlastRadius(len(own) + 1, 1, 0, ("zebra",))
+    fleet.register(B, name="broker-b", version=NEWER, topics=["apple", *own, "zebra"])
+    assert wipe(fleet, validate_only=True).blast_radius == BlastRadius(len(own) + 1, 0, 0, ("zebra", *sorted(own)))
+
+
 def test_what_is_durable_gets_in_force_after_the_tables_froze_and_a_deletion_does_not(fleet: Fleet) -> None:
     fleet.register()
     fleet.state.frozen = True
     wipe(fleet)
     assert perms(fleet) == [(4, 6)]
-    with pytest.raises(ShuttingDown):
+    with refuses(Reason.SHUTTING_DOWN):
         delete(fleet)
     assert fleet.route()
 
@@ -198,8 +210,12 @@ def test_an_intent_that_changes_no_permission_changes_no_route(fleet: Fleet) -> 
 def test_a_deletion_counts_what_vanishes_and_what_loses_its_last_writable_queue(fleet: Fleet) -> None:
     fleet.register()
     fleet.register(B, cluster="other", topics=[("TopicTest", (4, 4, 4, 0))])
-    assert delete(fleet, validate_only=True) == OperatorOutcome(BlastRadius(1, 0, 1, ("TopicTest",)), 2)
-    assert delete(fleet, cluster=CLUSTER) == OperatorOutcome(BlastRadius(1, 1, 0, ("TopicTest",)), 1)
+    assert delete(fleet, validate_only=True) == OperatorOutcome(
+        BlastRadius(1, 0, 1, ("TopicTest",)), 2, in_use=TopicsInUse(1, ("TopicTest",))
+    )
+    assert delete(fleet, cluster=CLUSTER) == OperatorOutcome(
+        BlastRadius(1, 1, 0, ("TopicTest",)), 1, in_use=TopicsInUse(1, ("TopicTest",))
+    )
     assert delete(fleet, cluster=CLUSTER) == OperatorOutcome(BlastRadius(), 0)
 
 

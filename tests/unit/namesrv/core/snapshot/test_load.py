@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import Cause
-from namesrv.core.errors import BrokerNotRegistered, NeedFullRegistration
+from namesrv.core.errors import Reason
 from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
@@ -29,6 +29,7 @@ from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import Unconfirmed
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet
+from tests.support.refusals import refuses
 
 GROUP = BrokerKey(CLUSTER, "broker-a")
 CAUSE = Cause("test")
@@ -159,7 +160,7 @@ def test_a_loaded_broker_must_register_and_is_confirmed_then() -> None:
     before.register(A)
     after = restarted(before)
     assert after.query() == (True, VERSION), "also if it has the version that is held"
-    with pytest.raises(BrokerNotRegistered):
+    with refuses(Reason.BROKER_NOT_REGISTERED):
         after.routes.heartbeats.broker_heartbeat(GROUP, 0, A)
     result = after.register(A)
     assert result.changed
@@ -176,7 +177,7 @@ def test_a_loaded_broker_must_register_in_full_because_held_topics_were_not_in_t
     before.register(A, topics=["T1", "Held"])
     after = restarted(before)
     newer = DataVersion(1_000, 2)
-    with pytest.raises(NeedFullRegistration):
+    with refuses(Reason.NEED_FULL_REGISTRATION):
         after.register(A, topics=["T2"], version=newer, base_version=VERSION)
     after.register(A, topics=["T1", "T2", "Held"], version=newer)
     decide(after)

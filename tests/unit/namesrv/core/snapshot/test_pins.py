@@ -1,4 +1,4 @@
-"""Pins hold a revision for a lease, share one copy of it, and let go by themselves."""
+"""Pins hold a revision for a lease, share one copy of it, and end by themselves."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import weakref
 import pytest
 
 from groundwork.shares import Sharer
-from namesrv.core.errors import LimitExceeded, SnapshotGone
+from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, Pins
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
 from namesrv.core.tables import MERGE_SLICE
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 
 LEASE = 600.0
 
@@ -59,13 +60,13 @@ def test_a_lease_ends_just_after_its_time(fleet: PinnedFleet) -> None:
     fleet.clock.advance(10.0)
     assert fleet.revision_of(pin) == 1
     fleet.clock.advance(10.001)
-    with pytest.raises(SnapshotGone) as caught:
+    with refuses(Reason.SNAPSHOT_GONE) as caught:
         fleet.revision_of(pin)
     assert caught.value.metadata == {"pin_id": pin}
 
 
 def test_an_unknown_pin_is_gone(fleet: PinnedFleet) -> None:
-    with pytest.raises(SnapshotGone):
+    with refuses(Reason.SNAPSHOT_GONE):
         fleet.revision_of("never-pinned")
 
 
@@ -85,7 +86,7 @@ def test_a_pin_does_not_end_under_its_readers_even_if_one_of_them_fails(fleet: P
         fleet.pins.drop_expired()
         assert fleet.revision_of(pin) == 1
     fleet.clock.advance(10.001)
-    with pytest.raises(SnapshotGone):
+    with refuses(Reason.SNAPSHOT_GONE):
         fleet.revision_of(pin)
 
 
@@ -96,23 +97,99 @@ def test_pins_of_one_revision_share_one_snapshot(fleet: PinnedFleet) -> None:
         assert one is other
 
 
-def test_eight_revisions_can_be_pinned_any_number_of_times_and_not_one_more(fleet: PinnedFleet) -> None:
-    pins = [fleet.pin(60.0), *(fleet.pin_next_revision() for _ in range(MAX_PINNED_REVISIONS - 1))]
+OF_READERS = MAX_PINNED_REVISIONS * 3 // 4
+"""Revisions that may be pinned by readers that do not follow."""
+
+
+def test_unread_pins_do_not_give_way_to_one_too_many(fleet: PinnedFleet) -> None:
+    pins = [fleet.pin(60.0), *(fleet.pin_next_revision() for _ in range(OF_READERS - 1))]
     fleet.pin()
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         fleet.pin_next_revision()
-    assert caught.value.metadata == {"name": "pinned revisions", "value": "9", "limit": "8", "caller": "all"}
-    assert len(fleet.pins) == MAX_PINNED_REVISIONS + 1
-    fleet.clock.advance(61.0)
-    assert fleet.revision_of(fleet.pin()) == MAX_PINNED_REVISIONS + 1
-    with pytest.raises(SnapshotGone):
-        fleet.revision_of(pins[0])
+    assert caught.value.metadata == {"name": "pinned revisions", "value": "13", "limit": "12", "caller": "all"}
+    assert caught.value.retry_after_seconds == 1.0
+    assert len(fleet.pins) == OF_READERS + 1
+    assert fleet.revision_of(pins[0]) == 1
+
+
+def test_the_pin_that_is_idle_for_longest_gives_way(fleet: PinnedFleet) -> None:
+    pins = [fleet.pin(), *(fleet.pin_next_revision() for _ in range(OF_READERS - 1))]
+    for pin in (pins[4], pins[2]):
+        assert fleet.revision_of(pin)
+        fleet.clock.advance(1.0)
+    with fleet.pins.reading(pins[3]):
+        fleet.pin_next_revision()
+        with refuses(Reason.SNAPSHOT_GONE):
+            fleet.revision_of(pins[4])
+        fleet.pin_next_revision()
+        with refuses(Reason.SNAPSHOT_GONE):
+            fleet.revision_of(pins[2])
+        with refuses(Reason.LIMIT_EXCEEDED):
+            fleet.pin_next_revision()  # one is being read, the others were pinned a moment ago
+        fleet.clock.advance(UNREAD_PIN_SECONDS)
+        fleet.pin_next_revision()
+        with refuses(Reason.SNAPSHOT_GONE):
+            fleet.revision_of(pins[0])
+
+
+def test_a_revision_gives_way_only_if_nobody_reads_it(fleet: PinnedFleet) -> None:
+    idle, read = fleet.pin(), fleet.pin()
+    assert fleet.revision_of(idle) == 1
+    others = [fleet.pin_next_revision() for _ in range(OF_READERS - 1)]
+    assert fleet.revision_of(others[0]) == 2
+    with fleet.pins.reading(read):
+        fleet.pin_next_revision()
+    assert fleet.revision_of(idle) == 1
+    with refuses(Reason.SNAPSHOT_GONE):
+        fleet.revision_of(others[0])
+
+
+def test_pins_of_another_caller_do_not_give_way(fleet: PinnedFleet) -> None:
+    first, second = Sharer("first"), Sharer("second")
+
+    def pin(owner: Sharer) -> str:
+        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
+        return fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, owner)
+
+    kept = [pin(first) for _ in range(5)]
+    for pin_id in kept:
+        assert fleet.revision_of(pin_id)
+    for _ in range(20):
+        fleet.revision_of(pin(second))
+    for pin_id in kept:
+        assert fleet.revision_of(pin_id)
+
+
+def test_followers_have_revisions_that_other_readers_cannot_take(fleet: PinnedFleet) -> None:
+    for _ in range(OF_READERS):
+        fleet.pin_next_revision()
+    for _ in range(MAX_PINNED_REVISIONS - OF_READERS):
+        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
+        fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, follows=True)
+    fleet.register(version=DataVersion(1, fleet.state.revision + 1))
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, follows=True)
+    assert caught.value.metadata["limit"] == str(MAX_PINNED_REVISIONS)
+
+
+def test_a_released_pin_ends_at_once_or_with_its_last_reader(fleet: PinnedFleet) -> None:
+    first, second = fleet.pin(), fleet.pin()
+    assert fleet.pins.release(first)
+    assert not fleet.pins.release(first)
+    with fleet.pins.reading(second) as snapshot:
+        assert fleet.pins.release(second)
+        with refuses(Reason.SNAPSHOT_GONE):
+            fleet.revision_of(second)
+        assert snapshot.revision == 1
+        assert len(fleet.pins) == 1
+    assert len(fleet.pins) == 0
+    assert [kind.used for kind in fleet.pins._shares] == [0, 0, 0]
 
 
 def test_a_thousand_pins_can_be_held_and_not_one_more(fleet: PinnedFleet) -> None:
     for _ in range(MAX_PINS):
         fleet.pin()
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         fleet.pin()
     assert caught.value.metadata == {"name": "pins", "value": "1001", "limit": "1000", "caller": "all"}
 
@@ -157,7 +234,7 @@ def test_who_asks_for_the_longest_leases_has_fewer_pins(fleet: PinnedFleet) -> N
     greedy = Sharer("greedy")
     for _ in range(83):
         fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
     expected = {"name": "seconds of pins", "value": "302400", "limit": "300000", "caller": "greedy"}
     assert caught.value.metadata == expected

@@ -6,7 +6,7 @@ import pytest
 
 from namesrv.core import pace
 from namesrv.core.model import DataVersion
-from namesrv.core.snapshot import RouteTable, SnapshotPart
+from namesrv.core.snapshot import RouteTable
 from tests.support.breaths import breaths_of
 from tests.support.core_fleet import A, B, Fleet
 
@@ -36,5 +36,5 @@ def test_messages_are_made_with_breaths(fleet: Fleet, table: RouteTable, monkeyp
     monkeypatch.setattr(pace.paced, "__defaults__", (10,))
     for number in range(31):
         fleet.register(f"10.0.0.{number}:10911", topics=[f"T{number}"], name=f"broker-{number}")
-    messages = fleet.state.snapshot([table]).messages(SnapshotPart(0, 1, [table]))
+    messages = fleet.state.snapshot([table]).messages([table])
     assert breaths_of(lambda: list(messages)) == 3

@@ -1,4 +1,4 @@
-"""Changes as the rows of StreamRouteChanges: one for each key, sharded, bounded, with the reason of what went."""
+"""Changes as the rows of StreamRouteChanges: one for each key, bounded, with the reason of what went."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.change_stream import CHANGE_SLICE, change_messages
 from namesrv.core.changes import Cause, ClusterPut
 from namesrv.core.model import EMPTY, BrokerKey, DataVersion, HoldKey, Intent, IntentKind, IntentTable
-from namesrv.core.snapshot import CHUNK_BYTES, WHOLE, SnapshotPart
+from namesrv.core.snapshot import CHUNK_BYTES
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, HA, A, B, Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
@@ -21,17 +21,17 @@ CAUSE = Cause("test")
 GROUP = BrokerKey(CLUSTER, "broker-a")
 
 
-def encoded(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[bytes]:
+def encoded(fleet: Fleet, after: int = 0) -> list[bytes]:
     state = fleet.state
-    return list(change_messages(state.change_log.after(after), state.revision, state.identity, shard))
+    return list(change_messages(state.change_log.after(after), state.revision, state.identity))
 
 
-def messages(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.StreamRouteChangesResponse]:
-    return [pb.StreamRouteChangesResponse.FromString(message) for message in encoded(fleet, after, shard) if message]
+def messages(fleet: Fleet, after: int = 0) -> list[pb.StreamRouteChangesResponse]:
+    return [pb.StreamRouteChangesResponse.FromString(message) for message in encoded(fleet, after) if message]
 
 
-def rows(fleet: Fleet, after: int = 0, shard: SnapshotPart = WHOLE) -> list[pb.RouteChange]:
-    return [row for message in messages(fleet, after, shard) for row in message.changes.changes]
+def rows(fleet: Fleet, after: int = 0) -> list[pb.RouteChange]:
+    return [row for message in messages(fleet, after) for row in message.changes.changes]
 
 
 def tables(changes: Iterable[pb.RouteChange]) -> list[str]:
@@ -82,7 +82,7 @@ def test_changes_end_at_the_revision_asked_for() -> None:
     for counter in range(1, 5):
         fleet.register(version=DataVersion(1, counter))
     state = fleet.state
-    stream = change_messages(state.change_log.after(1), 3, state.identity, WHOLE)
+    stream = change_messages(state.change_log.after(1), 3, state.identity)
     read = [pb.StreamRouteChangesResponse.FromString(message) for message in stream]
     assert [(message.header.revision, message.HasField("changes")) for message in read] == [
         (2, True),
@@ -144,21 +144,6 @@ def test_two_holds_of_one_topic_that_come_together_take_it_once() -> None:
     assert (len(fleet.state.tables.topic_queue_table), fleet.topics) == (1, {"T2"})
 
 
-def test_shards_are_disjoint_and_together_everything_and_brokers_are_in_the_first() -> None:
-    fleet = Fleet()
-    fleet.register(topics=[f"T{number}" for number in range(50)], filter_servers=("f:1",))
-    fleet.unregister()
-    shards = [rows(fleet, shard=SnapshotPart(index, 3)) for index in range(3)]
-    assert sorted(row.SerializeToString() for shard in shards for row in shard) == sorted(
-        row.SerializeToString() for row in rows(fleet)
-    )
-    for shard in shards[1:]:
-        assert set(tables(shard)) == {"topic_put", "topic_removed"}
-    put_in = [{row.topic_put.topic for row in only(shard, "topic_put")} for shard in shards]
-    removed_in = [{row.topic_removed.topic for row in only(shard, "topic_removed")} for shard in shards]
-    assert put_in == removed_in
-
-
 def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
     fleet = Fleet()
     fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
@@ -171,18 +156,18 @@ def test_a_large_change_comes_in_bounded_messages_of_one_revision() -> None:
     assert len(keys) == len(set(keys)) == 20_003
 
 
-def test_a_large_change_gives_way_between_slices_whether_it_is_sent_or_passed_over() -> None:
+def test_a_large_change_gives_way_between_slices() -> None:
     fleet = Fleet()
     fleet.register(topics=[f"topic-{number}" for number in range(20_000)])
-    for shard in (WHOLE, SnapshotPart(1, 1_024)):
-        assert encoded(fleet, shard=shard).count(b"") >= 20_000 // 500
+    assert encoded(fleet).count(b"") >= 20_000 // 500
 
 
-def test_many_changes_of_other_shards_are_passed_over_with_pauses() -> None:
+def test_many_changes_without_rows_are_passed_over_with_pauses() -> None:
     fleet = Fleet()
-    for counter in range(2 * CHANGE_SLICE):
-        fleet.register(topics=[], version=DataVersion(1, counter))
-    assert [bool(message) for message in encoded(fleet, shard=SnapshotPart(1, 2))] == [False, False, True]
+    for number in range(2 * CHANGE_SLICE):
+        kv_config = EMPTY.with_value("namespace", "key", str(number))
+        fleet.routes.operator_changes.publish_kv_config(kv_config, CAUSE)
+    assert [bool(message) for message in encoded(fleet)] == [False, False, True]
 
 
 def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
@@ -194,7 +179,7 @@ def test_a_reader_keeps_only_the_changes_that_it_has_not_read() -> None:
         log.append(0, CAUSE, (ClusterPut("c", names),))
         seen.append(weakref.ref(names))
         del names
-    stream = change_messages(log.after(0), 3, state.identity, WHOLE)
+    stream = change_messages(log.after(0), 3, state.identity)
     next(stream)
     log._changes.clear()  # as if they had all been compacted
     next(stream)

@@ -1,10 +1,9 @@
-"""Following a snapshot: normalised changes lead to what a snapshot has, in every shard; bookmarks, resuming, ends."""
+"""Following a snapshot: normalised changes lead to what a snapshot has; bookmarks, resuming, ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -12,25 +11,26 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.change_stream import follow_messages
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.errors import RevisionCompacted, ShuttingDown
+from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import EMPTY, DataVersion
-from namesrv.core.snapshot import WHOLE, RouteTable, SnapshotPart
+from namesrv.core.snapshot import ALL_TABLES, RouteTable
 from namesrv.core.state_change import apply_now
 from namesrv.core.watch import Follower
 from tests.properties import examples
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 from tests.support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
-SHARDS = [SnapshotPart(index, 3) for index in range(3)]
 
-
-def read(fleet: Fleet, reader: Follower, part: SnapshotPart = WHOLE) -> list[pb.StreamRouteSnapshotResponse]:
+def read(
+    fleet: Fleet, reader: Follower, tables: Collection[RouteTable] = ALL_TABLES
+) -> list[pb.StreamRouteSnapshotResponse]:
     """Everything that a reader has not been sent, up to the bookmark."""
     state = fleet.state
     messages = [
         pb.StreamRouteSnapshotResponse.FromString(message)
-        for message in follow_messages(state.change_log, reader, state.identity, part)
+        for message in follow_messages(state.change_log, reader, state.identity, tables)
         if message
     ]
     assert all(message.WhichOneof("content") == "changes" for message in messages)
@@ -60,19 +60,6 @@ def test_a_lost_broker_with_ten_thousand_topics_is_one_change(fleet: Fleet) -> N
     assert not bookmark.changes.changes
 
 
-def test_in_every_shard_a_group_that_goes_is_one_change(fleet: Fleet) -> None:
-    fleet.register(topics=["T1", "T2", "T3"])
-    fleet.unregister()
-    for shard in SHARDS:
-        kinds = [
-            change.WhichOneof("row")
-            for message in read(fleet, follower(1), shard)
-            for change in message.changes.changes
-        ]
-        assert kinds.count("group_removed") == 1
-        assert "topic_removed" not in kinds
-
-
 def test_topics_that_go_alone_are_changes_of_their_own(fleet: Fleet) -> None:
     fleet.register(topics=["T1", "T2"])
     apply_now(fleet.routes.operator_changes.delete_topic("T1", None, Cause("test")))
@@ -92,7 +79,7 @@ def test_a_follower_that_the_change_log_has_left_behind_is_told_to_start_again(f
     fleet.state.change_log = ChangeLog(max_changes=2)
     for counter in range(4):
         fleet.register(version=DataVersion(1, counter))
-    with pytest.raises(RevisionCompacted):
+    with refuses(Reason.REVISION_COMPACTED):
         read(fleet, follower(1))
     assert len(read(fleet, follower(2))) == 3
 
@@ -102,11 +89,11 @@ def test_a_follower_in_the_middle_of_a_change_when_it_is_dropped_gets_all_of_it_
     state.change_log = ChangeLog(max_changes=2)
     fleet.register()
     reader = follower()
-    messages = follow_messages(state.change_log, reader, state.identity, WHOLE)
+    messages = follow_messages(state.change_log, reader, state.identity, ALL_TABLES)
     assert next(messages)
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
-    with pytest.raises(RevisionCompacted):
+    with refuses(Reason.REVISION_COMPACTED):
         list(messages)
     assert reader.revision == 1
 
@@ -114,8 +101,8 @@ def test_a_follower_in_the_middle_of_a_change_when_it_is_dropped_gets_all_of_it_
 def test_a_follower_that_must_end_is_told_before_its_next_change(fleet: Fleet) -> None:
     fleet.register()
     reader = follower()
-    reader.failure = ShuttingDown()
-    with pytest.raises(ShuttingDown):
+    reader.failure = shutting_down()
+    with refuses(Reason.SHUTTING_DOWN):
         read(fleet, reader)
 
 
@@ -129,8 +116,8 @@ def test_changes_that_are_in_no_table_show_in_the_bookmark_only(fleet: Fleet) ->
 
 def test_a_follower_of_brokers_is_sent_no_topics_and_nothing_is_passed_over_for_it(fleet: Fleet) -> None:
     fleet.register(topics=[f"T{number}" for number in range(10_000)])
-    state, part = fleet.state, SnapshotPart(0, 1, {RouteTable.LIVE_BROKERS})
-    messages = list(follow_messages(state.change_log, follower(), state.identity, part))
+    state = fleet.state
+    messages = list(follow_messages(state.change_log, follower(), state.identity, {RouteTable.LIVE_BROKERS}))
     assert len(messages) == 2, "a pause stands for work on topics"
     first, bookmark = map(pb.StreamRouteSnapshotResponse.FromString, messages)
     assert [change.WhichOneof("row") for change in first.changes.changes] == ["live_put"]
@@ -143,7 +130,7 @@ def test_a_group_that_goes_is_one_change_for_each_table_that_it_changes_and_none
     told = {
         table
         for table in RouteTable
-        for message in read(fleet, follower(1), SnapshotPart(0, 1, {table}))
+        for message in read(fleet, follower(1), {table})
         for change in message.changes.changes
         if change.WhichOneof("row") == "group_removed"
     }
@@ -162,9 +149,7 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shards = [WHOLE, *SHARDS]
-        self.rows = [FollowedRows() for _ in self.shards]
-        self.readers = [follower() for _ in self.shards]
+        self.rows, self.reader = FollowedRows(), follower()
         self.of_tables = [(tables, RowsOfTables(_on_wire(tables)), follower()) for tables in SOME_TABLES]
 
     @rule()
@@ -172,18 +157,15 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
         now = FollowedRows.of_snapshot(
             pb.StreamRouteSnapshotResponse.FromString(message) for message in self.fleet.state.snapshot().messages()
         )
-        for shard, rows, reader in zip(self.shards, self.rows, self.readers, strict=True):
-            messages = read(self.fleet, reader, shard)
-            for message in messages:
-                rows.take(message)
-            expected = now.shard(shard.index, shard.count)
-            assert (rows.queues, rows.groups, rows.live) == (expected.queues, expected.groups, expected.live)
-            assert (rows.filters, rows.clusters) == (expected.filters, expected.clusters)
-            revisions = [message.header.revision for message in messages]
-            assert revisions == sorted(revisions)
-            assert revisions[-1] == self.fleet.state.revision
+        messages = read(self.fleet, self.reader)
+        for message in messages:
+            self.rows.take(message)
+        assert self.rows == now
+        revisions = [message.header.revision for message in messages]
+        assert revisions == sorted(revisions)
+        assert revisions[-1] == self.fleet.state.revision
         for tables, some, reader in self.of_tables:
-            for message in read(self.fleet, reader, SnapshotPart(0, 1, tables)):
+            for message in read(self.fleet, reader, tables):
                 some.take(message)
             held = [getattr(some, name) for name in TABLES.values()]
             of_now = now.of_tables(_on_wire(tables))
@@ -192,9 +174,9 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
     @rule(tables=st.sets(st.sampled_from(RouteTable), min_size=1))
     def somebody_takes_a_snapshot_of_some_tables(self, tables: set[RouteTable]) -> None:
         state = self.fleet.state
-        whole, part = state.snapshot(), SnapshotPart(0, 1, tables)
-        messages = list(state.snapshot(tables).messages(part))
-        assert list(whole.messages(part)) == messages  # as of a pin, which holds all of them
+        whole = state.snapshot()
+        messages = list(state.snapshot(tables).messages(tables))
+        assert list(whole.messages(tables)) == messages  # as of a pin, which holds all of them
         *_, end = parsed = [pb.StreamRouteSnapshotResponse.FromString(message) for message in messages]
         rows = FollowedRows.of_snapshot(parsed)
         everything = FollowedRows.of_snapshot(map(pb.StreamRouteSnapshotResponse.FromString, whole.messages()))

@@ -6,11 +6,12 @@ import pytest
 
 from namesrv.core import watch as watch_module
 from namesrv.core.changes import ChangeLog
-from namesrv.core.errors import Overloaded, RevisionCompacted
+from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, with_breaths
 from namesrv.core.watch import SUBSCRIBE_SLICE, ChangeReader, Follower
 from tests.support.core_fleet import CLUSTER, B
+from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
 
@@ -69,7 +70,7 @@ def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: W
     fleet.start_watching()
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
-    with pytest.raises(RevisionCompacted):
+    with refuses(Reason.REVISION_COMPACTED):
         fleet.watch("T1", after=1)
     fleet.watch("T1", after=2)
 
@@ -82,7 +83,7 @@ def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet:
     for counter in range(4):
         fleet.register(version=DataVersion(2, counter))
     assert fleet.woken() == [watch]
-    with pytest.raises(RevisionCompacted):
+    with refuses(Reason.REVISION_COMPACTED):
         fleet.message(watch)
 
 
@@ -118,7 +119,7 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
     fleet.told(wide), fleet.told(small)
     fleet.register(topics=["T1", *(f"many-{number}" for number in range(2_500))])
     assert set(fleet.woken()) == {wide, small}
-    with pytest.raises(Overloaded):
+    with refuses(Reason.OVERLOADED):
         fleet.message(wide)
     assert fleet.told(small).keys() == {"T1"}
     fleet.watches.close(wide)

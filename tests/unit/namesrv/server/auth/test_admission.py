@@ -12,14 +12,14 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from structlog.testing import capture_logs
 
-from groundwork.permits import REFUSAL_LOG_SECONDS, GroupPattern, Permission, Permits, Principal
+from groundwork.permits import REFUSAL_LOG_SECONDS, BrokerPattern, NamedBroker, Permission, Permits, Principal
 from groundwork.shares import MACHINE, Sharer
 from namesrv.app import access
 from namesrv.app.access import Admission, Authorizer, Context, Entered, caller_of
 from namesrv.app.quotas import FairShares
-from namesrv.core.errors import NotAuthenticated, NotPermitted, Overloaded
-from namesrv.core.model import BrokerKey
+from namesrv.core.errors import Reason
 from namesrv.error_codes import FAILURES
+from tests.support.refusals import refuses
 
 LOOKUP = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["GetTopicRoute"]
 WATCH = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"].methods_by_name["WatchTopicRoutes"]
@@ -27,7 +27,7 @@ REGISTER = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationSer
 CHANNEL = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"].methods_by_name["OpenChannel"]
 ADMINISTER = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["DeleteTopic"]
 
-BROKER = Principal("broker", register=(GroupPattern.parse("c/a"),))
+BROKER = Principal("broker", register=(BrokerPattern.parse("c/a"),))
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,9 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
     for most, gate in enumerate(gates.values(), 1):
         for _ in range(most):
             assert gate.enter(call()).principal is None
-        with pytest.raises(Overloaded, match=f"under way: {most + 1} is over the limit of {most} for all"):
+        with refuses(Reason.OVERLOADED, match=f"under way: {most + 1} is over the limit of {most} for all"):
             gate.enter(call())
-    with pytest.raises(Overloaded):
+    with refuses(Reason.OVERLOADED):
         Admission(CHANNEL, bounds, None).enter(call())  # streams of all services count together
     for gate in gates.values():
         gate.leave(Entered(None, MACHINE))
@@ -82,7 +82,7 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
 
 def test_who_is_refused_for_lack_of_room_is_told_when_to_come_back() -> None:
     gate = Admission(LOOKUP, FairShares.of(lookups=0), None)
-    with pytest.raises(Overloaded) as raised:
+    with refuses(Reason.OVERLOADED) as raised:
         gate.enter(call())
     assert FAILURES.table.rich(raised.value).retry_after_seconds
 
@@ -107,28 +107,28 @@ def test_without_permits_the_caller_is_the_peer() -> None:
     gate = Admission(REGISTER, FairShares.of(), None)
     entered = gate.enter(call())
     assert entered.principal is None
-    gate.checked(entered, [BrokerKey("any", "thing")], call())
+    gate.checked(entered, [NamedBroker(("any", "thing"))], call())
 
 
 def test_a_refused_call_takes_no_room() -> None:
     gate = Admission(LOOKUP, FairShares.of(lookups=1), authorizer(Permits({"x": Principal("x", lookup=True)})))
     for _ in range(3):
-        with pytest.raises(NotAuthenticated):
+        with refuses(Reason.NOT_AUTHENTICATED):
             gate.enter(call())
-        with pytest.raises(NotPermitted):
+        with refuses(Reason.NOT_PERMITTED):
             gate.enter(call(uris=["spiffe://unknown"]))
     gate.enter(call(common_name="x"))
 
 
-def test_names_of_groups_are_checked_in_registrations_only() -> None:
+def test_names_of_brokers_are_checked_in_registrations_only() -> None:
     keeper = authorizer(PERMITS)
-    groups = [BrokerKey("c", "a"), BrokerKey("c", "b")]
+    brokers = [NamedBroker(("c", "a"), "10.0.0.1:1"), NamedBroker(("c", "b"), "10.0.0.1:1")]
     register = Admission(REGISTER, FairShares.of(), keeper)
     entered = Entered(BROKER, Sharer("broker"))
-    register.checked(entered, groups[:1], call())
-    with pytest.raises(NotPermitted, match="broker may not register c/b"):
-        register.checked(entered, groups, call())
-    Admission(LOOKUP, FairShares.of(), keeper).checked(entered, groups, call())
+    register.checked(entered, brokers[:1], call())
+    with refuses(Reason.NOT_PERMITTED, match=r"broker may not register c/b at 10\.0\.0\.1:1"):
+        register.checked(entered, brokers, call())
+    Admission(LOOKUP, FairShares.of(), keeper).checked(entered, brokers, call())
 
 
 def test_new_permits_are_for_the_next_call() -> None:
@@ -136,20 +136,18 @@ def test_new_permits_are_for_the_next_call() -> None:
     gate = Admission(REGISTER, FairShares.of(), Authorizer(lambda: permits[0], lambda request: request))
     gate.enter(call(dns=["broker.example"]))
     permits[0] = Permits()
-    with pytest.raises(NotPermitted):
+    with refuses(Reason.NOT_PERMITTED):
         gate.enter(call(dns=["broker.example"]))
 
 
-NARROWED = Principal("broker", register=(GroupPattern.parse("c/b"),))
+NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))
 
 
 @pytest.mark.parametrize(
-    ("changed", "error"),
-    [(PERMITS, None), (Permits({"broker.example": NARROWED}), NotPermitted), (Permits(), NotPermitted)],
+    ("changed", "is_ended"),
+    [(PERMITS, False), (Permits({"broker.example": NARROWED}), True), (Permits(), True)],
 )
-def test_changed_permits_end_an_open_call_that_they_do_not_admit(
-    changed: Permits, error: type[Exception] | None
-) -> None:
+def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permits, is_ended: bool) -> None:
     permits = [PERMITS]
     keeper = Authorizer(lambda: permits[0], lambda request: request)
     gate, shown = Admission(REGISTER, FairShares.of(), keeper), call(dns=["broker.example"])
@@ -157,12 +155,12 @@ def test_changed_permits_end_an_open_call_that_they_do_not_admit(
     async def open_call() -> None:
         entered = gate.enter(shown)
         with gate.while_allowed(entered, shown):
-            gate.checked(entered, [BrokerKey("c", "a")], shown)
+            gate.checked(entered, [NamedBroker(("c", "a"))], shown)
             permits[0] = changed
             await keeper.open_calls.check_again()
             await asyncio.sleep(0)
 
-    with pytest.raises(error) if error else nullcontext():
+    with refuses(Reason.NOT_PERMITTED) if is_ended else nullcontext():
         asyncio.run(open_call())
 
 
@@ -178,7 +176,7 @@ def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() ->
             await keeper.open_calls.check_again()
             await asyncio.sleep(0)
 
-    with pytest.raises(NotPermitted, match="ops may not administer"):
+    with refuses(Reason.NOT_PERMITTED, match="ops may not administer"):
         asyncio.run(open_call())
 
 
@@ -188,7 +186,7 @@ def test_a_flood_of_refused_calls_makes_few_lines() -> None:
     with capture_logs() as lines:
         for step in (0.0,) * 10 + (REFUSAL_LOG_SECONDS,):
             clock[0] += step
-            with pytest.raises(NotAuthenticated):
+            with refuses(Reason.NOT_AUTHENTICATED):
                 gate.enter(call())
     assert [line["not_told"] for line in lines] == [0, 9]
     assert lines[0]["call"] == LOOKUP.full_name

@@ -9,18 +9,17 @@ from typing import Any
 
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import SettingsInForce
 from namesrv.app.quotas import FairShares
-from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
-from namesrv.core.errors import EpochChanged
+from namesrv.core.errors import Reason
 from namesrv.core.replica import ReplicaTables
 from namesrv.core.state import NamesrvIdentity
-from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.server.following import Copy
 from namesrv.settings import NamesrvSettings
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, failure_of, next_of
+from tests.unit.namesrv.worlds.watching import CONTEXT, Messages, Requests, failure_of, next_of
 
 
 class Place:
@@ -36,18 +35,17 @@ class Place:
         return Copy(
             ReplicaTables(NamesrvIdentity("copy", epoch), self.clock),
             self.clock,
-            StallDetector(self.clock.monotonic, lambda _: None, 1.0),
             SettingsInForce(self.settings, self.settings),
             reader=Worker("reader"),
             shares=self.shares,
             product_env=None,
+            clients=LookupClients(lambda: None),
             started_at_millis=0,
-            engine=ChosenEngine("grpcio", "for a test"),
         )
 
 
 def watch(copy: Copy, *topics: str) -> Messages:
-    stream: Messages = copy.route["WatchTopicRoutes"](pb.WatchTopicRoutesRequest(topics=topics), CONTEXT)
+    stream: Messages = copy.route["WatchTopicRoutes"](Requests(pb.WatchTopicRoutesRequest(topics=topics)), CONTEXT)
     return stream
 
 
@@ -69,7 +67,7 @@ def test_names_that_were_watched_at_a_copy_do_not_count_once_it_has_retired_and_
             await ended.aclose()  # type: ignore[attr-defined]
             await before.retire(after.tables.state)
             serving.cancel()
-            assert isinstance(await failure_of(open_still), EpochChanged)
+            assert (await failure_of(open_still)).reason == Reason.EPOCH_CHANGED
         assert {kind: shares.used for kind, shares in place.shares.by_kind().items() if shares.used} == {}
 
     run(steps)
@@ -80,6 +78,6 @@ def test_a_watch_that_begins_at_a_copy_which_retires_meanwhile_is_told_to_begin_
         before, after = place.copy("1"), place.copy("2")
         await before.retire(after.tables.state)
         async with aclosing(watch(before, "T1")) as stream:  # type: ignore[type-var]
-            assert isinstance(await failure_of(stream), EpochChanged)
+            assert (await failure_of(stream)).reason == Reason.EPOCH_CHANGED
 
     run(steps)

@@ -16,7 +16,7 @@ from groundwork.grpc_errors import RichError
 from groundwork.intake import IntakeLimits
 from route_pipeline import name_server, schemas, snapshot_rows
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.name_server import NamesrvError, ShardOf
+from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import Connecting, RowFilter, Timeouts
 from route_pipeline.snapshot_rows import MAX_BROKER_ROWS, Part, read_table
 from tests.support.fakes.snapshot_name_server import (
@@ -154,21 +154,16 @@ def test_only_the_tables_that_rows_are_made_of_are_asked_for(table: str, asked: 
     with serving(snapshot()) as fake:
         list(read_table(fake.endpoint, table, QUICK))
         (request,) = fake.snapshot_requests
-    assert (set(request.tables), request.HasField("shard")) == (asked, False)
-
-
-def test_a_part_is_asked_for_by_pin_and_shard() -> None:
-    with serving(snapshot(TWO_TOPICS)) as fake:
-        list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1", ShardOf(2, 3))))
-        (request,) = fake.snapshot_requests
-        assert (request.pin_id, request.shard.index, request.shard.count) == ("pin-1", 2, 3)
+    assert set(request.tables) == asked
 
 
 def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
     with serving(snapshot()) as fake:
-        fake.refusal = RichError(grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv")
+        fake.refusal = RichError(
+            grpc.StatusCode.NOT_FOUND, "no pin pin-1", reason="SNAPSHOT_GONE", domain="namesrv.dev"
+        )
         with pytest.raises(
-            NamesrvError, match=r"SNAPSHOT_GONE: no pin pin-1; call load\(\) again, or raise .*pinSeconds"
+            NamesrvError, match=r"SNAPSHOT_GONE: no pin pin-1; .*pinSeconds.*: call load\(\) again, and cache\(\)"
         ):
             list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK, Part("pin-1")))
 
@@ -231,7 +226,7 @@ def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retrie
     def broken(context: grpc.ServicerContext) -> Iterator[Response]:
         yield header()
         yield Response(chunk=TWO_TOPICS)
-        error = RichError(grpc.StatusCode.UNAVAILABLE, "going\ndown", reason="SHUTTING_DOWN", domain="namesrv")
+        error = RichError(grpc.StatusCode.UNAVAILABLE, "going\ndown", reason="SHUTTING_DOWN", domain="namesrv.dev")
         context.abort_with_status(error.status())
 
     with serving(broken) as fake:

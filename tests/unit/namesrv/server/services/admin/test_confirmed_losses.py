@@ -6,9 +6,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
-from namesrv.core.errors import (
-    IntentNotFound,
-)
+from namesrv.core.errors import Reason
 from namesrv.core.state import Unconfirmed
 from tests.support.core_fleet import CLUSTER
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
@@ -40,7 +38,7 @@ def test_without_a_name_all_that_the_guard_holds_is_confirmed_and_nothing_else(l
     assert [(line["event"], line["reason"]) for line in logs] == [("broker_removed", "LOSS_CONFIRMED")] * 2
     assert list(lossy.state.unconfirmed.values()) == [Unconfirmed.SNAPSHOT_FILE]
     assert lossy.state.change_log.last.cause.comment == "fire"
-    lossy.refused(pb.ConfirmBrokerLossRequest(), IntentNotFound)
+    lossy.refused(pb.ConfirmBrokerLossRequest(), Reason.INTENT_NOT_FOUND)
 
 
 def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> None:
@@ -52,7 +50,7 @@ def test_a_group_is_confirmed_by_its_name_whatever_keeps_it(lossy: Operator) -> 
 
 
 def test_a_loss_that_nobody_suffered_is_an_error_that_names_the_group(lossy: Operator) -> None:
-    error = lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-3"), IntentNotFound)
+    error = lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-3"), Reason.INTENT_NOT_FOUND)
     assert error.metadata == {"broker_name": "broker-3"}
-    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-0", cluster_name="other"), IntentNotFound)
-    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="nobody"), IntentNotFound)
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="broker-0", cluster_name="other"), Reason.INTENT_NOT_FOUND)
+    lossy.refused(pb.ConfirmBrokerLossRequest(broker_name="nobody"), Reason.INTENT_NOT_FOUND)

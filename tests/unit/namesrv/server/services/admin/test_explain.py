@@ -13,16 +13,17 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, ChangeLog
-from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
-from namesrv.core.model import HoldKey, Intent, IntentKind
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.admin import AuditCalls, ExplainCalls
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import Journal
 from tests.support.core_fleet import CLUSTER, B, Fleet
-from tests.unit.namesrv.explaining import CONTEXT, NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, only
+from tests.support.refusals import refuses
+from tests.unit.namesrv.explaining import CONTEXT, NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
 
 
 def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:
@@ -40,18 +41,21 @@ async def explained(
 def test_the_answer_carries_all_that_is_known(fleet: Fleet) -> None:
     fleet.register()
     fleet.register(B, name="broker-b")
+    decide(fleet, IntentKind.WIPE_WRITE_PERM, BrokerKey(CLUSTER, "broker-b"), comment="")
     fleet.unregister()
     answer = call(fleet, pb.ExplainTopicRouteRequest(topic="TopicTest"))
     assert answer.header == fleet.state.header()
     gone, present = answer.explanations
-    assert (gone.cluster_name, gone.broker_name, gone.in_route) == (CLUSTER, "broker-a", False)
+    assert (gone.cluster_name, gone.broker_name) == (CLUSTER, "broker-a")
+    assert gone.state == pb.RouteExplanation.STATE_GROUP_LEFT
     assert gone.removal_reason == route_data_pb2.REMOVAL_REASON_UNREGISTERED
     assert (gone.since_millis, present.since_millis) == (T0_MILLIS, T0_MILLIS)
     assert present == pb.RouteExplanation(
         cluster_name=CLUSTER,
         broker_name="broker-b",
-        in_route=True,
-        explanation="in the route with 4 queues to read and 4 queues to write",
+        state=pb.RouteExplanation.STATE_IN_ROUTE,
+        conditions=[pb.RouteExplanation.CONDITION_DRAINED],
+        explanation=f"in the route with 4 queues to read; read-only because drained by an operator since {T0}",
         since_millis=T0_MILLIS,
     )
 
@@ -75,9 +79,9 @@ def test_what_is_not_known_is_absent_from_the_answer(fleet: Fleet) -> None:
     ],
 )
 def test_a_bad_field_is_refused_by_name(fleet: Fleet, field: str, request_: pb.ExplainTopicRouteRequest) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         call(fleet, request_)
-    assert caught.value.field == field
+    assert caught.value.violations[0].field == field
 
 
 def test_an_answer_tells_of_so_many_groups_and_not_of_one_more(fleet: Fleet) -> None:
@@ -86,7 +90,7 @@ def test_an_answer_tells_of_so_many_groups_and_not_of_one_more(fleet: Fleet) -> 
         if number == limits.MAX_EXPLANATIONS:
             assert len(call(fleet, request).explanations) == limits.MAX_EXPLANATIONS
         fleet.register(f"10.0.{number // 250}.{number % 250}:1", name=f"b-{number}", topics=[])
-    with pytest.raises(LimitExceeded, match="broker_name"):
+    with refuses(Reason.LIMIT_EXCEEDED, match="broker_name"):
         call(fleet, request)
 
 
@@ -94,7 +98,8 @@ def test_an_answer_of_the_longest_texts_is_below_what_clients_take() -> None:
     row = pb.RouteExplanation(
         cluster_name="c" * 127,
         broker_name="b" * 127,
-        in_route=True,
+        state=pb.RouteExplanation.STATE_IN_ROUTE,
+        conditions=pb.RouteExplanation.Condition.keys(),
         explanation="\U0001f600" * MAX_TEXT_LENGTH,
         since_millis=2**63 - 1,
         removal_reason="REMOVAL_REASON_EXPIRED",
@@ -154,7 +159,7 @@ def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path:
             f"at {T10}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel: "
             "group gone; 1 topic lost its queues on it (TopicTest)"
         )
-        assert (told.in_route, told.since_millis) == (False, T10_MILLIS)
+        assert (told.state, told.since_millis) == (pb.RouteExplanation.STATE_NEVER_REGISTERED, T10_MILLIS)
         assert told.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
 
     after_restart(tmp_path, steps)

@@ -10,22 +10,16 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv import limits
-from namesrv.core.errors import (
-    BrokerNotRegistered,
-    IntentNotFound,
-    InvalidField,
-    NoDataDir,
-    TopicNotFound,
-)
+from namesrv.core.errors import Reason
 from namesrv.grpc_api.admin import _CLUSTERS_NAMED
-from tests.support.core_fleet import CLUSTER, B, Fleet
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 
 __all__ = ["operator"]  # pytest finds the fixture by its name in this module
 
 
 def wipe(name: str = "broker-a", **fields: Any) -> pb.WipeWritePermOfBrokerRequest:
-    return pb.WipeWritePermOfBrokerRequest(broker_name=name, **fields)
+    return pb.WipeWritePermOfBrokerRequest(force=True, broker_name=name, **fields)
 
 
 def add(name: str = "broker-a", **fields: Any) -> pb.AddWritePermOfBrokerRequest:
@@ -33,7 +27,7 @@ def add(name: str = "broker-a", **fields: Any) -> pb.AddWritePermOfBrokerRequest
 
 
 def hold(topic: str = "TopicTest", **fields: Any) -> pb.DeleteTopicRequest:
-    return pb.DeleteTopicRequest(topic=topic, hold=True, **fields)
+    return pb.DeleteTopicRequest(force=True, topic=topic, hold=True, **fields)
 
 
 def test_a_wipe_and_its_restoration_count_topics_and_tell_what_they_do(operator: Operator) -> None:
@@ -104,17 +98,20 @@ def test_a_hold_may_end_by_itself_and_a_deletion_without_one_may_not(operator: O
     ends_at = operator.fleet.clock.wall_millis() + 7_200_000
     operator.call(hold(ends_at_millis=ends_at))
     assert [intent.ends_at_millis for intent in operator.listed()] == [ends_at]
-    for request in (pb.DeleteTopicRequest(topic="TopicTest", ends_at_millis=ends_at), hold(ends_at_millis=1)):
-        assert "ends_at_millis" in str(operator.refused(request, InvalidField))
+    for request in (
+        pb.DeleteTopicRequest(force=True, topic="TopicTest", ends_at_millis=ends_at),
+        hold(ends_at_millis=1),
+    ):
+        assert "ends_at_millis" in str(operator.refused(request, Reason.INVALID_FIELD))
 
 
 def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
     operator.fleet.register()
     operator.fleet.register(B, cluster="other")
     for request in (wipe(), add()):
-        error = operator.refused(request, InvalidField)
-        assert error.field == "cluster_name"
-        assert "DefaultCluster, other:" in error.problem
+        error = operator.refused(request, Reason.INVALID_FIELD)
+        assert error.violations[0].field == "cluster_name"
+        assert "DefaultCluster, other:" in error.violations[0].description
     operator.call(wipe(cluster_name="other"))
     route = operator.fleet.route()
     assert route is not None
@@ -124,25 +121,58 @@ def test_a_group_of_two_clusters_must_be_told_apart(operator: Operator) -> None:
 def test_an_error_names_only_some_of_very_many_clusters(operator: Operator) -> None:
     for number in range(_CLUSTERS_NAMED + 3):
         operator.fleet.register(cluster=f"c{number:02}")
-    assert "c09 and 3 more: " in operator.refused(wipe(), InvalidField).problem
+    assert "c09 and 3 more: " in operator.refused(wipe(), Reason.INVALID_FIELD).violations[0].description
 
 
-def test_a_group_that_nobody_knows_is_an_error_and_one_with_an_intent_can_be_restored(operator: Operator) -> None:
-    error = operator.refused(wipe(), BrokerNotRegistered)
-    assert (error.message, error.metadata) == (
-        "broker group broker-a is not registered",
-        {"broker_name": "broker-a"},
-    )
-    assert operator.refused(add(cluster_name="other"), BrokerNotRegistered).metadata["cluster_name"] == "other"
+def test_an_unknown_group_is_an_error_unless_its_cluster_is_named(operator: Operator) -> None:
+    for request in (wipe(), add()):
+        error = operator.refused(request, Reason.BROKER_NOT_REGISTERED)
+        assert error.metadata == {"broker_name": "broker-a"}
+        assert error.text == "broker group broker-a is not registered"
     operator.fleet.register()
     operator.call(wipe())
     operator.fleet.unregister()
     answer = operator.call(wipe())
     assert answer.HasField("wipe_topic_count")
-    assert answer.wipe_topic_count == 0
+    assert (answer.wipe_topic_count, answer.group_registered) == (0, False)
     operator.call(add())
     assert operator.listed() == []
-    operator.refused(add(), BrokerNotRegistered)
+    operator.refused(add(), Reason.BROKER_NOT_REGISTERED)
+
+
+def test_an_intent_about_an_absent_group_is_in_force_from_its_first_registration(operator: Operator) -> None:
+    decisions = ((wipe(cluster_name=CLUSTER), A, 6, 4), (add("broker-b", cluster_name=CLUSTER), B, 4, 6))
+    for request, addr, reported, perm in decisions:
+        for validate_only in (True, False):
+            request.validate_only = validate_only
+            answer = operator.call(request)
+            assert (answer.HasField("group_registered"), answer.group_registered) == (True, False)
+            assert answer.blast_radius == pb.BlastRadius()
+        name = request.broker_name
+        operator.fleet.register(addr, name=name, topics=[(name, (4, 4, reported, 0))])
+        assert operator.perm(name) == perm
+        assert operator.call(request).group_registered
+
+
+def test_a_hold_of_a_topic_that_nobody_reports_is_in_force_from_its_first_report(operator: Operator) -> None:
+    for asked in (hold(validate_only=True), hold()):
+        answer = operator.call(asked)
+        assert (answer.removed_queue_data_count, answer.HasField("topic_reported")) == (0, True)
+        assert not answer.topic_reported
+    operator.fleet.register(topics=["TopicTest", "Other"])
+    assert operator.fleet.topics == {"Other"}
+    assert operator.call(hold()).topic_reported
+    assert operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest")).restored_queue_data_count == 1
+
+
+def test_the_list_says_which_intents_wait_for_a_registration(operator: Operator) -> None:
+    operator.fleet.register()
+    for request in (wipe(), wipe("broker-x", cluster_name=CLUSTER), hold(), hold("Other")):
+        operator.call(request)
+    waiting = {intent.broker_name or intent.topic: intent.awaits_registration for intent in operator.listed()}
+    assert waiting == {"broker-a": False, "broker-x": True, "TopicTest": False, "Other": True}
+    operator.fleet.unregister()
+    assert all(intent.awaits_registration for intent in operator.listed())
 
 
 def test_a_topic_can_be_deleted_held_and_released(operator: Operator) -> None:
@@ -159,7 +189,6 @@ def test_a_hold_in_one_cluster_can_be_in_force_beside_that_in_all(operator: Oper
     operator.fleet.register()
     operator.call(hold())
     operator.call(hold(cluster_name=CLUSTER))
-    operator.refused(hold(cluster_name="other"), TopicNotFound)
     assert operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest")).restored_queue_data_count == 0
     release = pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name=CLUSTER)
     assert operator.call(release).restored_queue_data_count == 1
@@ -167,29 +196,34 @@ def test_a_hold_in_one_cluster_can_be_in_force_beside_that_in_all(operator: Oper
 
 def test_topics_and_holds_that_are_not_there_are_errors(operator: Operator) -> None:
     operator.fleet.register()
-    for with_hold in (False, True):
-        operator.refused(pb.DeleteTopicRequest(topic="Other", hold=with_hold), TopicNotFound)
-        in_cluster = pb.DeleteTopicRequest(topic="TopicTest", cluster_name="x", hold=with_hold)
-        missing = operator.refused(in_cluster, TopicNotFound)
-        assert missing.message == "no topic route info in this name server for the topic 'TopicTest' in cluster 'x'"
-        assert missing.metadata == {"topic": "TopicTest", "cluster_name": "x"}
+    operator.refused(pb.DeleteTopicRequest(force=True, topic="Other"), Reason.TOPIC_NOT_FOUND)
+    missing = operator.refused(
+        pb.DeleteTopicRequest(force=True, topic="TopicTest", cluster_name="x"), Reason.TOPIC_NOT_FOUND
+    )
+    assert missing.text == "no topic route info in this name server for the topic 'TopicTest' in cluster 'x'"
+    assert missing.metadata == {"topic": "TopicTest", "cluster_name": "x"}
     operator.call(hold())
-    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name="x"), IntentNotFound)
+    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="TopicTest", cluster_name="x"), Reason.INTENT_NOT_FOUND)
     assert error.metadata == {"topic": "TopicTest", "cluster_name": "x"}
-    assert "TopicTest in cluster x" in error.message
-    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="Other"), IntentNotFound)
-    assert (error.metadata, "Other in all clusters" in error.message) == ({"topic": "Other"}, True)
+    assert "TopicTest in cluster x" in error.text
+    error = operator.refused(pb.ReleaseTopicHoldRequest(topic="Other"), Reason.INTENT_NOT_FOUND)
+    assert (error.metadata, "Other in all clusters" in error.text) == ({"topic": "Other"}, True)
 
 
 def test_a_deletion_without_hold_is_logged_and_its_validation_is_not(operator: Operator) -> None:
     operator.fleet.register()
     with capture_logs() as logs:
-        operator.call(pb.DeleteTopicRequest(topic="TopicTest", validate_only=True))
+        operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest", validate_only=True))
         assert operator.fleet.topics == {"TopicTest"}
-        operator.call(pb.DeleteTopicRequest(topic="TopicTest", comment="old"))
-    assert [(line["event"], line["topic"], line["groups"], line["comment"]) for line in logs] == [
-        ("topic_deleted", "TopicTest", 1, "old")
-    ]
+        operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="old"))
+    deleted, warning = logs
+    assert (deleted["event"], deleted["topic"], deleted["groups"], deleted["comment"]) == (
+        "topic_deleted",
+        "TopicTest",
+        1,
+        "old",
+    )
+    assert (warning["event"], warning["topics"]) == ("topics_in_use_taken", "TopicTest")
     assert operator.state.change_log.last.cause == ("DeleteTopic", "ipv4:127.0.0.1:50000", "old")
 
 
@@ -200,8 +234,8 @@ def test_validations_change_nothing_and_need_no_data_directory_but_intents_do() 
     for validation in (wipe(validate_only=True), add(validate_only=True), hold(validate_only=True)):
         assert operator.call(validation).header.revision == revision
     for intent in (wipe(), add(), hold()):
-        operator.refused(intent, NoDataDir)
-    assert operator.call(pb.DeleteTopicRequest(topic="TopicTest")).removed_queue_data_count == 1
+        operator.refused(intent, Reason.NO_DATA_DIR)
+    assert operator.call(pb.DeleteTopicRequest(force=True, topic="TopicTest")).removed_queue_data_count == 1
 
 
 NOW = Fleet().clock.wall_millis()
@@ -213,7 +247,10 @@ BAD_REQUESTS = {
     "a wipe with a long comment": ("comment", wipe(comment="x" * 501)),
     "an addition with a long comment": ("comment", add(comment="x" * 501)),
     "an addition to a name with a blank": ("broker_name", add("broker a")),
-    "a deletion with a long comment": ("comment", pb.DeleteTopicRequest(topic="TopicTest", comment="x" * 501)),
+    "a deletion with a long comment": (
+        "comment",
+        pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="x" * 501),
+    ),
     "a deletion without a topic": ("topic", pb.DeleteTopicRequest()),
     "a release without a topic": ("topic", pb.ReleaseTopicHoldRequest()),
     "a release in an empty cluster": ("cluster_name", pb.ReleaseTopicHoldRequest(topic="t", cluster_name="")),
@@ -229,7 +266,7 @@ BAD_REQUESTS = {
 @pytest.mark.parametrize(("field", "request_"), BAD_REQUESTS.values(), ids=BAD_REQUESTS)
 def test_bad_requests_are_answered_with_the_field(operator: Operator, field: str, request_: Message) -> None:
     operator.fleet.register()
-    assert operator.refused(request_, InvalidField).field == field
+    assert operator.refused(request_, Reason.INVALID_FIELD).violations[0].field == field
 
 
 def test_comments_and_ends_are_taken_up_to_their_limits(operator: Operator) -> None:

@@ -10,10 +10,9 @@ import pytest
 from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.writer import run_cooperatively
-from namesrv.core.errors import (
-    InvalidField,
-)
+from namesrv.core.errors import Reason
 from tests.support.core_fleet import B
+from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.watching import Server, next_of, run
 
 
@@ -53,7 +52,7 @@ def test_a_page_has_at_most_400_watchers() -> None:
     async def work(server: Server) -> None:
         with ExitStack() as stack:
             for _ in range(limits.MAX_WATCHER_PAGE_SIZE + 1):
-                stack.enter_context(server.watchers.following("peer"))
+                stack.enter_context(server.watchers.following("StreamRouteSnapshot", "peer"))
             page = await server.listed(page_size=limits.MAX_WATCHER_PAGE_SIZE + 1)
             assert len(page.watchers) == limits.MAX_WATCHER_PAGE_SIZE
             rest = await server.listed(page_token=page.next_page_token)
@@ -65,9 +64,9 @@ def test_a_page_has_at_most_400_watchers() -> None:
 @pytest.mark.parametrize(("field", "value"), [("page_size", -1), ("page_token", "eA==")])
 def test_a_bad_page_of_watchers_is_refused(field: str, value: object) -> None:
     async def work(server: Server) -> None:
-        with pytest.raises(InvalidField) as caught:
+        with refuses(Reason.INVALID_FIELD) as caught:
             await server.listed(**{field: value})
-        assert caught.value.field == field
+        assert caught.value.violations[0].field == field
 
     run(work)
 

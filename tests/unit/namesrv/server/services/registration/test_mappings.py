@@ -8,11 +8,12 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import MAX_MAPPED_QUEUES
-from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedQueues, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
+from tests.support.refusals import refuses
 from tests.support.registrations import topic_config
 
 
@@ -70,17 +71,17 @@ def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
     ],
 )
 def test_a_bad_mapping_names_its_place_field_and_rule(said: Said, field: str, problem: str) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         read(topic_config("first"), said.topic())
-    assert caught.value.field == f"topic_configs[1].mapping.{field}"
-    assert problem in caught.value.problem
+    assert caught.value.violations[0].field == f"topic_configs[1].mapping.{field}"
+    assert problem in caught.value.violations[0].description
 
 
 def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
     half = tuple(range(MAX_MAPPED_QUEUES // 2))
     whole = replace(GOOD, total=len(half), topic_ids=half, broker_ids=half)
     assert set(read(whole.topic("T1"), whole.topic("T2"))) == {"T1", "T2"}
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         read(whole.topic("T1"), whole.topic("T2"), GOOD.topic("T3"))
     assert caught.value.metadata == {
         "name": "queues in mappings of one registration",

@@ -15,11 +15,12 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
-from namesrv.core.errors import InvalidField, Overloaded
+from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, Registration, RemovalReason
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationReader, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationReader, RegistrationServicer
 from tests.support.core_fleet import Fleet
+from tests.support.refusals import refuses
 from tests.support.registrations import registration
 from tests.support.state_changes import Held
 
@@ -43,8 +44,7 @@ class NameServer:
         self.writer = TableWriter()
         detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
         channels = ChannelStreams(fleet.routes, self.writer, detector)
-        parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
-        self._servicer = RegistrationServicer(fleet.routes, self.writer, channels, parts, 120_000)
+        self._servicer = RegistrationServicer(fleet.routes, self.writer, channels, 120_000)
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
@@ -68,16 +68,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def reader_of(fleet: Fleet, registered_topics: int = 1_000) -> RegistrationReader:
-    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
     shares = FairShares.of(registered_topics=registered_topics)
-    return RegistrationReader(fleet.routes, TableWriter(), parts, shares.registered_topics)
+    return RegistrationReader(fleet.routes, TableWriter(), shares.registered_topics)
 
 
 def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
     async def run() -> None:
         namesrv = NameServer(fleet)
         async with namesrv.busy():
-            with pytest.raises(InvalidField, match=r"topic_configs\[0\].topic_name"):
+            with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
                 await namesrv.register(registration(["not a name"]))
         assert fleet.state.revision == 0
 
@@ -91,7 +90,7 @@ def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
             bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not a name"])))
             await asyncio.sleep(0)
             assert namesrv.writer._waiting == 1, "the change that keeps it busy"
-        with pytest.raises(InvalidField, match=rf"topic_configs\[{len(LARGE)}\].topic_name"):
+        with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
             await bad
         assert fleet.state.revision == 0
 
@@ -155,7 +154,7 @@ def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> N
     with reader.room_for(registration(["a", "b", "c"])):
         with reader.room_for(registration(["d"])), reader.room_for(registration([])):
             pass
-        with pytest.raises(Overloaded, match="topics of registrations under way: 5 is over the limit of 4 for all"):
+        with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
             reader.room_for(registration(["d", "e"])).__enter__()
     with reader.room_for(registration(["a", "b", "c", "d"])):
         pass

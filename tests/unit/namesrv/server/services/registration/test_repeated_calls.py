@@ -14,10 +14,10 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import BrokerNotRegistered
+from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.engines.api import Again
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.registrations import data_version, identity
 
@@ -45,9 +45,8 @@ class _World:
         channels = ChannelStreams(
             routes, TableWriter(), StallDetector(clock.monotonic, routes.heartbeats.grant_more_time, 10.0)
         )
-        parts = RegistrationParts(routes.state.channels, clock.monotonic)
         self.tally = RegistrationCounter()
-        self.servicer = RegistrationServicer(routes, TableWriter(), channels, parts, 120_000, tally=self.tally)
+        self.servicer = RegistrationServicer(routes, TableWriter(), channels, 120_000, tally=self.tally)
 
     def call(self, request: Any) -> tuple[bytes | None, Again | None]:
         """The answer, None if there is no such broker; and what answers the call when it comes again."""
@@ -56,7 +55,9 @@ class _World:
         answer = self.servicer.BrokerHeartbeat if beats else self.servicer.QueryDataVersion
         try:
             return asyncio.run(cast("Any", answer)(request, context)), context.again
-        except BrokerNotRegistered:
+        except Refused as error:
+            if error.reason != Reason.BROKER_NOT_REGISTERED:
+                raise
             return None, context.again
 
     def heard(self) -> int | None:

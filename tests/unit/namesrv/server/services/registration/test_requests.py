@@ -9,11 +9,12 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
-from namesrv.core.errors import Crc32NotMatch, InvalidField, LimitExceeded
+from namesrv.core.errors import Reason
 from namesrv.core.model import ReportedTopic
 from namesrv.core.pace import FEW
 from namesrv.grpc_api import registration
 from tests.support.breaths import breaths_of
+from tests.support.refusals import refuses
 
 
 def identity(
@@ -26,7 +27,7 @@ def topic(
     name: str = "T", read: int | None = 1, write: int | None = 1, perm: int | None = 6, flag: int | None = None
 ) -> route_data_pb2.TopicConfig:
     return route_data_pb2.TopicConfig(
-        topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm, topic_sys_flag=flag
+        topic=name, read_queue_nums=read, write_queue_nums=write, perm=perm, topic_sys_flag=flag
     )
 
 
@@ -55,10 +56,10 @@ def checked(*topics: route_data_pb2.TopicConfig) -> list[ReportedTopic]:
 def test_a_bad_broker_identity_names_the_field_and_the_rule(
     message: route_data_pb2.BrokerIdentity, field: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         registration.broker_identity(message)
-    assert caught.value.field == field
-    assert problem in caught.value.problem
+    assert caught.value.violations[0].field == field
+    assert problem in caught.value.violations[0].description
 
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
@@ -73,12 +74,12 @@ def test_a_broker_identity_at_its_limits_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("message", "field", "problem"),
     [
-        (topic(""), "topic_name", "is empty"),
-        (topic("x" * 128), "topic_name", "at most 127"),
-        (topic("%RETRY%" + "x" * 249), "topic_name", "at most 255"),
-        (topic("a/b"), "topic_name", "has characters other than"),
-        (topic("späße"), "topic_name", "has characters other than"),
-        (topic("newline\n"), "topic_name", "has characters other than"),
+        (topic(""), "topic", "is empty"),
+        (topic("x" * 128), "topic", "at most 127"),
+        (topic("%RETRY%" + "x" * 249), "topic", "at most 255"),
+        (topic("a/b"), "topic", "has characters other than"),
+        (topic("späße"), "topic", "has characters other than"),
+        (topic("newline\n"), "topic", "has characters other than"),
         (topic(read=None), "read_queue_nums", "is missing"),
         (topic(read=-1), "read_queue_nums", "is -1 for the topic 'T', 0 to 65535"),
         (topic(read=65_536), "read_queue_nums", "is 65536"),
@@ -94,10 +95,10 @@ def test_a_broker_identity_at_its_limits_is_accepted() -> None:
 def test_a_bad_topic_names_its_place_field_and_rule(
     message: route_data_pb2.TopicConfig, field: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         checked(topic("first"), message)
-    assert caught.value.field == f"topic_configs[1].{field}"
-    assert problem in caught.value.problem
+    assert caught.value.violations[0].field == f"topic_configs[1].{field}"
+    assert problem in caught.value.violations[0].description
 
 
 def test_topics_at_their_limits_are_accepted() -> None:
@@ -110,14 +111,14 @@ def test_topics_at_their_limits_are_accepted() -> None:
 
 
 def test_a_topic_twice_in_one_registration_is_refused() -> None:
-    with pytest.raises(InvalidField, match="'T' is there twice"):
+    with refuses(Reason.INVALID_FIELD, match="'T' is there twice"):
         checked(topic("T"), topic("U"), topic("T"))
 
 
 def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 2)
     assert len(checked(topic("a"), topic("b"))) == 2
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         checked(topic("a"), topic("b"), topic("c"))
     assert caught.value.metadata == {"name": "topics of one registration", "value": "3", "limit": "2"}
 
@@ -132,9 +133,9 @@ def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.DataVersion, field: str) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         registration.data_version("v", message)
-    assert caught.value.field == field
+    assert caught.value.violations[0].field == field
 
 
 def test_filter_servers_are_absent_empty_or_checked() -> None:
@@ -145,11 +146,11 @@ def test_filter_servers_are_absent_empty_or_checked() -> None:
     assert registration.filter_servers(empty) == ()
     full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
     assert registration.filter_servers(full) == tuple(most)
-    with pytest.raises(LimitExceeded):
+    with refuses(Reason.LIMIT_EXCEEDED):
         registration.filter_servers(
             pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"]))
         )
-    with pytest.raises(InvalidField, match=r"filter_servers\[0\]"):
+    with refuses(Reason.INVALID_FIELD, match=r"filter_servers\[0\]"):
         registration.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
 
 
@@ -163,14 +164,14 @@ def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
 
 @pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
 def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
-    with pytest.raises(InvalidField, match="1000 to 3600000"):
+    with refuses(Reason.INVALID_FIELD, match="1000 to 3600000"):
         registration.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
 
 
 def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
     assert registration.unregister_reason(route_data_pb2.REMOVAL_REASON_UNSPECIFIED).name == "UNREGISTERED"
     assert registration.unregister_reason(route_data_pb2.REMOVAL_REASON_BROKER_DOWN).name == "BROKER_DOWN"
-    with pytest.raises(InvalidField, match="reason"):
+    with refuses(Reason.INVALID_FIELD, match="reason"):
         registration.unregister_reason(route_data_pb2.REMOVAL_REASON_EXPIRED)
 
 
@@ -188,7 +189,7 @@ def crc32(text: str) -> int:
 )
 def test_a_checksum_is_of_the_lines_in_the_order_sent(topics: list[route_data_pb2.TopicConfig], lines: str) -> None:
     registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines)))
-    with pytest.raises(Crc32NotMatch) as caught:
+    with refuses(Reason.CRC32_NOT_MATCH) as caught:
         registration.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=1))
     assert caught.value.metadata == {"stated": "1", "actual": str(crc32(lines))}
 
@@ -197,7 +198,7 @@ def test_a_checksum_of_the_same_topics_in_another_order_does_not_match() -> None
     request = pb.RegisterBrokerRequest(
         topic_configs=[topic("a"), topic("b")], body_crc32=crc32("b 1 1 6 0\na 1 1 6 0\n")
     )
-    with pytest.raises(Crc32NotMatch):
+    with refuses(Reason.CRC32_NOT_MATCH):
         registration.check_body_crc32(request)
 
 
@@ -208,7 +209,7 @@ def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> No
 
 def test_many_topics_and_their_checksum_are_read_with_breaths() -> None:
     topics = [topic(f"T{number}") for number in range(3 * FEW)]
-    lines = "".join(f"{config.topic_name} 1 1 6 0\n" for config in topics)
+    lines = "".join(f"{config.topic} 1 1 6 0\n" for config in topics)
     request = pb.RegisterBrokerRequest(topic_configs=topics, body_crc32=crc32(lines))
     assert breaths_of(lambda: registration.check_body_crc32(request)) >= 2
     assert breaths_of(lambda: registration.read_topics(request.topic_configs, ())) >= 2

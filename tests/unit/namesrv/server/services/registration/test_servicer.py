@@ -13,11 +13,11 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import ChannelGone, InvalidField
+from namesrv.core.errors import Reason
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.registration import RegistrationParts, RegistrationServicer
+from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
-from tests.support.registrations import registration
+from tests.support.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -39,26 +39,7 @@ def servicer() -> RegistrationServicer:
     fleet = Fleet()
     stall_detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
     channels = ChannelStreams(fleet.routes, TableWriter(), stall_detector)
-    parts = RegistrationParts(fleet.state.channels, fleet.clock.monotonic)
-    return RegistrationServicer(fleet.routes, TableWriter(), channels, parts, 120_000)
-
-
-@pytest.mark.parametrize("channel_id", [None, ""])
-def test_a_part_without_a_channel_is_told_that_it_needs_one(
-    servicer: RegistrationServicer, channel_id: str | None
-) -> None:
-    request = registration(channel_id=channel_id)
-    request.part.index, request.part.count = 0, 2
-    with pytest.raises(InvalidField) as caught:
-        asyncio.run(servicer.RegisterBroker(request, CONTEXT))
-    assert caught.value.message == "channel_id: is missing; a registration in parts needs a channel"
-
-
-def test_a_part_over_a_channel_that_is_not_open_is_told_so(servicer: RegistrationServicer) -> None:
-    request = registration(channel_id="gone")
-    request.part.index, request.part.count = 0, 2
-    with pytest.raises(ChannelGone, match="channel 'gone' is not open here"):
-        asyncio.run(servicer.RegisterBroker(request, CONTEXT))
+    return RegistrationServicer(fleet.routes, TableWriter(), channels, 120_000)
 
 
 def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationServicer) -> None:
@@ -76,6 +57,6 @@ def test_an_open_channel_does_not_keep_its_request(servicer: RegistrationService
 
 
 def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: RegistrationServicer) -> None:
-    with pytest.raises(InvalidField) as caught:
+    with refuses(Reason.INVALID_FIELD) as caught:
         asyncio.run(servicer.HandOverChannel(pb.HandOverChannelRequest(), CONTEXT))
-    assert caught.value.message == "channel_id: is missing; a handover is of a channel"
+    assert caught.value.text == "channel_id: is missing; a handover is of a channel"

@@ -20,8 +20,9 @@ from namesrv.app.cluster_test import (
     CLUSTER_TEST_KEY,
     ROUTES_BETWEEN_PAUSES,
 )
-from namesrv.core.errors import LimitExceeded, Overloaded, ProductEnvUnavailable, ShuttingDown
+from namesrv.core.errors import Reason, limit_exceeded
 from namesrv.error_codes import FAILURES
+from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.product_environment import (
     PROMPT_SECONDS,
     ROUTE_SERVICE,
@@ -32,8 +33,8 @@ from tests.unit.namesrv.worlds.product_environment import (
     run,
 )
 
-WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv")
-TOO_MUCH = FAILURES.table.rich(LimitExceeded("bytes of routes in one answer", 5_000_000, 4_194_304))
+WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv.dev")
+TOO_MUCH = FAILURES.table.rich(limit_exceeded("bytes of a route in a batch", 5_000_000, 4_194_304))
 SHORT_SECONDS = 2.0
 """A deadline that a test waits for."""
 
@@ -103,8 +104,8 @@ def test_a_batch_is_one_call_that_tells_routes_from_topics_that_are_not_there() 
     run(steps, one)
 
 
-def test_an_answer_may_be_larger_than_a_grpc_client_takes_by_default() -> None:
-    large = route_of("x" * limits.MAX_BATCH_ROUTES_BYTES)
+def test_an_answer_may_be_as_large_as_a_batch() -> None:
+    large = route_of("x" * (limits.MAX_BATCH_BYTES - 100))
 
     async def steps(env: Env) -> None:
         answer = pb.BatchGetTopicRoutesResponse(routes=[pb.NamedTopicRoute(topic="a", route=large)])
@@ -200,14 +201,14 @@ def test_topics_that_one_does_not_know_yet_are_asked_of_the_next_alone() -> None
 
 def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did() -> None:
     async def steps(env: Env) -> None:
-        nowhere, refuses, warms = env.namesrvs
-        refuses.error = WARMING
+        nowhere, refusing, warms = env.namesrvs
+        refusing.error = WARMING
         warms.warming = {"T"}
-        with pytest.raises(ProductEnvUnavailable) as caught:
+        with refuses(Reason.PRODUCT_ENV_UNAVAILABLE) as caught:
             await env.route("T")
-        assert caught.value.message == (
+        assert caught.value.text == (
             "unknown here, and the product environment 'center' cannot tell: "
-            f"{nowhere.endpoint}: UNAVAILABLE; {refuses.endpoint}: UNAVAILABLE REGISTRY_WARMING; "
+            f"{nowhere.endpoint}: UNAVAILABLE; {refusing.endpoint}: UNAVAILABLE REGISTRY_WARMING; "
             f"{warms.endpoint}: is not warm"
         )
         assert caught.value.metadata == {"product_env": "center"}
@@ -218,7 +219,7 @@ def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did() -> None:
 def test_routes_over_the_limits_there_are_over_the_limits_here_and_nobody_else_is_asked() -> None:
     async def steps(env: Env) -> None:
         env.namesrvs[0].error = TOO_MUCH
-        with pytest.raises(LimitExceeded) as caught:
+        with refuses(Reason.LIMIT_EXCEEDED) as caught:
             await env.routes("a", "b")
         assert FAILURES.table.rich(caught.value) == TOO_MUCH
         assert env.asked() == [1, 0]
@@ -249,7 +250,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end() -> None:
         a.error = WARMING
         with capture_logs() as logs:
             for _ in range(3):
-                with pytest.raises(ProductEnvUnavailable):
+                with refuses(Reason.PRODUCT_ENV_UNAVAILABLE):
                     await env.route("T")
             a.error = None
             for _ in range(3):
@@ -281,7 +282,7 @@ def test_so_many_lookups_may_wait_and_one_more_is_refused_until_one_has_ended() 
         a.lets.clear()
         waiting = [asyncio.create_task(env.route("a")) for _ in range(2)]
         await a.asked.wait()
-        with pytest.raises(Overloaded, match="2 lookups wait for the product environment 'center' already"):
+        with refuses(Reason.OVERLOADED, match="2 lookups wait for the product environment 'center' already"):
             await env.route("a")
         a.lets.set()
         assert await asyncio.gather(*waiting) == [route_of("a").SerializeToString()] * 2
@@ -294,7 +295,7 @@ def test_lookups_that_fail_make_room_too() -> None:
     async def steps(env: Env) -> None:
         env.namesrvs[0].error = WARMING
         for _ in range(3):
-            with pytest.raises(ProductEnvUnavailable):
+            with refuses(Reason.PRODUCT_ENV_UNAVAILABLE):
                 await env.route("a")
 
     run(steps, lambda: Env(FakeNamesrv("a"), max_lookups=1))
@@ -322,7 +323,7 @@ def test_after_closing_no_lookup_begins_and_none_goes_on_waiting() -> None:
         await env.product.close()
         outcome: Sequence[object] = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(outcome[0], asyncio.CancelledError)
-        with pytest.raises(ShuttingDown):
+        with refuses(Reason.SHUTTING_DOWN):
             await env.route("a")
         assert env.asked() == [1, 0]
 

@@ -8,10 +8,11 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
 from namesrv.core.digests import Position
-from namesrv.core.errors import InvalidField
+from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
-from namesrv.grpc_api.paging import page_token
+from namesrv.grpc_api.paging import token_after
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.fleet_digests import Digests, expected, made
 
 __all__ = ["made"]  # pytest finds the fixture by its name in this module
@@ -100,24 +101,23 @@ def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
 
 
 @pytest.mark.parametrize(
-    "token",
+    "text",
     [
-        "!",
-        page_token("c1"),
-        page_token("c1\na"),
-        page_token("c1\na\n"),
-        page_token("c1\na\n-1"),
-        page_token("c1\na\n1\n2"),
-        page_token("\na\n1"),
-        page_token("c1\n\n1"),
-        page_token(f"c1\na\n{10**19}"),
+        "c1",
+        "c1\na",
+        "c1\na\n",
+        "c1\na\n-1",
+        "c1\na\n1\n2",
+        "\na\n1",
+        "c1\n\n1",
+        f"c1\na\n{10**19}",
     ],
 )
-def test_a_token_that_is_none_of_ours_is_refused(made: Digests, token: str) -> None:
-    with pytest.raises(InvalidField, match=r"^page_token: "):
-        made.page(0, token)
+def test_a_token_without_a_position_of_a_broker_is_refused(made: Digests, text: str) -> None:
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
+        made.page(0, token_after(pb.GetRouteDigestRequest(), text))
 
 
 def test_a_negative_page_size_is_refused(made: Digests) -> None:
-    with pytest.raises(InvalidField, match=r"^page_size: "):
+    with refuses(Reason.INVALID_FIELD, match=r"^page_size: "):
         made.page(-1)

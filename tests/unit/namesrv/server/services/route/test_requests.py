@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from namesrv_api.v1 import route_service_pb2
 
 from namesrv import limits
-from namesrv.core.errors import InvalidField, LimitExceeded
+from namesrv.core.errors import Reason
 from namesrv.grpc_api import streams
+from tests.support.refusals import refuses
 
 
 def test_a_batch_has_each_topic_once_with_the_place_it_was_first_in() -> None:
@@ -23,8 +23,8 @@ def test_a_batch_has_1_to_1000_topics() -> None:
     most = [str(number) for number in range(limits.MAX_BATCH_TOPICS)]
     batch = route_service_pb2.BatchGetTopicRoutesRequest
     assert len(list(streams.batch_topics(batch(topics=most)))) == 1_000
-    with pytest.raises(InvalidField, match="topics: is empty"):
+    with refuses(Reason.INVALID_FIELD, match="topics: is empty"):
         list(streams.batch_topics(batch()))
-    with pytest.raises(LimitExceeded) as caught:
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
         list(streams.batch_topics(batch(topics=[*most, most[0]])))
     assert caught.value.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}

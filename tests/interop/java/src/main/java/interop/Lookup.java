@@ -3,8 +3,8 @@ package interop;
 import io.grpc.ManagedChannel;
 import io.grpc.StatusRuntimeException;
 import java.util.concurrent.TimeUnit;
-import namesrv_api.v1.GetTopicRouteRequest;
-import namesrv_api.v1.RouteServiceGrpc;
+import dev.namesrv.api.v1.GetTopicRouteRequest;
+import dev.namesrv.api.v1.RouteServiceGrpc;
 
 /**
  * Prints where a topic lives: a name server's route as JSON.

@@ -7,7 +7,7 @@ import com.google.rpc.ErrorInfo;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
-import io.grpc.StatusRuntimeException;
+import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
 import java.util.concurrent.TimeUnit;
 
@@ -20,7 +20,7 @@ final class Namesrv {
           .omittingInsignificantWhitespace()
           .alwaysPrintFieldsWithNoPresence();
 
-  private static final String ERROR_DOMAIN = "namesrv";
+  private static final String ERROR_DOMAIN = "namesrv.dev";
 
   private Namesrv() {}
 
@@ -33,9 +33,10 @@ final class Namesrv {
   }
 
   /** Says which code, which reason of the name server's table, and what a person should read. */
-  static String describe(StatusRuntimeException failure) throws InvalidProtocolBufferException {
-    String code = failure.getStatus().getCode().name();
-    String message = failure.getStatus().getDescription();
+  static String describe(Exception failure) throws InvalidProtocolBufferException {
+    Status status = Status.fromThrowable(failure);
+    String code = status.getCode().name();
+    String message = status.getDescription();
     for (Any detail : StatusProto.fromThrowable(failure).getDetailsList()) {
       if (detail.is(ErrorInfo.class)) {
         ErrorInfo info = detail.unpack(ErrorInfo.class);

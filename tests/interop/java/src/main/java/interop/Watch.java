@@ -1,22 +1,22 @@
 package interop;
 
 import io.grpc.ManagedChannel;
-import io.grpc.StatusRuntimeException;
+import io.grpc.StatusException;
 import java.util.ArrayDeque;
 import java.util.List;
-import namesrv_api.v1.NamesrvHeader;
-import namesrv_api.v1.ResumePoint;
-import namesrv_api.v1.RouteServiceGrpc;
-import namesrv_api.v1.TopicRouteChange;
-import namesrv_api.v1.WatchTopicRoutesRequest;
-import namesrv_api.v1.WatchTopicRoutesResponse;
+import dev.namesrv.api.v1.NamesrvHeader;
+import dev.namesrv.api.v1.ResumePoint;
+import dev.namesrv.api.v1.RouteServiceGrpc;
+import dev.namesrv.api.v1.TopicRouteChange;
+import dev.namesrv.api.v1.WatchTopicRoutesRequest;
+import dev.namesrv.api.v1.WatchTopicRoutesResponse;
 
 /**
  * Prints topics' routes as they change: one line of JSON for each change and each bookmark.
  *
- * <p>Usage: Watch [--after EPOCH/REVISION] HOST:PORT TOPIC|PREFIX*...
+ * <p>Usage: Watch [--after EPOCH/REVISION] [--add TOPIC] HOST:PORT TOPIC|PREFIX*...
  *
- * <p>A change is {"revision": ..., "change": a TopicRouteChange}, a bookmark {"revision": ..., "epoch": ...,
+ * <p>The topic of --add joins the open watch after the first bookmark. A change is {"revision": ..., "change": a TopicRouteChange}, a bookmark {"revision": ..., "epoch": ...,
  * "bookmark": true}: the point to give to --after, so that only what changed since is printed. It ends when it is
  * ended, or exits 1 with one line on standard error if the stream fails.
  */
@@ -30,8 +30,13 @@ public final class Watch {
       words.remove();
       request.setResumeAfter(resumePoint(words.remove()));
     }
+    String added = null;
+    if ("--add".equals(words.peek())) {
+      words.remove();
+      added = words.remove();
+    }
     if (words.size() < 2) {
-      System.err.println("usage: Watch [--after EPOCH/REVISION] HOST:PORT TOPIC|PREFIX*...");
+      System.err.println("usage: Watch [--after EPOCH/REVISION] [--add TOPIC] HOST:PORT TOPIC|PREFIX*...");
       System.exit(2);
     }
     ManagedChannel connection = Namesrv.connect(words.remove());
@@ -44,11 +49,16 @@ public final class Watch {
     }
     try {
       // No deadline: a watch ends when one side leaves. Reading one message asks the name server for the next.
-      var messages = RouteServiceGrpc.newBlockingStub(connection).watchTopicRoutes(request.build());
-      while (messages.hasNext()) {
-        print(messages.next());
+      var stream = RouteServiceGrpc.newBlockingV2Stub(connection).watchTopicRoutes();
+      stream.write(request.build());
+      for (var message = stream.read(); message != null; message = stream.read()) {
+        print(message);
+        if (message.getBookmark() && added != null) {
+          stream.write(WatchTopicRoutesRequest.newBuilder().addTopics(added).build());
+          added = null;
+        }
       }
-    } catch (StatusRuntimeException failure) {
+    } catch (StatusException failure) {
       System.err.println(Namesrv.describe(failure));
       System.exit(1);
     } finally {

@@ -1,0 +1,157 @@
+"""The command ``nsctl drained``: whether a drained broker is empty yet, so that it can be stopped."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import time
+from typing import Annotated, NamedTuple
+
+import typer
+
+from groundwork.endpoints import Endpoint
+from groundwork.namesrv_client import NamesrvClient
+from groundwork.printable import counted
+from groundwork.topic_names import listing_order
+from nsctl.commands.matching import Named, groups_named
+from nsctl.commands.show import all_intents, live_brokers
+from nsctl.output import Row, seconds
+from nsctl.rocketmq import Load, RocketmqBroker, Waiting
+from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
+from nsctl.writable import drains
+
+PAUSE_SECONDS = 5.0
+"""Pause between two questions with ``--wait``: a broker looks at all queues of all consumer groups for an answer."""
+MASTER_ID = 0
+
+Wait = Annotated[
+    int | None,
+    typer.Option("--wait", parser=seconds, metavar="DURATION", help="Ask again until it is empty, for 30m, 2h, 7d."),
+]
+
+
+class Held(NamedTuple):
+    """The messages on a broker that somebody waits for."""
+
+    waiting: list[Waiting]
+    load: Load
+
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return sum(one.messages for one in self.waiting) + self.load.delayed + self.load.timed
+
+
+def drained(
+    session: Session,
+    broker: Annotated[str, typer.Argument(help="Name of the broker group, BROKER or CLUSTER/BROKER.")],
+    *,
+    cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
+    broker_addr: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of its master; else the registered one.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Call the registered address without a question.")] = False,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="GROUP", help="Consumer group that nobody runs; may be repeated.")
+    ] = None,
+    wait: Wait = None,
+    rocketmq_tls_ca: RocketmqTlsCa = None,
+) -> None:
+    """Is a broker of RocketMQ empty yet? Asks its master for messages that wait; exit code 1 if there are any."""
+    named = groups_named(broker, cluster)
+    if not isinstance(named, Named):
+        raise typer.BadParameter(f"{broker} is a pattern: name one broker group")
+    address = _address(session, named, broker_addr, yes=yes)
+    if address is None:
+        return
+    ignored, tls = frozenset(ignore or ()), session.rocketmq_tls(rocketmq_tls_ca)
+    deadline = time.monotonic() + (wait or 0)
+    while (held := _ask(session, address, tls, named.broker, ignored)).messages:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        pause(min(PAUSE_SECONDS, left))
+    _show(session, held, named, address)
+
+
+def _ask(session: Session, address: Endpoint, tls: ssl.SSLContext | None, broker: str, ignored: frozenset[str]) -> Held:
+    with RocketmqBroker(address, session.timeout_seconds, tls) as master:
+        waiting = [one for one in master.waiting(broker) if one.messages and one.group not in ignored]
+        return Held(waiting, master.load())
+
+
+def _show(session: Session, held: Held, named: Named, address: Endpoint) -> None:
+    owners = {named.broker, named.cluster or ""}
+    in_order = sorted(held.waiting, key=lambda one: (*listing_order(one.topic, owners), one.group))
+    rows: list[Row] = [{"what": "consumer", **one._asdict()} for one in in_order]
+    for what, count in (("delay", held.load.delayed), ("timer", held.load.timed)):
+        if count:
+            rows.append({"what": what, "messages": count})
+    session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
+    who = f"{named.broker} at {address}"
+    session.note(f"{who}: {counted(held.messages, 'message')} left" if held.messages else f"{who} is empty")
+    if held.load.written_per_second:
+        rate = f"{held.load.written_per_second:,.1f} messages per second"
+        session.note(f"{who} was written to during the last 10 s: {rate}")
+    _note_where_not_drained(session, named)
+    if held.messages:
+        session.found(FOUND)
+
+
+def _note_where_not_drained(session: Session, named: Named) -> None:
+    """Says where producers get the broker as writable. Name servers that hide their intents are left out."""
+    for answer in session.servers.each(lambda server: drains(all_intents(server))):
+        if answer.value is not None and not any(_is_of(named, *group) for group in answer.value):
+            session.note(f"{answer.endpoint}: {named.broker} is not drained there")
+
+
+def _is_of(named: Named, cluster: str, broker: str) -> bool:
+    return named.broker == broker and named.cluster in (None, cluster)
+
+
+def _address(session: Session, named: Named, given: str | None, *, yes: bool) -> Endpoint | None:
+    """The address to call, or None with a note.
+
+    The operator names or confirms it: a registration may say any address, and the operator's machine calls it.
+    """
+    try:
+        if given is not None:
+            return Endpoint.parse(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    answers = session.each(lambda server: _masters(server, named))
+    found = sorted({address for answer in answers for address in answer.value or ()})
+    if len(found) != 1:
+        told = f"has several: {', '.join(found)}" if found else "has none that is registered"
+        session.note(f"{named.broker} is asked at its master, and {told}; name it with --broker-addr HOST:PORT")
+        session.found(USAGE if found else REFUSED)
+        return None
+    try:
+        address = Endpoint.parse(found[0])
+    except ValueError as error:
+        session.note(f"{named.broker} registered an address that cannot be called: {error}")
+        session.found(REFUSED)
+        return None
+    if yes or (at_terminal() and typer.confirm(f"Call {address}, which registered as {named.broker}?", err=True)):
+        return address
+    session.note(f"{address} registered as {named.broker} and was not called; allow it with --broker-addr {address}")
+    session.found(USAGE)
+    return None
+
+
+def pause(seconds: float) -> None:
+    """Waits between two questions."""
+    time.sleep(seconds)
+
+
+def at_terminal() -> bool:
+    """Whether somebody can answer a question."""
+    return sys.stdin.isatty()
+
+
+def _masters(server: NamesrvClient, named: Named) -> set[str]:
+    return {
+        live.broker_addr
+        for live in live_brokers(server)
+        if live.broker_id == MASTER_ID and _is_of(named, live.cluster_name, live.broker_name)
+    }

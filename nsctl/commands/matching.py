@@ -1,0 +1,97 @@
+"""Broker groups as people name them in commands: one by its name, or several by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Annotated, NamedTuple
+
+import typer
+
+from groundwork.group_patterns import GroupPattern
+from groundwork.namesrv_client import NamesrvClient
+from groundwork.topic_names import application_first, is_application
+from nsctl.commands.show import all_intents, all_routes, group_names, groups_by_name
+from nsctl.session import Session
+from nsctl.writable import GroupKey, drains, group_of, lacks_writable_queue
+
+PATTERN = "CLUSTER/BROKER with * for any characters"
+Brokers = Annotated[str, typer.Argument(metavar="BROKER", help=f"Name of the broker group, or {PATTERN}.")]
+
+
+class Named(NamedTuple):
+    """One broker group as it was named."""
+
+    cluster: str | None
+    broker: str
+
+
+def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
+    """Reads the name of a group, or a pattern. The notation of patterns is that of permits.
+
+    Args:
+        broker: ``BROKER``, ``CLUSTER/BROKER``, or either with stars; a pattern without a cluster is of every cluster.
+        cluster: The option ``--cluster``.
+
+    Raises:
+        typer.BadParameter: It is neither, or the cluster is named twice.
+    """
+    if "/" not in broker and "*" not in broker:
+        return Named(cluster, broker)
+    if "/" in broker and cluster is not None:
+        raise typer.BadParameter(f"{broker} names a cluster, and --cluster does too")
+    text = broker if "/" in broker else f"{'*' if cluster is None else cluster}/{broker}"
+    try:
+        pattern = GroupPattern.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return pattern if "*" in text else Named(*text.split("/"))
+
+
+def registered(session: Session, pattern: GroupPattern) -> list[GroupKey]:
+    """The groups of all name servers that match, sorted."""
+    return _matching(session, pattern, _registered)
+
+
+def drained(session: Session, pattern: GroupPattern) -> list[GroupKey]:
+    """The groups that match and are drained at some name server, sorted; they need not be registered."""
+    return _matching(session, pattern, lambda server: drains(all_intents(server)))
+
+
+def _registered(server: NamesrvClient) -> list[GroupKey]:
+    return [GroupKey(group.cluster_name, group.broker_name) for group in groups_by_name(server)]
+
+
+def _matching(
+    session: Session, pattern: GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]]
+) -> list[GroupKey]:
+    answers = session.each(lambda server: list(ask(server)))
+    return sorted({group for answer in answers for group in answer.value or () if pattern.matches(group)})
+
+
+class Effect(NamedTuple):
+    """What it would mean at one name server to drain some groups together."""
+
+    topics: dict[GroupKey, list[str]]
+    """Topics of each of the groups, those of applications first."""
+    losing: list[str]
+    """Topics of applications that would lose their last writable queue. Each drain alone may leave them one."""
+
+
+def effect(server: NamesrvClient, groups: Collection[GroupKey]) -> Effect:
+    """Asks one name server for its routes, and says what draining some groups together would mean."""
+    named_after = group_names(server)
+    topics: dict[GroupKey, list[str]] = {group: [] for group in groups}
+    losing: list[str] = []
+    for named in all_routes(server):
+        touched = topics.keys() & set(map(group_of, named.route.queue_datas))
+        for group in touched:
+            topics[group].append(named.topic)
+        if (
+            touched
+            and is_application(named.topic, named_after)
+            and not lacks_writable_queue(named.route)
+            and lacks_writable_queue(named.route, drained=groups)
+        ):
+            losing.append(named.topic)
+    in_order = {group: application_first(names, named_after) for group, names in topics.items()}
+    return Effect(in_order, sorted(losing))

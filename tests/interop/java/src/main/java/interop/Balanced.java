@@ -1,0 +1,145 @@
+package interop;
+
+import com.google.gson.Gson;
+import com.google.gson.reflect.TypeToken;
+import dev.namesrv.api.v1.GetTopicRouteRequest;
+import dev.namesrv.api.v1.RouteServiceGrpc;
+import io.grpc.EquivalentAddressGroup;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.NameResolver;
+import io.grpc.NameResolverProvider;
+import io.grpc.NameResolverRegistry;
+import io.grpc.StatusOr;
+import io.grpc.StatusRuntimeException;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Scanner;
+import java.util.TreeMap;
+
+/**
+ * Looks a topic up at several name servers again and again, as a service config says.
+ *
+ * <p>Usage: Balanced FILE HOST:PORT,HOST:PORT... TOPIC
+ *
+ * <p>For each line of standard input it prints the calls since the line before: {"answers": {EPOCH: number of answers},
+ * "failures": [...]}.
+ */
+public final class Balanced {
+  private static final int CALLERS = 2;
+
+  /** Bounds the list where every call fails. */
+  private static final int MOST_FAILURES = 10;
+
+  private static final Gson GSON = new Gson();
+
+  private record Tally(Map<String, Integer> answers, List<String> failures) {
+    Tally() {
+      this(new TreeMap<>(), new ArrayList<>());
+    }
+  }
+
+  private Tally tally = new Tally();
+
+  private Balanced() {}
+
+  private void callForever(RouteServiceGrpc.RouteServiceBlockingStub routes, String topic) {
+    var request = GetTopicRouteRequest.newBuilder().setTopic(topic).build();
+    while (true) {
+      try {
+        String epoch = routes.getTopicRoute(request).getHeader().getEpoch();
+        synchronized (this) {
+          tally.answers().merge(epoch, 1, Integer::sum);
+        }
+      } catch (StatusRuntimeException failure) {
+        synchronized (this) {
+          if (tally.failures().size() < MOST_FAILURES) {
+            tally.failures().add(failure.getMessage());
+          }
+        }
+      }
+    }
+  }
+
+  private synchronized String take() {
+    String text = GSON.toJson(tally);
+    tally = new Tally();
+    return text;
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    if (arguments.length != 3) {
+      System.err.println("usage: Balanced FILE HOST:PORT,HOST:PORT... TOPIC");
+      System.exit(2);
+    }
+    // Gson reads numbers as Double, as gRPC wants them.
+    Map<String, ?> serviceConfig =
+        GSON.fromJson(Files.readString(Path.of(arguments[0])), new TypeToken<Map<String, Object>>() {}.getType());
+    NameResolverRegistry.getDefaultRegistry().register(new ListProvider());
+    ManagedChannel connections =
+        Grpc.newChannelBuilder("list:///" + arguments[1], InsecureChannelCredentials.create())
+            .defaultServiceConfig(serviceConfig)
+            .build();
+    var balanced = new Balanced();
+    for (int caller = 0; caller < CALLERS; caller++) {
+      var routes = RouteServiceGrpc.newBlockingStub(connections);
+      var thread = new Thread(() -> balanced.callForever(routes, arguments[2]));
+      thread.setDaemon(true);
+      thread.start();
+    }
+    var lines = new Scanner(System.in);
+    while (lines.hasNextLine()) {
+      lines.nextLine();
+      System.out.println(balanced.take());
+    }
+  }
+
+  /** Makes the name servers of list:///HOST:PORT,HOST:PORT... known. Programs use a name with several addresses. */
+  private static final class ListProvider extends NameResolverProvider {
+    @Override
+    protected boolean isAvailable() {
+      return true;
+    }
+
+    @Override
+    protected int priority() {
+      return 5;
+    }
+
+    @Override
+    public String getDefaultScheme() {
+      return "list";
+    }
+
+    @Override
+    public NameResolver newNameResolver(URI target, NameResolver.Args args) {
+      List<EquivalentAddressGroup> addresses = new ArrayList<>();
+      for (String endpoint : target.getPath().substring(1).split(",")) {
+        int colon = endpoint.lastIndexOf(':');
+        int port = Integer.parseInt(endpoint.substring(colon + 1));
+        addresses.add(new EquivalentAddressGroup(new InetSocketAddress(endpoint.substring(0, colon), port)));
+      }
+      return new NameResolver() {
+        @Override
+        public String getServiceAuthority() {
+          return "namesrv";
+        }
+
+        @Override
+        public void start(Listener2 listener) {
+          var found = StatusOr.fromValue(addresses);
+          listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(found).build());
+        }
+
+        @Override
+        public void shutdown() {}
+      };
+    }
+  }
+}

@@ -1,0 +1,167 @@
+"""The service config that docs/clients.md shows: clients in several languages use it with two real name servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
+
+from tests.interop.programs import INSTALL_SECONDS, INTEROP, REPOSITORY, Programs, RunningProgram
+from tests.support.engines import DEFAULT, each, present
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import register
+
+pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
+
+CONFIG = REPOSITORY / "examples" / "service_config.json"
+TOPIC = "TopicTest"
+ENOUGH = 200
+"""More answers than one of two name servers would give alone if calls alternated."""
+
+
+@pytest.fixture
+def python_programs() -> Programs:
+    """The program in Python, which needs nothing to be built."""
+    return Programs(REPOSITORY, {"balanced": [sys.executable, str(INTEROP / "balanced.py")]})
+
+
+@pytest.fixture(params=["python", "go", "java", "node"])
+def programs(request: pytest.FixtureRequest) -> Programs:
+    """The program of one language after the other."""
+    found: Programs = request.getfixturevalue(f"{request.param}_programs")
+    return found
+
+
+@pytest.fixture(params=["python", "go", "java"])
+def checking_programs(request: pytest.FixtureRequest) -> Programs:
+    """Those whose gRPC library checks health and reads waitForReady."""
+    found: Programs = request.getfixturevalue(f"{request.param}_programs")
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """The engine of the name server that stays. One is enough."""
+    return DEFAULT
+
+
+@pytest.fixture(params=each())
+def other(request: pytest.FixtureRequest) -> Iterator[NamesrvProcess]:
+    """A second name server, on each engine: they end calls in their own ways."""
+    with NamesrvProcess(engine=present(request.param)) as process:
+        yield process
+
+
+class Calls:
+    """The calls of a running program. None may fail."""
+
+    def __init__(self, program: RunningProgram) -> None:
+        self._program = program
+
+    def since(self) -> Counter[str]:
+        """Counts the answers since the last question by the epochs of the name servers."""
+        self._program.go_on()
+        line = self._program.next_line()
+        assert line["failures"] == []
+        return Counter(line["answers"])
+
+    def until(self, accept: Callable[[Counter[str]], bool]) -> Counter[str]:
+        """Adds up the answers until they are accepted."""
+        answers = Counter[str]()
+
+        def more() -> Counter[str]:
+            answers.update(self.since())
+            return answers
+
+        return eventually(more, accept)
+
+
+def failures(program: RunningProgram) -> list[str]:
+    """What calls have failed with since the last question."""
+    program.go_on()
+    found: list[str] = program.next_line()["failures"]
+    return found
+
+
+def codes(errors: list[str]) -> set[str]:
+    """The codes of errors, which each language writes in its own way."""
+    return {re.match(r"\w+", error)[0].upper().replace("NOTFOUND", "NOT_FOUND") for error in errors}  # type: ignore[index]
+
+
+def epoch_with_route(namesrv: NamesrvProcess) -> str:
+    """Registers a broker with the topic; returns the name server's epoch."""
+    with namesrv.connect() as client:
+        register(client, TOPIC)
+        answer = client.routes.GetTopicRoute(GetTopicRouteRequest(topic=TOPIC), timeout=Client.TIMEOUT)
+    return answer.header.epoch
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """The service config with a change, as a file."""
+    config = json.loads(CONFIG.read_text(encoding="utf-8"))
+    change(config)
+    file = folder / "service_config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("end", [NamesrvProcess.terminate, NamesrvProcess.kill])
+def test_no_call_fails_when_one_of_two_name_servers_ends(
+    programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess, end: Callable[[NamesrvProcess], object]
+) -> None:
+    stays, ends = epoch_with_route(namesrv), epoch_with_route(other)
+    with programs.start("balanced", str(CONFIG), f"{namesrv.endpoint},{other.endpoint}", TOPIC) as program:
+        calls = Calls(program)
+        calls.until(lambda answers: answers.keys() == {stays, ends})
+        end(other)
+        calls.since()  # among them are calls that the other name server had
+        assert calls.until(lambda answers: answers.total() >= ENOUGH).keys() == {stays}
+
+
+def test_a_name_server_that_warms_up_gets_no_calls(
+    checking_programs: Programs, namesrv: NamesrvProcess, tmp_path: Path
+) -> None:
+    with NamesrvProcess("--warm-up-millis", "600000") as warming:
+        warm, cold = epoch_with_route(namesrv), epoch_with_route(warming)
+        endpoints = f"{namesrv.endpoint},{warming.endpoint}"
+        with checking_programs.start("balanced", str(CONFIG), endpoints, TOPIC) as program:
+            assert Calls(program).until(lambda answers: answers.total() >= ENOUGH).keys() == {warm}
+        unchecked = changed(tmp_path, lambda config: config.pop("healthCheckConfig"))
+        with checking_programs.start("balanced", unchecked, endpoints, TOPIC) as program:
+            Calls(program).until(lambda answers: answers.keys() == {warm, cold})
+
+
+def test_node_calls_a_name_server_that_warms_up(node_programs: Programs, namesrv: NamesrvProcess) -> None:
+    with NamesrvProcess("--warm-up-millis", "600000") as warming:
+        epochs = {epoch_with_route(namesrv), epoch_with_route(warming)}
+        with node_programs.start("balanced", str(CONFIG), f"{namesrv.endpoint},{warming.endpoint}", TOPIC) as program:
+            Calls(program).until(lambda answers: answers.keys() == epochs)
+
+
+def test_calls_wait_for_a_name_server_only_if_the_config_says_so(
+    checking_programs: Programs, namesrv: NamesrvProcess, tmp_path: Path
+) -> None:
+    def lookups(config: dict[str, Any]) -> dict[str, Any]:
+        methods: dict[str, Any] = config["methodConfig"][0]
+        del methods["retryPolicy"]
+        methods["timeout"] = "60s"  # a name server may take longer to start than a lookup
+        return methods
+
+    assert namesrv.terminate() == 0
+    endpoint = namesrv.endpoint
+    hasty = changed(tmp_path, lambda config: lookups(config).update(waitForReady=False))
+    with checking_programs.start("balanced", hasty, str(endpoint), TOPIC) as program:
+        assert codes(eventually(lambda: failures(program))) == {"UNAVAILABLE"}
+    patient = changed(tmp_path, lookups)
+    with checking_programs.start("balanced", patient, str(endpoint), TOPIC) as program:
+        assert failures(program) == []
+        with NamesrvProcess(port=endpoint.port):
+            # It does not know the topic, so this is its own answer.
+            assert codes(eventually(lambda: failures(program))) == {"NOT_FOUND"}

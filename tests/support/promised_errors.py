@@ -1,0 +1,105 @@
+"""The reasons that the comments of the contract promise for each call, and a check that no call sends another.
+
+Comments have the form ``Errors: NAME, NAME (explanation), NAME.`` Whatever is outside parentheses there and written in
+capitals is the name of a reason. The comment of ErrorReason lists those that any call of its package may return.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from groundwork.grpc_errors import RichError
+from groundwork.rpc_handlers import Failures
+from tests.support.pages import ROOT
+
+PROTOS = ROOT / "protos"
+REASONS_OF = {
+    "broker_agent_api": "broker_agent_api/v1/error_reason.proto",
+    "namesrv_api": "namesrv_api/v1/error_reason.proto",
+    "namesrv_internal": "namesrv_api/v1/error_reason.proto",
+}
+"""The file that has the reasons of a package's calls."""
+
+_NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)*\b")
+_IN_PARENTHESES = re.compile(r"\([^()]*\)")
+_ERRORS = re.compile(r"\bErrors: ([^\n]*)")
+_ANY_CALL = re.compile(r"Any call may return ([^\n]*)")
+_SERVICE = re.compile(r"service (\w+) \{")
+_RPC = re.compile(r"  rpc (\w+)\(")
+_REASON = re.compile(r"  ERROR_REASON_(\w+) = [1-9]")
+
+
+@cache
+def promised() -> Mapping[str, frozenset[str]]:
+    """The reasons that the comment of each call promises, by the full name of the call, without those of any call."""
+    return {name: frozenset(_names_in(errors)) for name, errors in _calls()}
+
+
+@cache
+def of_any_call(package: str) -> frozenset[str]:
+    """The reasons that any call of a package may return."""
+    for comment, line in _commented_lines(PROTOS / REASONS_OF[package]):
+        if line == "enum ErrorReason {":
+            return frozenset(_names_in(" ".join(_ANY_CALL.findall(comment))))
+    raise AssertionError(f"{REASONS_OF[package]} has no enum ErrorReason")
+
+
+@cache
+def reasons_of(package: str) -> frozenset[str]:
+    """All reasons of a package's calls."""
+    return frozenset(_REASON.findall((PROTOS / REASONS_OF[package]).read_text(encoding="utf-8")))
+
+
+sent: set[tuple[str, str]] = set()
+"""What servers of this process have sent: the full name of the call, and the reason."""
+
+
+def fail_where_others_are_sent() -> None:
+    """Has every server of this process, and of those forked from it, fail a call that ends with another reason."""
+    answer = Failures.answer
+
+    def checked(failures: Failures, error: BaseException, call: str) -> RichError:
+        rich = answer(failures, error, call)
+        if call in promised() and rich.reason not in promised()[call] | of_any_call(call.split(".", maxsplit=1)[0]):
+            raise AssertionError(f"{call} sends {rich.reason}, which its comment does not promise: {rich.message}")
+        sent.add((call, rich.reason))
+        return rich
+
+    Failures.answer = checked  # type: ignore[method-assign, assignment]
+
+
+def _calls() -> Iterator[tuple[str, str]]:
+    """The full name of each call, and what its comment says about errors."""
+    for file in sorted(PROTOS.rglob("*.proto")):
+        service = ""
+        for comment, line in _commented_lines(file):
+            if found := _SERVICE.match(line):
+                service = f"{file.parent.parent.name}.{file.parent.name}.{found[1]}"
+            elif found := _RPC.match(line):
+                name = f"{service}.{found[1]}"
+                errors = _ERRORS.findall(comment)
+                assert len(errors) == 1, (
+                    f"the comment of {name} has not one list of 'Errors: NAME, NAME (explanation).'"
+                )
+                yield name, errors[0]
+
+
+def _commented_lines(file: Path) -> Iterator[tuple[str, str]]:
+    """Each line that is no comment, with the comment before it: a line for each of its paragraphs."""
+    comment: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if text.startswith("//"):
+            comment.append(text.removeprefix("//").strip() or "\n")
+        else:
+            yield " ".join(comment), line
+            comment.clear()
+
+
+def _names_in(errors: str) -> Iterator[str]:
+    while errors != (errors := _IN_PARENTHESES.sub("", errors)):
+        pass
+    return iter(_NAME.findall(errors))

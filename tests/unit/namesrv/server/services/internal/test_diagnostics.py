@@ -1,0 +1,49 @@
+"""DiagnosticsService: figures about the process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
+
+from namesrv.app.lookup_clients import LookupClients
+from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
+from namesrv.engines.chosen_engine import ChosenEngine
+from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
+from tests.support.virtual_clock import VirtualClock
+from tests.unit.namesrv.worlds.watching import CONTEXT
+
+
+def told(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:
+    return asyncio.run(calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT))
+
+
+def test_diagnostics_tell_the_engine_and_the_longest_delay() -> None:
+    clock = VirtualClock()
+    detector = StallDetector(clock.monotonic, lambda _: None, 10.0)
+    calls = DiagnosticsCalls(detector, ChosenEngine("grpcio", "for a test"), LookupClients(lambda: None))
+    detector.begin()
+    clock.advance(TICK_SECONDS + 0.5)
+    expected = GetDiagnosticsResponse(engine="grpcio", engine_because="for a test", task_count=1, loop_lag_millis=500.0)
+    assert told(calls) == expected
+
+
+def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        detector = StallDetector(loop.time, lambda _: None, 10.0)
+        calls = DiagnosticsCalls(detector, ChosenEngine("grpcio", "for a test"), LookupClients(lambda: None))
+
+        async def count() -> int:
+            return (await calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT)).task_count
+
+        clock = loop.time()
+        loop.time = lambda: clock  # type: ignore[method-assign]
+        assert await count() == 1
+        more = asyncio.create_task(asyncio.sleep(3600))
+        assert await count() == 1
+        clock += COUNT_SECONDS
+        assert await count() == 2
+        more.cancel()
+
+    asyncio.run(run())

@@ -1,0 +1,55 @@
+"""Page tokens: each is of one call with its parameters."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
+
+from namesrv.core.errors import Reason
+from namesrv.grpc_api.paging import AsksForPage, position_of, token_after
+from tests.support.refusals import refuses
+
+ListTopics = route_service_pb2.ListTopicsRequest
+ListAuditEntries = admin_service_pb2.ListAuditEntriesRequest
+NAME = "Bestellungen-ü"
+
+
+def test_a_token_goes_on_after_its_position() -> None:
+    assert position_of(ListTopics(page_token=token_after(ListTopics(), NAME))) == NAME
+    assert position_of(ListTopics()) == ""
+
+
+def test_a_token_has_only_characters_of_base64url() -> None:
+    token = token_after(ListTopics(), "\xff" * 300)
+    assert set(token) <= set(string.ascii_letters + string.digits + "-_=")
+
+
+def test_the_page_size_may_change_between_pages() -> None:
+    token = token_after(ListTopics(page_size=10), NAME)
+    assert position_of(ListTopics(page_size=20, page_token=token)) == NAME
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (ListTopics(), ListTopics(cluster_name="c")),
+        (ListTopics(cluster_name="c"), ListTopics(cluster_name="d")),
+        (ListTopics(), ListTopics(filter=route_service_pb2.TOPIC_FILTER_UNIT)),
+        (ListTopics(), ListAuditEntries()),
+        (ListAuditEntries(topic="T"), ListAuditEntries()),
+    ],
+)
+def test_a_token_of_another_call_or_of_other_parameters_is_refused(first: AsksForPage, then: AsksForPage) -> None:
+    then.page_token = token_after(first, NAME)
+    with refuses(
+        Reason.INVALID_FIELD, match=r"^page_token: is not a next_page_token of this call with these parameters"
+    ):
+        position_of(then)
+
+
+@pytest.mark.parametrize("token", ["!", "eA==", "VG9waWNUZXN0", "ü", token_after(ListTopics(), "")])
+def test_a_token_that_no_answer_had_is_refused(token: str) -> None:
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
+        position_of(ListTopics(page_token=token))

@@ -1,0 +1,169 @@
+"""Reads of a name server that is warming up: refused, waited for, or asked for as they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from groundwork.endpoints import Endpoint
+from route_pipeline import name_server
+from route_pipeline.batch_reader import NamesrvReader
+from route_pipeline.data_source import NamesrvDataSource, pin
+from route_pipeline.name_server import ColdError
+from route_pipeline.options import ReadRequest
+from route_pipeline.stream_reader import INITIAL, NamesrvStreamReader
+from tests.support.fakes.snapshot_name_server import FakeNamesrv, queue, serving, snapshot, topics_chunk
+
+ALL = ReadAllAvailable()
+SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeNamesrv]:
+    with serving(SNAPSHOT) as fake:
+        fake.warm = False
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_server, "WARM_POLL_SECONDS", 0.05)
+
+
+def batch(fake: FakeNamesrv, **options: str) -> NamesrvReader:
+    return NamesrvDataSource(CaseInsensitiveDict({"endpoints": str(fake.endpoint), **options})).reader(StructType())
+
+
+def rows_of(reader: NamesrvReader) -> list[dict[str, Any]]:
+    batches = [one for part in reader.partitions() for one in reader.read(part)]
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def stream(*fakes: FakeNamesrv, waits_for_all: bool = True, **options: str) -> NamesrvStreamReader:
+    asked = {"endpoints": ",".join(str(fake.endpoint) for fake in fakes), "table": "changes", **options}
+    return NamesrvStreamReader(ReadRequest.of_options(asked, streaming=True), waits_for_all=waits_for_all)
+
+
+@pytest.mark.parametrize("table", ["topic_queues", "brokers", "changes"])
+def test_a_batch_read_of_a_cold_name_server_is_refused_in_one_line(fake: FakeNamesrv, table: str) -> None:
+    with pytest.raises(ColdError) as caught:
+        batch(fake, table=table, onLost="continue").partitions()
+    assert str(caught.value) == (
+        f"name server ns-a at {fake.endpoint} is warming up, so brokers and topics may be missing: "
+        "wait a minute, or set the option onCold to 'wait', or to 'read' for what it has so far"
+    )
+    assert len(fake.released) == len(fake.pins)
+
+
+def test_a_batch_read_waits_where_it_is_told_to(fake: FakeNamesrv, caplog: pytest.LogCaptureFixture) -> None:
+    warms = threading.Timer(0.3, lambda: setattr(fake, "warm", True))
+    warms.start()
+    assert [row["topic"] for row in rows_of(batch(fake, onCold="wait"))] == ["TopicTest"]
+    assert caplog.messages == [f"waiting: name server ns-a at {fake.endpoint} is warming up"]
+    fake.warm = False
+    with pytest.raises(ColdError, match=r"waited 0\.2 s, the option timeoutSeconds$"):
+        batch(fake, onCold="wait", timeoutSeconds="0.2").partitions()
+
+
+def test_a_cold_name_server_is_read_where_that_was_asked_for(fake: FakeNamesrv) -> None:
+    assert [row["topic"] for row in rows_of(batch(fake, onCold="read"))] == ["TopicTest"]
+    assert rows_of(batch(fake, onCold="read", table="changes"))
+
+
+def test_a_pin_of_a_cold_name_server_is_refused_when_it_is_made_and_when_it_is_read(fake: FakeNamesrv) -> None:
+    with pytest.raises(ColdError):
+        pin([fake.endpoint])
+    options = pin([fake.endpoint], on_cold="read")
+    assert len(rows_of(batch(fake, **options))) == 1
+    with pytest.raises(ColdError):
+        rows_of(batch(fake, **{**options, "onCold": "fail"}))
+
+
+def test_an_older_name_server_is_asked_for_its_status(fake: FakeNamesrv) -> None:
+    fake.warm = None
+    assert len(rows_of(batch(fake))) == 1
+
+
+def test_reads_say_whether_a_snapshot_is_of_a_warm_name_server(fake: FakeNamesrv) -> None:
+    told = []
+    for fake.warm in (True, False, None):
+        reader = stream(fake, onCold="read")
+        (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, ALL))
+        rows = pa.Table.from_batches(list(reader.read(part))).to_pylist()
+        assert {row["warm"] for row in rows[:-1]} == {None}
+        told.append(rows[-1]["warm"])
+    assert told == [True, False, None]
+
+
+def test_a_stream_waits_for_a_cold_name_server_and_reads_the_others(
+    fake: FakeNamesrv, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(snapshot(namesrv="ns-b"), namesrv="ns-b") as other:
+        reader = stream(fake, other)
+        first = reader.latestOffset(INITIAL, ALL)
+        assert list(first["namesrvs"]) == [str(other.endpoint)]
+        assert len(reader.partitions(INITIAL, first)) == 1
+        other.revision += 1
+        second = reader.latestOffset(first, ALL)
+        assert second["namesrvs"][str(other.endpoint)]["revision"] == 8
+        fake.warm = True
+        third = reader.latestOffset(second, ALL)
+        assert len(reader.partitions(second, third)) == 1
+        assert third["namesrvs"][str(fake.endpoint)]["revision"] == 7
+    assert caplog.messages == [f"waiting: name server ns-a at {fake.endpoint} is warming up"]
+
+
+def test_the_position_of_a_restarted_name_server_stands_still_until_it_is_warm(fake: FakeNamesrv) -> None:
+    fake.warm = True
+    reader = stream(fake)
+    before = reader.latestOffset(INITIAL, ALL)
+    fake.epoch, fake.revision, fake.warm = "0002", 1, False
+    assert reader.latestOffset(before, ALL) == before
+    assert reader.partitions(before, before) == []
+    fake.warm = True
+    assert reader.latestOffset(before, ALL)["namesrvs"][str(fake.endpoint)]["epoch"] == "0002"
+
+
+def test_a_stream_of_a_cold_name_server_fails_where_it_is_told_to(fake: FakeNamesrv) -> None:
+    with pytest.raises(ColdError):
+        stream(fake, onCold="fail").latestOffset(INITIAL, ALL)
+
+
+def test_available_now_waits_for_all_or_leaves_out_those_that_are_cold(fake: FakeNamesrv) -> None:
+    following = stream(fake, waits_for_all=False)
+    following.prepareForTriggerAvailableNow()
+    assert following.latestOffset(INITIAL, ALL) == INITIAL
+    threading.Timer(0.3, lambda: setattr(fake, "warm", True)).start()
+    reader = stream(fake)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(INITIAL, ALL) != INITIAL
+
+
+def test_a_restart_after_the_plan_leaves_a_hole_until_the_name_server_is_warm(fake: FakeNamesrv) -> None:
+    fake.warm = True
+    reader = stream(fake)
+    before = reader.latestOffset(INITIAL, ALL)
+    fake.revision = 9
+    planned = reader.latestOffset(before, ALL)
+    fake.epoch, fake.revision, fake.warm = "0002", 1, False
+    (hole,) = reader.partitions(before, planned)
+    (row,) = pa.Table.from_batches(list(reader.read(hole))).to_pylist()
+    assert (row["op"], "warming up" in row["reason"]) == ("hole", True)
+    noted = reader.latestOffset(planned, ALL)
+    assert reader.latestOffset(noted, ALL) == noted
+    fake.warm = True
+    assert len(reader.partitions(noted, reader.latestOffset(noted, ALL))) == 2
+
+
+def test_whoever_waits_is_told_for_whom(fake: FakeNamesrv) -> None:
+    told: list[tuple[Endpoint, str]] = []
+    request = ReadRequest.of_options({"endpoints": str(fake.endpoint), "table": "changes"}, streaming=True)
+    NamesrvStreamReader(request, on_wait=lambda *one: told.append(one)).latestOffset(INITIAL, ALL)
+    assert told == [(fake.endpoint, "ns-a")]
