@@ -183,8 +183,8 @@ class Load(NamedTuple):
     """Messages with a delay level that is not over."""
     timed: int
     """Messages of timers (RocketMQ 5)."""
-    written_per_second: float
-    """Messages written during the last ten seconds, system topics included."""
+    written_per_second: float | None
+    """Messages written during the last ten seconds, system topics included. None until the broker has run that long."""
 
 
 class RocketmqBroker(_Connection):
@@ -226,7 +226,9 @@ def _load(table: Mapping[str, str]) -> Load:
     levels = [value.split(",") for key, value in table.items() if key.startswith("scheduleMessageOffset_")]
     delayed = sum(max(int(end) - int(begin), 0) for begin, end in levels)
     timed = sum(max(int(table.get(key, "0")), 0) for key in ("timerCongestNum", "timerOffsetBehind"))
-    return Load(delayed, timed, float(table.get("putTps", "0").split()[0]))
+    # StoreStatsService writes the rates of 10, 60 and 600 s with spaces between. It leaves out what it cannot know yet.
+    last_ten_seconds = table.get("putTps", "").partition(" ")[0]
+    return Load(delayed, timed, float(last_ten_seconds) if last_ten_seconds else None)
 
 
 def _groups(told: Mapping[str, Any]) -> list[route_data_pb2.BrokerData]:

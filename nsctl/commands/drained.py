@@ -90,7 +90,9 @@ def _show(session: Session, held: Held, named: Named, address: Endpoint) -> None
     session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
     who = f"{named.broker} at {address}"
     session.note(f"{who}: {counted(held.messages, 'message')} left" if held.messages else f"{who} is empty")
-    if held.load.written_per_second:
+    if held.load.written_per_second is None:
+        session.note(f"{who} has just started and does not know yet whether it is written to; ask again in 10 s")
+    elif held.load.written_per_second:
         rate = f"{held.load.written_per_second:,.1f} messages per second"
         session.note(f"{who} was written to during the last 10 s: {rate}")
     _note_where_not_drained(session, named)

@@ -111,6 +111,16 @@ def test_messages_that_wait_are_shown_topics_of_applications_first(namesrv: Name
         assert [row["what"] for row in rows(ignoring, FOUND)] == ["delay", "timer"]
 
 
+def test_a_broker_that_has_just_started_does_not_know_its_rate_of_writes_yet(namesrv: NamesrvProcess) -> None:
+    broker = Broker()
+    broker.runtime = CALM | {"putTps": "  "}
+    with asked(namesrv, broker) as address:
+        result = run(namesrv, "broker-a", "--yes")
+    assert rows(result, 0) == []
+    assert f"broker-a at {address} is empty" in result.stderr
+    assert "does not know yet whether it is written to" in result.stderr
+
+
 def test_only_an_address_that_the_operator_named_or_confirmed_is_called(namesrv: NamesrvProcess) -> None:
     broker = Broker()
     with asked(namesrv, broker) as address:
