@@ -24,7 +24,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
-from namesrv.core.liveness import Doubt
+from namesrv.core.model import Doubt
 from namesrv.core.pins import Pins
 from namesrv.core.replica import ReplicaTables
 from namesrv.core.state import RouteState, Unconfirmed
@@ -167,7 +167,7 @@ def _of_doubts(state: RouteState) -> Family:
     doubted = GaugeMetricFamily("namesrv_doubted_brokers", text, labels=["why"])
     reasons = list(state.liveness.doubted.values())
     for why in Doubt:
-        doubted.add_metric([why.value], reasons.count(why))
+        doubted.add_metric([why.label], reasons.count(why))
     return doubted
 
 

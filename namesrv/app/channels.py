@@ -15,8 +15,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupPut, KvPut
-from namesrv.core.liveness import Doubt
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, LiveKey
 from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.limits import MAX_CHANNEL_EVENTS
@@ -112,7 +111,7 @@ class ChannelStreams:
         else:
             return False
         if brokers := self._routes.heartbeats.doubt_channel_end(channel_id, seconds, why):
-            _log.warning("channel_end_doubted", why=why.value, channel=channel_id[:8], brokers=brokers, seconds=seconds)
+            _log.warning("channel_end_doubted", why=why.label, channel=channel_id[:8], brokers=brokers, seconds=seconds)
         return True
 
     def open_ids(self) -> list[str]:

@@ -10,6 +10,7 @@ from namesrv.core.model import (
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
+    Doubted,
     HoldKey,
     Intent,
     IntentKey,
@@ -133,7 +134,9 @@ def cluster_data(cluster_name: str, broker_names: Iterable[str]) -> bytes:
     return message.SerializeToString()
 
 
-def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_data_pb2.BrokerLiveInfo:
+def broker_live_info(
+    live: BrokerLiveInfo, last_update_millis: int, doubted: Doubted | None = None
+) -> route_data_pb2.BrokerLiveInfo:
     version = live.data_version
     return route_data_pb2.BrokerLiveInfo(
         cluster_name=live.broker.cluster_name,
@@ -150,6 +153,8 @@ def broker_live_info(live: BrokerLiveInfo, last_update_millis: int) -> route_dat
         heartbeat_timeout_millis=round(live.timeout_seconds * 1000),
         unconfirmed=live.unconfirmed,
         topic_by_topic=live.topic_by_topic,
+        doubt_ends_at_millis=None if doubted is None else doubted.ends_at_millis,
+        doubt_reason=None if doubted is None else route_data_pb2.DoubtReason.Name(doubted.why.value),
     )
 
 

@@ -13,12 +13,13 @@ from groundwork.printable import counted
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
 from namesrv.core.journal import JournalEntry
-from namesrv.core.liveness import Doubt
 from namesrv.core.model import (
     MASTER_ID,
     WRITE,
     BrokerData,
     BrokerKey,
+    Doubt,
+    Doubted,
     HoldKey,
     Intent,
     IntentKind,
@@ -30,7 +31,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.route_view import RouteView
-from namesrv.core.state import Doubted, Unconfirmed
+from namesrv.core.state import Unconfirmed
 from namesrv.core.tables import join_route
 
 # The words of an explanation: who did what, when and why, in sentences for a person.

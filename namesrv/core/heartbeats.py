@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from namesrv.core.errors import broker_not_registered
-from namesrv.core.liveness import Doubt
-from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, Doubt, LiveKey
 from namesrv.core.state import RouteState
 
 

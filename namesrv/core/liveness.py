@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import TypeVar
 
 from namesrv.core.errors import channel_gone
-from namesrv.core.model import BrokerLiveInfo, LiveKey
+from namesrv.core.model import BrokerLiveInfo, Doubt, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
-
-
-class Doubt(Enum):
-    """Why the end of a broker's channel said nothing about the broker. The values are those of the log."""
-
-    OWN_STALL = "own_stall"
-    CLOSED_HERE = "closed_here"
-    HANDED_OVER = "handed_over"
-
 
 # The times at which brokers and channels were last heard of, and those silent for too long.
 

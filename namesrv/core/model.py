@@ -41,6 +41,27 @@ class RemovalReason(Enum):
     LOSS_CONFIRMED = 9
 
 
+class Doubt(Enum):
+    """Why the end of a broker's channel said nothing about it. The values are those of the wire's DoubtReason."""
+
+    OWN_STALL = 1
+    CLOSED_HERE = 2
+    HANDED_OVER = 3
+
+    @property
+    def label(self) -> str:
+        """Its name in the log and in metrics."""
+        return self.name.lower()
+
+
+class Doubted(NamedTuple):
+    """A broker that stays though its channel has ended."""
+
+    why: Doubt
+    ends_at_millis: int
+    """When it leaves unless it reports before, milliseconds since the Unix epoch."""
+
+
 class WriteRule(IntEnum):
     """What is made of the write permission that a group reports."""
 

@@ -9,11 +9,11 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.changes import ChangeLog
 from namesrv.core.digests import RouteDigests
-from namesrv.core.model import BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, KvConfigTable, LiveKey
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, Doubted, IntentKey, IntentTable, KvConfigTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
-from namesrv.core.state import Doubted, NamesrvIdentity, Unconfirmed
+from namesrv.core.state import NamesrvIdentity, Unconfirmed
 from namesrv.core.tables import Tables
 from namesrv.core.topic_lists import TopicLists
 

@@ -11,7 +11,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import BrokerData, BrokerLiveInfo, LiveKey
+from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubted, LiveKey
 from namesrv.core.pace import paced
 from namesrv.core.slices import Leftovers
 from namesrv.core.tables import TopicTable, TopicView
@@ -88,8 +88,8 @@ class RouteSnapshot:
     live: tuple[BrokerLiveInfo, ...]
     last_heard: Mapping[LiveKey, int]
     """When each live broker was last heard of, by the wall clock in milliseconds."""
-    doubts: Mapping[LiveKey, int]
-    """When each doubted broker leaves, by the wall clock in milliseconds."""
+    doubts: Mapping[LiveKey, Doubted]
+    """Of each doubted broker."""
     warm: bool | None = None
     """Whether the name server was warm; None: it does not say, because it is no answer to a reader."""
 
@@ -122,9 +122,7 @@ class RouteSnapshot:
         if RouteTable.LIVE_BROKERS in tables:
             end.live_broker_count = len(self.live)
             for live in paced(self.live):
-                row = encoding.broker_live_info(live, self.last_heard[live.key])
-                if live.key in self.doubts:
-                    row.doubt_ends_at_millis = self.doubts[live.key]
+                row = encoding.broker_live_info(live, self.last_heard[live.key], self.doubts.get(live.key))
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if RouteTable.TOPIC_QUEUES in tables:
             yield from self._topic_rows(end)

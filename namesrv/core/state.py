@@ -13,9 +13,9 @@ from namesrv.core.changes import Cause, ChangeLog, Row
 from namesrv.core.digests import RouteDigests
 from namesrv.core.edit import TableEdit, publish_edit
 from namesrv.core.errors import shutting_down
-from namesrv.core.liveness import ChannelTable, Doubt, Liveness
+from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, Doubted, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows, TopicTableCopies
@@ -32,14 +32,6 @@ class NamesrvIdentity(NamedTuple):
 
     name: str
     epoch: str
-
-
-class Doubted(NamedTuple):
-    """A broker that stays though its channel has ended."""
-
-    why: Doubt
-    ends_at_millis: int
-    """When it leaves unless it reports before, milliseconds since the Unix epoch."""
 
 
 class Unconfirmed(Enum):
@@ -174,7 +166,7 @@ class RouteState:
             groups=tuple(tables.broker_addr_table.values()),
             live=tuple(tables.broker_live_table.values()) if has_live else (),
             last_heard=self.last_heard() if has_live else {},
-            doubts={key: doubted.ends_at_millis for key, doubted in self.doubts().items()} if has_live else {},
+            doubts=self.doubts() if has_live else {},
         )
 
     def last_heard(self) -> dict[LiveKey, int]:

@@ -177,8 +177,11 @@ def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: 
     """
     groups: dict[tuple[str, str], list[route_data_pb2.BrokerLiveInfo]] = {}
     doubted = [live for live in lives if live.HasField("doubt_ends_at_millis")]
-    if doubted:
-        yield _doubted(where, doubted, now)
+    handed_over = [live for live in doubted if live.doubt_reason == route_data_pb2.DOUBT_REASON_HANDED_OVER]
+    unplanned = [live for live in doubted if live not in handed_over]
+    for code, brokers in ((Code.BROKERS_HANDED_OVER, handed_over), (Code.BROKERS_DOUBTED, unplanned)):
+        if brokers:
+            yield _doubted(code, where, brokers, now)
     for live in lives:
         groups.setdefault((live.cluster_name, live.broker_name), []).append(live)
         silent = now * 1000 - live.last_update_timestamp_millis
@@ -195,16 +198,20 @@ def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: 
             yield Finding(Code.GROUP_WITHOUT_MASTER, where, what, "start the master, or promote a slave")
 
 
-def _doubted(where: str, lives: Sequence[route_data_pb2.BrokerLiveInfo], now: float) -> Finding:
+def _doubted(code: Code, where: str, lives: Sequence[route_data_pb2.BrokerLiveInfo], now: float) -> Finding:
     """Brokers that stay though their channel has ended, and that may be dead."""
     named = ", ".join(f"{live.broker_name} ({live.broker_addr})" for live in lives[:SHOWN_DOUBTED])
     more = ", ..." if len(lives) > SHOWN_DOUBTED else ""
     left = max(0.0, max(live.doubt_ends_at_millis for live in lives) / 1000 - now)
+    if code is Code.BROKERS_HANDED_OVER:
+        how, do = "handed over for a restart of the agent, which is planned", "wait until the agent is back"
+    else:
+        how = "doubted"
+        do = "wait: a live broker registers again; `nsctl drain BROKER` keeps producers away from a dead one"
     are, last = ("is", "it") if len(lives) == 1 else ("are", "the last")
-    what = f"{counted(len(lives), 'broker')} {are} doubted: {named}{more}"
-    do = "wait: a live broker registers again; `nsctl drain BROKER` keeps producers away from a dead one"
+    what = f"{counted(len(lives), 'broker')} {are} {how}: {named}{more}"
     left_in = f"{last} leaves in {left:,.0f} s unless it registers again"
-    return Finding(Code.BROKERS_DOUBTED, where, f"{what}; {left_in}", do)
+    return Finding(code, where, f"{what}; {left_in}", do)
 
 
 def check_names(server: NamesrvClient, lives: list[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ class Code(Enum):
     DATA_DIR_NOT_WRITTEN = auto()
     CLOCK_SKEW = auto()
     BROKERS_DOUBTED = auto()
+    BROKERS_HANDED_OVER = auto()
     BROKER_SILENT = auto()
     BROKER_WITHOUT_CHANNEL = auto()
     BROKER_LOST = auto()
@@ -76,6 +77,7 @@ KINDS: dict[Code, tuple[Severity, str]] = {
     Code.DATA_DIR_NOT_WRITTEN: (Severity.PROBLEM, "nsctl status -o json"),
     Code.CLOCK_SKEW: (Severity.WARNING, "nsctl status"),
     Code.BROKERS_DOUBTED: (Severity.WARNING, "nsctl brokers"),
+    Code.BROKERS_HANDED_OVER: (Severity.INFO, "nsctl brokers"),
     Code.BROKER_SILENT: (Severity.WARNING, "nsctl brokers --silent 30s"),
     Code.BROKER_WITHOUT_CHANNEL: (Severity.WARNING, "nsctl brokers --no-channel"),
     Code.BROKER_LOST: (Severity.WARNING, "nsctl history --since 1h"),

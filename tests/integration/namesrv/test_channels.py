@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -123,6 +124,8 @@ def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: 
     explained = nsctl("explain TopicTest -o json", namesrv)
     assert "doubted: the channel of 127.0.0.1:10911 (id 0) was handed over" in explained
     assert '"doubt_ends_at"' in nsctl("brokers -o json", namesrv)
+    codes = [finding["code"] for finding in json.loads(nsctl("doctor -o json", namesrv))]
+    assert codes == ["BROKERS_HANDED_OVER"]
     new = client.open_channel()
     generation = register(client, new, identity()).generation
     assert generation == 2

@@ -18,11 +18,11 @@ from hypothesis.stateful import initialize, rule
 
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import Reason, Refused, channel_gone
-from namesrv.core.liveness import Doubt
 from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
     DataVersion,
+    Doubt,
     HoldKey,
     Intent,
     IntentKey,

@@ -10,7 +10,7 @@ from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
 from groundwork.rpc_handlers import Composition, part_classes
 from namesrv.core.errors import Reason
-from namesrv.core.model import RemovalReason
+from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
@@ -52,3 +52,8 @@ def test_the_contract_and_the_table_have_the_same_reasons() -> None:
 def test_removal_reasons_have_the_numbers_of_the_contract() -> None:
     for reason in RemovalReason:
         assert route_data_pb2.RemovalReason.Value(f"REMOVAL_REASON_{reason.name}") == reason.value
+
+
+def test_reasons_of_doubt_have_the_numbers_of_the_contract() -> None:
+    for reason in Doubt:
+        assert route_data_pb2.DoubtReason.Value(f"DOUBT_REASON_{reason.name}") == reason.value

@@ -131,6 +131,17 @@ def test_brokers_that_are_doubted_are_one_warning_with_names_and_the_time_that_i
     )
 
 
+def test_brokers_whose_agents_restart_are_planned_and_no_warning() -> None:
+    handed_over = doubted(1, 25, doubt_reason=route_data_pb2.DOUBT_REASON_HANDED_OVER)
+    planned, other = check_liveness("ns-a", [handed_over, doubted(2, 43)], NOW)
+    assert (planned.code, planned.code.severity) == (Code.BROKERS_HANDED_OVER, Severity.INFO)
+    assert planned.what == (
+        "1 broker is handed over for a restart of the agent, which is planned: broker-1 (10.0.0.1:1); "
+        "it leaves in 25 s unless it registers again"
+    )
+    assert (other.code, "broker-2" in other.what, "broker-1" in other.what) == (Code.BROKERS_DOUBTED, True, False)
+
+
 @pytest.mark.parametrize(
     ("theirs", "said"),
     [

@@ -6,8 +6,7 @@ import pytest
 
 from namesrv.core.changes import ChangeLog
 from namesrv.core.explain import Condition, Explanation, GroupState
-from namesrv.core.liveness import Doubt
-from namesrv.core.model import IntentKind, RemovalReason
+from namesrv.core.model import Doubt, IntentKind, RemovalReason
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import CLUSTER, B, Fleet

@@ -8,8 +8,7 @@ import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.errors import Reason
-from namesrv.core.liveness import Doubt
-from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
+from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey, RemovalReason
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
@@ -138,7 +137,8 @@ def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_go
     assert fleet.state.doubts() == dict.fromkeys(keys, (Doubt.OWN_STALL, ends_at))
     assert fleet.state.revision == revision, "a doubt changes no route"
     rows = [row for message in fleet.state.snapshot().messages() for row in message_rows(message)]
-    assert [row.doubt_ends_at_millis for row in rows] == [ends_at] * 3
+    own_stall = route_data_pb2.DOUBT_REASON_OWN_STALL
+    assert [(row.doubt_ends_at_millis, row.doubt_reason) for row in rows] == [(ends_at, own_stall)] * 3
     fleet.routes.heartbeats.broker_heartbeat(BrokerKey(CLUSTER, "broker-0"), 0, A)
     fleet.unregister(B, name="broker-1")
     assert list(fleet.state.doubts()) == keys[2:]
