@@ -14,10 +14,13 @@ PREVIOUS = ROOT / "tests" / "skew" / "PREVIOUS"
 
 
 def main() -> int:
-    """Runs ``buf breaking``; returns its exit code. Skips, and says so, where there is nothing to compare with."""
+    """Runs ``buf breaking``; returns its exit code. Skips, and says so, in a shallow clone and outside of git."""
     base = PREVIOUS.read_text(encoding="utf-8").strip()
-    if _git("ls-tree", "-r", "--name-only", base, "--", "protos") in (None, ""):
-        sys.stdout.write(f"buf breaking: skipped, history has no commit {base[:8]}, as in a shallow clone\n")
+    if not _git("ls-tree", "-r", "--name-only", base, "--", "protos"):
+        if _git("rev-parse", "--is-shallow-repository") == "false\n":
+            sys.stderr.write(f"buf breaking: history has no commit {base[:8]} with protos; correct {PREVIOUS}\n")
+            return 1
+        sys.stdout.write(f"buf breaking: skipped, there is no history that has commit {base[:8]}\n")
         return 0
     against = f".git#ref={base},subdir=protos"
     buf = Path(sys.executable).with_name("buf")
