@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
-from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from namesrv_api.v1.route_data_pb2 import NamesrvHeader
+from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest, GetTopicRouteResponse
 
 from tests.interop.programs import INSTALL_SECONDS, INTEROP, REPOSITORY, Programs, RunningProgram
 from tests.support.engines import DEFAULT, each, present
@@ -24,6 +30,9 @@ CONFIG = REPOSITORY / "examples" / "service_config.json"
 TOPIC = "TopicTest"
 ENOUGH = 200
 """More answers than one of two name servers would give alone if calls alternated."""
+ENOUGH_REPEATED = 20
+"""Each takes a pause of 0.1 s."""
+ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 
 
 @pytest.fixture
@@ -123,6 +132,40 @@ def test_no_call_fails_when_one_of_two_name_servers_ends(
         end(other)
         calls.since()  # among them are calls that the other name server had
         assert calls.until(lambda answers: answers.total() >= ENOUGH).keys() == {stays}
+
+
+@contextmanager
+def failing_every_other_lookup(code: grpc.StatusCode) -> Iterator[str]:
+    """A server that answers every other lookup with an error; yields its address."""
+    served = itertools.count()
+
+    def lookup(_request: GetTopicRouteRequest, context: grpc.ServicerContext) -> GetTopicRouteResponse:
+        if next(served) % 2 == 0:
+            context.abort(code, "in the way of a connection that broke")
+        return GetTopicRouteResponse(header=NamesrvHeader(epoch="fake"))
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        lookup, GetTopicRouteRequest.FromString, GetTopicRouteResponse.SerializeToString
+    )
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(ROUTE_SERVICE, {"GetTopicRoute": handler})])
+    checked = health.HealthServicer()
+    checked.set(ROUTE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(checked, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait(Client.TIMEOUT)
+
+
+def test_a_lookup_that_ended_with_unknown_is_repeated(programs: Programs) -> None:
+    with (
+        failing_every_other_lookup(grpc.StatusCode.UNKNOWN) as address,
+        programs.start("balanced", str(CONFIG), address, TOPIC) as program,
+    ):
+        assert Calls(program).until(lambda answers: answers.total() >= ENOUGH_REPEATED).keys() == {"fake"}
 
 
 def test_a_name_server_that_warms_up_gets_no_calls(

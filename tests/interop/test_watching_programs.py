@@ -30,6 +30,12 @@ ROUTE = f"{TOPIC}: broker-a 0={ADDRESS}"
 KEPT = f"{TOPIC}: its brokers may live, so its route is kept for 120 s"
 
 
+class ShortWatchesNamesrv(NamesrvProcess):
+    """A name server whose watches end after a second at most."""
+
+    program = (sys.executable, "-m", "tests.interop.short_watches")
+
+
 @pytest.fixture
 def python_programs() -> Programs:
     """The program in Python, which needs nothing to be built."""
@@ -130,6 +136,26 @@ def test_every_program_asks_again_when_its_name_server_freezes(
         namesrv.signal(signal.SIGSTOP)
         for program in running:
             assert program.next_text().startswith(f"watching {namesrv.endpoint} ")
+
+
+def test_every_program_chooses_a_name_server_anew_when_its_watch_has_become_old(
+    request: pytest.FixtureRequest,
+) -> None:
+    built: list[Programs] = [request.getfixturevalue(f"{language}_programs") for language in LANGUAGES]
+    with ExitStack() as stack:
+        both = [stack.enter_context(ShortWatchesNamesrv()) for _ in range(2)]
+        register(*both)
+        endpoints = {str(namesrv.endpoint) for namesrv in both}
+        running = [stack.enter_context(programs.start("watching", ",".join(endpoints), TOPIC)) for programs in built]
+        for program in running:
+            # A program that held on to its name server would go on there after each end.
+            watched: set[str] = set()
+            while watched != endpoints:
+                line = program.next_text()
+                if line != ROUTE:
+                    watching, endpoint, *_ = line.split()
+                    assert watching == "watching", line
+                    watched.add(endpoint)
 
 
 def test_a_program_begins_anew_at_a_name_server_that_was_started_again_and_ends_at_its_own_mistake(
