@@ -148,7 +148,7 @@ def test_every_program_chooses_a_name_server_anew_when_its_watch_has_become_old(
         endpoints = {str(namesrv.endpoint) for namesrv in both}
         running = [stack.enter_context(programs.start("watching", ",".join(endpoints), TOPIC)) for programs in built]
         for program in running:
-            # A program that held on to its name server would go on there after each end.
+            # A program that stayed at its name server would never watch the other one.
             watched: set[str] = set()
             while watched != endpoints:
                 line = program.next_text()
