@@ -149,6 +149,17 @@ def mass_loss(folder: Path) -> Iterator[Scene]:
 
 
 @contextmanager
+def agent_restarts(folder: Path) -> Iterator[Scene]:
+    """The agent of a broker has handed it over, and has not come back yet."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
+        with Agent(str(server.endpoint), "--on-stop", "keep") as agent:
+            eventually(lambda: agent.events("registered"))
+            assert agent.terminate() == 0
+        eventually(lambda: status_of(server).doubted_broker_count, lambda count: count == 1)
+        yield scene_of([server])
+
+
+@contextmanager
 def warming(folder: Path) -> Iterator[Scene]:
     """A name server that was started for the first time a moment ago."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder), "--warm-up-millis", "600000") as server:
@@ -254,6 +265,7 @@ STATES = (
         odd.killed_in_a_stall,
         ("NamesrvBrokersDoubted",),
     ),
+    State("An agent restarts", ("BROKERS_HANDED_OVER",), agent_restarts),
     State("Routes flap", (), odd.flapping, ("NamesrvRoutesFlap",)),
     State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
     State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),
