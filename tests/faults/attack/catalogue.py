@@ -23,7 +23,15 @@ from tests.support.hostile import http_peers as hostile_http
 NOT_HELD_BY_GRPCIO = frozenset(
     {
         *("large-metadata", "references", "small-references", "honest-bursts"),
-        *("few-resets", "made-you-reset", "zero-windows", "many-bombs", "health-watches", "reflection-calls"),
+        *(
+            "few-resets",
+            "made-you-reset",
+            "zero-windows",
+            "many-bombs",
+            "health-watches",
+            "reflection-calls",
+            "bodiless-calls",
+        ),
     }
 )
 """What grpcio does not withstand, with no option: it is for a trusted network (docs/limits.md)."""
@@ -56,7 +64,7 @@ BOUNDS = {
     "declared-sizes": "16 MiB, from the prefix",
     "gzip-bomb": "unpacked in pieces to 16 MiB",
     "many-streams": "200 calls a connection",
-    "half-open": "who says no more is let go",
+    "half-open": "silent connections end",
     "slow-writers": "20 s a message",
     "slow-bodies": "20 s a message",
     "resets": "20 before they are looked at",
@@ -93,7 +101,7 @@ _ON_REMOTING = {
     "declared-sizes": "16 MiB a frame, 128 MiB of large ones",
     "zlib-bombs": "64 MiB unpacked",
     "never-readers": "1 MiB unsent a connection, 256 MiB of all",
-    "half-open": "who says no more is let go",
+    "half-open": "silent connections end",
     "slow-writers": "30 s a frame",
     "registration-flood": "4,000,000 topics under way",
     "silent-connections": "120 s, 20,000 connections",
