@@ -135,9 +135,9 @@ class AgentServer:
 
         Args:
             listen: Where to listen; port 0 means any free one.
-            services: What answers calls of which service, by methods of their names that block; those of streams
-                return iterators that block. Other calls of the service there are not.
-            admission: Who may call; None: everybody.
+            services: The object that answers each service. A call without a method of its name is not served. Methods
+                block; those of streams return iterators that block.
+            admission: Says which callers may make which calls; None lets everybody.
 
         Raises:
             StartError: The port is in use, or the address is not this machine's.

@@ -118,9 +118,9 @@ class WatchStream:
 
         Args:
             topics: The topics of the first request; at least one.
-            up_to_date: Holds the topics whose current route, or that there is none, has been received, and of which
-                every change will be. The stream adds and removes topics. A name server that is not warm says nothing of
-                topics that it does not know.
+            up_to_date: The topics whose current route, or the lack of one, the name server has sent. It also sends
+                their changes. The stream adds and removes them. A name server that is not warm sends nothing about
+                unknown topics.
             resume: Where an earlier watch of these topics at this name server ended.
             monotonic: The clock, in seconds.
         """
@@ -277,7 +277,7 @@ class WatchSession:
             topics: What.
             take: Gets each answer.
             refuse: Gets what is wrong with a route that cannot be read.
-            up_to_date: Holds the topics of which the watch says every change. The session adds and removes topics.
+            up_to_date: The topics whose changes the watch receives. The session adds and removes them.
             stands: Called when the name server has shown that it watches.
             poll: Looks all topics up, as is done every ``resync_seconds``.
             resync_seconds: A stream that says nothing must not go unnoticed for ever.

@@ -36,7 +36,8 @@ def handlers_of_server(
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
         authorizer: Knows who may make which call; None: everybody.
-        large_requests: Parses large requests; None: one in a turn of the event loop, so that none may be large.
+        large_requests: Parses large requests in pieces. None refuses them, because each request is then parsed in one
+            turn of the event loop.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(
