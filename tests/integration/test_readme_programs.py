@@ -66,6 +66,7 @@ def commands_and_output(block: str) -> tuple[list[str], str]:
     return commands, re.sub(r"^\$ .+\n", "", block, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None:
     installing, starting, asking, *rest = code_blocks("README.md", "console", section="Quickstart")

@@ -67,17 +67,17 @@ def test_intents_kv_and_settings_are_saved_and_made_so_at_another_name_server(tm
 
 
 def test_kv_configuration_goes_into_rocketmqs_file_and_a_first_start_imports_it(tmp_path: Path) -> None:
-    file = tmp_path / "b" / "kvConfig.json"
-    file.parent.mkdir()
-    table = {
-        "ORDER_TOPIC_CONFIG": {"TopicTest": "broker-a:4;broker-b:4", "%RETRY%x": ""},
-        "Grüße": {f"key-{number:03}": f'"{number}" \\ 名\n' for number in range(1_200)},  # more than a page
-    }
-    with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv, namesrv.connect() as client:
-        for namespace, entries in table.items():
-            for key, value in entries.items():
-                request = PutKvConfigRequest(namespace=namespace, key=key, value=value)
-                client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
+    first, file = tmp_path / "a" / "kvConfig.json", tmp_path / "b" / "kvConfig.json"
+    imported_first = {"Grüße": {f"key-{number:03}": f'"{number}" \\ 名\n' for number in range(1_200)}}  # over a page
+    put = {"ORDER_TOPIC_CONFIG": {"TopicTest": "broker-a:4;broker-b:4", "%RETRY%x": ""}}
+    table = imported_first | put
+    for parent in (first.parent, file.parent):
+        parent.mkdir()
+    first.write_text(json.dumps({"configTable": imported_first}), encoding="utf-8")
+    with NamesrvProcess("--data-dir", str(first.parent)) as namesrv, namesrv.connect() as client:
+        for key, value in put["ORDER_TOPIC_CONFIG"].items():
+            request = PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=key, value=value)
+            client.admin.PutKvConfig(request, timeout=client.TIMEOUT)
         export = ("kv", "export", str(file), "--namesrv", str(namesrv.endpoint))
         full = ended(["bash", "-c", 'ulimit -f 8; exec "$@"', "bash", str(BIN / "nsctl"), *export])
         assert (full.returncode, "File too large" in full.stderr, file.exists()) == (USAGE, True, False), full.stderr

@@ -23,7 +23,7 @@ from tests.support.pages import ROOT, code_blocks
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.registrations import registration
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 INTRODUCTION, *EXAMPLES = code_blocks("docs/nsctl.md", "console")
 TIMEOUT = 60

@@ -425,5 +425,5 @@ def _changes_are_often_disturbed() -> Iterator[None]:
 
 TestTablesAgreeWithTheModel = TablesAgreeWithTheModel.TestCase
 TestTablesAgreeWithTheModel.settings = settings(max_examples=examples(100), stateful_step_count=40)
-TestTablesAgreeWithTheModelUnderTheGuard = TablesAgreeWithTheModelUnderTheGuard.TestCase
+TestTablesAgreeWithTheModelUnderTheGuard = pytest.mark.slow(TablesAgreeWithTheModelUnderTheGuard.TestCase)
 TestTablesAgreeWithTheModelUnderTheGuard.settings = settings(max_examples=examples(100), stateful_step_count=40)
