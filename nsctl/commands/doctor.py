@@ -176,12 +176,13 @@ def check_liveness(where: str, lives: list[route_data_pb2.BrokerLiveInfo], now: 
         now: The time by the clock of the name server, as the times of its brokers; seconds since the Unix epoch.
     """
     groups: dict[tuple[str, str], list[route_data_pb2.BrokerLiveInfo]] = {}
-    doubted = [live for live in lives if live.HasField("doubt_ends_at_millis")]
-    handed_over = [live for live in doubted if live.doubt_reason == route_data_pb2.DOUBT_REASON_HANDED_OVER]
-    unplanned = [live for live in doubted if live not in handed_over]
-    for code, brokers in ((Code.BROKERS_HANDED_OVER, handed_over), (Code.BROKERS_DOUBTED, unplanned)):
-        if brokers:
-            yield _doubted(code, where, brokers, now)
+    doubted: dict[Code, list[route_data_pb2.BrokerLiveInfo]] = {}
+    for live in lives:
+        if live.HasField("doubt_ends_at_millis"):
+            is_planned = live.doubt_reason == route_data_pb2.DOUBT_REASON_HANDED_OVER
+            doubted.setdefault(Code.BROKERS_HANDED_OVER if is_planned else Code.BROKERS_DOUBTED, []).append(live)
+    for code, brokers in doubted.items():
+        yield _doubted(code, where, brokers, now)
     for live in lives:
         groups.setdefault((live.cluster_name, live.broker_name), []).append(live)
         silent = now * 1000 - live.last_update_timestamp_millis
