@@ -20,6 +20,9 @@ MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
 """Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
 more, and 10,000 may wait."""
 
+MAX_CONCURRENT_STREAMS = 200
+"""Most open calls of one connection: each takes 12 kB. More wait at the client."""
+
 MAX_PENDING_REQUESTS = 20_000
 """Most calls that wait to be taken, on grpcio: a storm of reconnects fits, and does not fill memory."""
 

@@ -168,16 +168,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Silence after which a connection is pinged: a dead peer is noticed within 10 s.",
         json_schema_extra=ADVANCED,
     )
-    keepalive_timeout_millis: int = Field(
-        5_000, ge=100, le=3_600_000, description="Time for the answer to a ping.", json_schema_extra=ADVANCED
-    )
-    max_concurrent_streams: int = Field(
-        200,
-        ge=1,
-        le=100_000,
-        description="Open calls of a connection: each takes 12 kB. More wait at the client.",
-        json_schema_extra=ADVANCED,
-    )
     slow_reader_timeout_millis: int = Field(
         30_000,
         ge=100,

@@ -11,6 +11,9 @@ from namesrv.core.model import BrokerKey
 from namesrv.core.route_view import RouteView
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 
+KEEPALIVE_TIMEOUT_SECONDS = 5.0
+"""Time for the answer to a ping. Without an answer the connection is closed."""
+
 # How large requests may be.
 
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"

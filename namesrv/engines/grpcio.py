@@ -7,9 +7,11 @@ import grpc
 from groundwork.grpcio_server import listener_options
 from groundwork.listener_tls import ListenerTls
 from groundwork.program import descriptors_of_listener
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,
+    MAX_CONCURRENT_STREAMS,
     MAX_CONNECTIONS_PER_SECOND,
     MAX_METADATA_BYTES,
     MAX_PENDING_REQUESTS,
@@ -29,10 +31,10 @@ def build_server(engine: str, settings: NamesrvSettings, tls: ListenerTls | None
         max_connections=_connections(settings),
         max_message_bytes=MAX_REGISTRATION_BYTES,  # for all calls; handlers keep the limits of the others
         max_metadata_bytes=MAX_METADATA_BYTES,
-        max_concurrent_streams=settings.max_concurrent_streams,
+        max_concurrent_streams=MAX_CONCURRENT_STREAMS,
         max_pending_requests=MAX_PENDING_REQUESTS,
         keepalive_time_millis=settings.keepalive_time_millis,
-        keepalive_timeout_millis=settings.keepalive_timeout_millis,
+        keepalive_timeout_millis=int(KEEPALIVE_TIMEOUT_SECONDS * 1000),
     )
     return grpc.aio.server(options=options)
 
@@ -51,7 +53,7 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         permits=settings.permits_file is not None,
         cache_bytes=settings.cache_bytes,
         max_metadata=MAX_METADATA_BYTES,
-        max_streams=settings.max_concurrent_streams,
+        max_streams=MAX_CONCURRENT_STREAMS,
         max_connections=_connections(settings),
         max_calls=MAX_CALLS_UNDER_WAY,
         max_health_calls=MAX_PROBES_UNDER_WAY,
@@ -61,6 +63,6 @@ def _native_server(settings: NamesrvSettings, tls: ListenerTls | None) -> grpc.a
         shares=settings.share_rules,
         max_connection_rate=MAX_CONNECTIONS_PER_SECOND,
         keepalive=settings.keepalive_time_millis / 1000,
-        keepalive_timeout=settings.keepalive_timeout_millis / 1000,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_SECONDS,
     )
     return NativeServer(options, tls)

@@ -39,7 +39,7 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.pins import Pins
 from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import LISTENER_SECONDS, forget_answers, serve_from, watch_engine
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, forget_answers, serve_from, watch_engine
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
@@ -113,7 +113,7 @@ class NamesrvServer:
         self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
         self._watch_streams = WatchDispatcher(self._state, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
-        doubtful_seconds = (settings.keepalive_time_millis + settings.keepalive_timeout_millis) / 1000
+        doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS
         self._stall_detector = StallDetector(clock.monotonic, self._routes.heartbeats.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)

@@ -36,7 +36,7 @@ EXPIRY_SECONDS = 25.0
 """Silence after which a broker goes, in this fleet: shorter than by default, so that runs are."""
 PERIOD_SECONDS = 3.0
 """Between two registrations of an agent of this fleet, 10 % more or less."""
-PINGS = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "6000")
+PINGS = ("--keepalive-time-millis", "1000")
 """What is lost in silence is noticed after 7 s. Shorter, and a busy machine would look like a loss."""
 NAMESRV = (
     *PINGS,

@@ -28,7 +28,7 @@ SNAPSHOT = ("--snapshot-interval-millis", "1000", "--log-level", "debug")
 BROKER_PROCESSES = 2
 WATCHER_PROCESSES = 2
 # Everybody is on this machine, and what they take from the name server must not count as its death or theirs.
-PATIENT = ("--keepalive-time-millis", "60000", "--keepalive-timeout-millis", "60000", "--warm-up-millis", "45000")
+PATIENT = ("--keepalive-time-millis", "3600000", "--warm-up-millis", "45000")
 
 
 @dataclass(frozen=True)

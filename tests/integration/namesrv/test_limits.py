@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
 from namesrv.limits import (
+    MAX_CONCURRENT_STREAMS,
     MAX_HOLDER_LENGTH,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
@@ -158,13 +159,11 @@ def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Clie
 
 def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(engine: str) -> None:
     with (
-        NamesrvProcess(*NO_SCAN, "--max-concurrent-streams", "2", engine=engine) as namesrv,
+        NamesrvProcess(*NO_SCAN, engine=engine) as namesrv,
         namesrv.connect() as client,
         namesrv.connect() as other,
     ):
-        first = client.open_channel()
-        client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
-        second = client.open_channel()
+        first, *others = [client.open_channel() for _ in range(MAX_CONCURRENT_STREAMS)]
         with pytest.raises(grpc.RpcError) as caught:
             client.routes.GetNamesrvStatus(STATUS, timeout=0.5)
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -172,7 +171,8 @@ def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(eng
         waiting = client.routes.GetNamesrvStatus.future(STATUS, timeout=TIMEOUT)
         first.close()
         assert waiting.result().header.namesrv_name == str(namesrv.endpoint)
-        second.close()
+        for held in others:
+            held.close()
 
 
 def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_others_end(engine: str) -> None:

@@ -144,7 +144,7 @@ def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
     start: Callable[..., NamesrvProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
-    quick_pings = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "1000")
+    quick_pings = ("--keepalive-time-millis", "1000")
     first, second = start(*quick_pings), start(*quick_pings)
     settings = ClientSettings(timeout_seconds=2)
     with RouteClient([str(first.endpoint), str(second.endpoint)], settings, topics=[TOPIC]) as client:

@@ -27,7 +27,7 @@ TOPICS = ("topic-a", "topic-b", "topic-c")
 BROKERS = {"broker-a": "127.0.0.1:10911", "broker-b": "127.0.0.1:10921", "broker-c": "127.0.0.1:10931"}
 HOLD_SECONDS = 2.0
 STEPS = 40
-QUICK_PINGS = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "1000")
+QUICK_PINGS = ("--keepalive-time-millis", "1000")
 
 
 @dataclass

@@ -5,8 +5,9 @@ All are on loopback, so their tokens say who is who.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ TIMEOUT = 20.0
 SHARE_PERCENT = 1
 """Small, so that a share is soon taken."""
 MORE_THAN_A_SHARE = 600
+STREAMS_OF_A_CONNECTION = 150
+"""Fewer than `MAX_CONCURRENT_STREAMS`: one more call of the connection must not wait."""
 SLOW_READER_MILLIS = 3_000
 TOPIC = "broker-0-topic-0"
 
@@ -53,7 +56,7 @@ def shared(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     arguments = (
         *("--permits-file", str(path), "--metrics-listen", "127.0.0.1:0"),
         *("--caller-share-percent", str(SHARE_PERCENT), "--slow-reader-timeout-millis", str(SLOW_READER_MILLIS)),
-        *("--max-concurrent-streams", "2000", "--scan-not-active-broker-interval-millis", "0"),
+        *("--scan-not-active-broker-interval-millis", "0"),
     )
     with NamesrvProcess(*arguments, engine=engine) as process:
         with process.connect() as client:
@@ -97,12 +100,12 @@ def open_channel(client: Client, metadata: Metadata) -> Any:
     return stream
 
 
-def take_all(client: Client, take: Take) -> tuple[list[Any], RichError]:
-    """Takes one after the other until it is refused."""
+def take_all(clients: Sequence[Client], take: Take) -> tuple[list[Any], RichError]:
+    """Takes one after the other until it is refused, over as many connections as the streams need."""
     taken: list[Any] = []
     while len(taken) < MORE_THAN_A_SHARE:
         try:
-            taken.append(take(client, as_caller("greedy")))
+            taken.append(take(clients[len(taken) // STREAMS_OF_A_CONNECTION], as_caller("greedy")))
         except grpc.RpcError as error:
             return taken, RichError.of(error)
     raise AssertionError("it was never refused")
@@ -133,8 +136,9 @@ def test_what_one_caller_takes_all_of_is_there_for_the_others_and_comes_back(
     shared: tuple[NamesrvProcess, str], kind: str, take: Take, share: int, honest: str
 ) -> None:
     namesrv, metrics = shared
-    with namesrv.connect() as attacker, namesrv.connect() as other:
-        taken, refusal = take_all(attacker, take)
+    with contextlib.ExitStack() as opened:
+        other, *attackers = [opened.enter_context(namesrv.connect()) for _ in range(5)]
+        taken, refusal = take_all(attackers, take)
         assert (len(taken), refusal.reason, refusal.metadata["caller"]) == (share, "LIMIT_EXCEEDED", "greedy")
         others_go_on(other, take, honest)
     eventually(lambda: samples(metrics)["namesrv_shares_used", kind], lambda used: used == 0, 30)
@@ -144,7 +148,7 @@ def test_what_one_caller_takes_all_of_is_there_for_the_others_and_comes_back(
 def test_a_snapshot_that_is_not_read_gives_its_place_back_when_it_is_cut(shared: tuple[NamesrvProcess, str]) -> None:
     namesrv, metrics = shared
     with namesrv.connect() as attacker:
-        taken, _ = take_all(attacker, stall_a_snapshot)
+        taken, _ = take_all([attacker], stall_a_snapshot)
         eventually(lambda: samples(metrics)["namesrv_shares_used", "snapshot_streams"], lambda used: used == 0, 30)
         assert namesrv.wait_for("slow_reader_cut")["call"].endswith("StreamRouteSnapshot")
         for stream in taken:

@@ -94,7 +94,7 @@ def unless_cut(ask: Callable[[], Answer]) -> Answer | str:
 
 
 def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
-    pings = ("--keepalive-time-millis", "500", "--keepalive-timeout-millis", "500")
+    pings = ("--keepalive-time-millis", "500")
     scan = ("--scan-not-active-broker-interval-millis", "0")
     with (
         NamesrvProcess(*pings, *scan, engine=engine) as namesrv,

@@ -46,7 +46,7 @@ WATCHED = ((TOPICS, ()), ((), ("",)), (("TopicTest",), ("T",)), (("T0", "never")
 BROKERS = {"broker-b": 10921, "broker-c": 10931, "broker-d": 10941}
 AGENTS = {0: "127.0.0.1:10911", 1: "127.0.0.1:10912"}
 """Addresses of the master and the slave that have an agent, by id."""
-PINGS = ("--keepalive-time-millis", "1000", "--keepalive-timeout-millis", "5000")
+PINGS = ("--keepalive-time-millis", "1000")
 # The guard would keep lost brokers in the routes for minutes.
 SERVER = (*PINGS, "--mass-loss-percent", "100")
 AGENT = ("--keepalive-time-millis", "1000", "--register-name-server-period-millis", "1000")

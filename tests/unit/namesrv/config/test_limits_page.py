@@ -30,7 +30,6 @@ MODULES = (
 )
 SETTINGS = (
     "max_connections",
-    "max_concurrent_streams",
     "slow_reader_timeout_millis",
     "caller_share_percent",
 )
