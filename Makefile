@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VERSITYGW ?= versitygw
 
 # What a newcomer does without; the markers stand in pyproject.toml.
-REST := engines or spark or fuzz or skew or slow
+REST := spark or fuzz or skew or slow
 # Tests wait more than they compute, so six at a time keep two cores busy; four where Spark or an engine's threads take
 # part. The folders with the longest files come first.
 SIX := -n 6 --dist loadfile --no-loadscope-reorder
@@ -77,14 +77,14 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 demo-rocketmq: install  ## Replace the name server of a real RocketMQ 5 broker and its clients (needs Java 11 or later, and Maven)
 	$(BIN)/python -m examples.demo.rocketmq
 
-test: setup  ## Run the unit and integration tests on the default engine; with TEST=path, one file, folder or test
+test: setup  ## Run the unit and integration tests; with TEST=path, one file, folder or test
 ifdef TEST
 	$(BIN)/pytest $(TEST)
 else
 	$(BIN)/pytest tests/integration tests/unit -m "not ($(REST))" $(SIX)
 endif
 
-test-rest: setup  ## Run what `make test` leaves out: other engines, Spark, fuzz, version skew, faults, other languages, RocketMQ
+test-rest: setup  ## Run what `make test` leaves out: Spark, fuzz, version skew, faults, other languages, RocketMQ
 	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 3 --dist loadgroup --no-loadscope-reorder
 	$(BIN)/pytest tests/faults/pipeline tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
 

@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from namesrv.core import pace
 from tests.properties import MORE
+from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import MEASURED, Process
 from tests.support.promised_errors import fail_where_others_are_sent
 
@@ -51,6 +52,13 @@ Process.are_forked = not MEASURED
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts what takes longest first: workers take groups of tests in this order."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Has all tests that need the native engine be one line where there is none."""
+    for report in terminalreporter.stats.get("skipped", ()):
+        if str(report.longrepr[-1]).endswith(LEFT_OUT):
+            report.longrepr = ("tests", None, f"Skipped: {LEFT_OUT}")
 
 
 @pytest.hookimpl(optionalhook=True)

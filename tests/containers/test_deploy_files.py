@@ -18,7 +18,6 @@ import yaml
 
 from deploy.release.engine import REPOSITORY, CommandError, run
 from deploy.release.images import cache_folder
-from tests.support.engines import present
 from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, register, registration
@@ -263,7 +262,7 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
     kept = ("--data-dir", str(tmp_path / "kept"), "--snapshot-interval-millis", "100")
     listening = ("--metrics-listen", "127.0.0.1:0", "--remoting-listen", "127.0.0.1:0")
     with (
-        NamesrvProcess(*listening, *kept, engine=present("native")) as namesrv,
+        NamesrvProcess(*listening, *kept) as namesrv,
         namesrv.connect() as client,
         RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
         BrokerAgentProcess(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,

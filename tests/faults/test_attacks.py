@@ -17,7 +17,7 @@ from tests.faults.attack import addresses
 from tests.faults.attack.runner import Attack, Round, Target, exit_code, run
 from tests.faults.load.attacks import ACCOUNT_ATTACKS, ACCOUNT_ATTACKS_ON_TLS, COMPRESSED_ATTACKS, OF_ROUNDS
 from tests.faults.load.hostile import ROOT, Held
-from tests.support.engines import present
+from tests.support.engines import require_native
 from tests.support.programs.processes import Process, eventually
 
 SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "0.5"))
@@ -145,16 +145,16 @@ def test_an_agent_answers_while_a_peer_attacks(rounds: list[Round], listener: in
     assert outcome.held, outcome.verdict
 
 
-ON_NATIVE = (*COMPRESSED_ATTACKS, *ACCOUNT_ATTACKS, *ACCOUNT_ATTACKS_ON_TLS, *OF_ROUNDS)
+OF_ACCOUNTS = (*COMPRESSED_ATTACKS, *ACCOUNT_ATTACKS, *ACCOUNT_ATTACKS_ON_TLS, *OF_ROUNDS)
 
 
-@pytest.mark.engines
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_on_native_others_are_answered_while_one_address_takes_all_that_it_may() -> None:
+def test_others_are_answered_while_one_address_takes_all_that_it_may() -> None:
     if problem := addresses.why_not():
         pytest.skip(f"the attacker has no address of its own: {problem}")
-    attack = [sys.executable, "-m", "tests.faults.attack", "--on", present("native"), "--seconds", str(SECONDS)]
-    done = subprocess.run([*attack, *ON_NATIVE], cwd=ROOT, capture_output=True, text=True, check=False)
+    require_native()
+    attack = [sys.executable, "-m", "tests.faults.attack", "--on", "grpc", "--seconds", str(SECONDS)]
+    done = subprocess.run([*attack, *OF_ACCOUNTS], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| held |") == len(ON_NATIVE), done.stdout
+    assert done.stdout.count("| held |") == len(OF_ACCOUNTS), done.stdout

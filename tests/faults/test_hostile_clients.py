@@ -15,7 +15,6 @@ import pytest
 from groundwork.channels import ClientFiles
 from tests.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
 from tests.faults.load.hostile import Held, register_topics, under_attack
-from tests.support.engines import each, present
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.fleet import Place, connected
 
@@ -23,10 +22,8 @@ SECONDS = float(os.environ.get("FAULTS_ATTACK_SECONDS", "1"))
 """How long each attack lasts; 10 in the long profile."""
 MOST_MEBIBYTES = 192 + 16 * SECONDS
 """What the server may have grown by: buffers of the connections, and what allocators keep of them."""
-MORE_MEBIBYTES = {"large-metadata": 192 * (1 + SECONDS)}
-"""grpcio keeps up to a mebibyte of each call with a megabyte of metadata that is cut off. It is not ours to mend."""
-NATIVE_MEBIBYTES = 64
-"""What native may have grown by once an attack is over, however long it was."""
+LASTING_MEBIBYTES = 64
+"""What it may have grown by once an attack is over, however long it was."""
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
 
@@ -34,7 +31,6 @@ MORE_DESCRIPTORS = 6
 class Attacked(NamedTuple):
     """A server, and how well-behaved clients reach it."""
 
-    engine: str
     process: NamesrvProcess
     files: ClientFiles | None
     """What they check its certificate with; None: no TLS."""
@@ -48,10 +44,8 @@ class Attacked(NamedTuple):
             assert load.errors == []
             assert load.seconds
             assert self.process._popen.poll() is None
-            bound = MORE_MEBIBYTES.get(attack, MOST_MEBIBYTES)
-            assert Held.of(self.process).mebibytes - before.mebibytes < bound
-            if self.engine == "native":
-                eventually(lambda: Held.of(self.process).mebibytes - before.mebibytes < NATIVE_MEBIBYTES)
+            assert Held.of(self.process).mebibytes - before.mebibytes < MOST_MEBIBYTES
+            eventually(lambda: Held.of(self.process).mebibytes - before.mebibytes < LASTING_MEBIBYTES)
             eventually(lambda: Held.of(self.process).descriptors <= before.descriptors + MORE_DESCRIPTORS)
             assert client.route() is not None
             assert not self.process.events("internal_defect")
@@ -59,30 +53,24 @@ class Attacked(NamedTuple):
             assert newcomer.route() is not None
 
 
-@pytest.fixture(params=each(), scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[Attacked]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Attacked]:
     """A server for all attacks, one after the other."""
-    with NamesrvProcess(engine=present(request.param)) as process:
-        yield Attacked(request.param, process, None)
+    with NamesrvProcess() as process:
+        yield Attacked(process, None)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", [*ATTACKS, *FRAME_ATTACKS])
 def test_others_are_answered_while_a_client_attacks(server: Attacked, attack: str) -> None:
     server.check(attack)
 
 
-@pytest.mark.parametrize("server", [pytest.param("native", marks=pytest.mark.engines)], indirect=True)
-@pytest.mark.parametrize("attack", FRAME_ATTACKS)
-def test_on_native_others_are_answered_while_a_client_attacks_by_the_rules(server: Attacked, attack: str) -> None:
-    server.check(attack)
-
-
-@pytest.fixture(params=each(), scope="module")
-def server_with_tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+@pytest.fixture(scope="module")
+def server_with_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A server with TLS for all attacks on it."""
-    engine, place = present(request.param), Place.make(tmp_path_factory.mktemp("certificates"))
-    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=engine) as process:
-        yield Attacked(engine, process, place.files("TLS", None))
+    place = Place.make(tmp_path_factory.mktemp("certificates"))
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as process:
+        yield Attacked(process, place.files("TLS", None))
 
 
 @pytest.mark.parametrize("attack", ATTACKS_ON_TLS)

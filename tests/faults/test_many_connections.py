@@ -10,7 +10,6 @@ import os
 import pytest
 
 from tests.faults.load.many import as_many_as_fit, idle_and_drained
-from tests.support.engines import each, present
 
 CONNECTIONS = int(os.environ.get("FAULTS_CONNECTIONS", "1000"))
 SECONDS = 2.0
@@ -23,10 +22,9 @@ END_SECONDS = 25.0
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("engine", each())
-def test_idle_connections_are_in_nobodys_way_and_all_are_told_of_the_end(engine: str) -> None:
+def test_idle_connections_are_in_nobodys_way_and_all_are_told_of_the_end() -> None:
     count = as_many_as_fit(CONNECTIONS)
-    idle, drained = idle_and_drained(present(engine), count, SECONDS)
+    idle, drained = idle_and_drained(count, SECONDS)
     assert idle.load.errors == []
     assert idle.load.seconds
     assert idle.kibibytes_each < MOST_KIBIBYTES

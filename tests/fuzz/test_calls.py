@@ -18,7 +18,6 @@ from namesrv_internal.v1 import diagnostics_service_pb2, replica_service_pb2
 
 from groundwork.grpc_errors import RichError
 from tests.fuzz.messages import methods_of, path_of, requests
-from tests.support.engines import each, present
 from tests.support.programs.agents import NEVER_SCAN, Agent
 from tests.support.programs.processes import TOPICS, NamesrvProcess
 
@@ -75,12 +74,12 @@ def check(error: RichError | None) -> None:
         assert error.message, error
 
 
-@pytest.fixture(params=each(), scope="module")
-def namesrv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
     """A connection to a name server with everything durable."""
     folder = tmp_path_factory.mktemp("data")
     with (
-        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder), engine=present(request.param)) as process,
+        NamesrvProcess(*NEVER_SCAN, "--data-dir", str(folder)) as process,
         process.connect() as client,
     ):
         yield client.connection

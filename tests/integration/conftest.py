@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: real processes, real sockets, each engine."""
+"""Fixtures of the integration tests: real processes and real sockets."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from tests.support.engines import each, present
+from tests.support.engines import NATIVE, require_native
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import unregister_all
 from tests.support.secured.fleet import Place
 
 
-@pytest.fixture(scope="module", params=each())
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine in turn."""
-    return present(request.param)
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """What name servers run on, unless a module has a fixture of its own."""
+    require_native()
+    return NATIVE
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Fixtures of the tests with clients in other languages: each language built once, each engine, real processes."""
+"""Fixtures of the tests with clients in other languages: each language built once, real processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node, build_rust
-from tests.support.engines import each, present
 from tests.support.programs.processes import Client, NamesrvProcess
 
 
@@ -48,16 +47,10 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module", params=each())
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine in turn."""
-    return present(request.param)
-
-
 @pytest.fixture
-def namesrv(engine: str) -> Iterator[NamesrvProcess]:
+def namesrv() -> Iterator[NamesrvProcess]:
     """A name server that never scans: whatever leaves does so for another reason than its expiry."""
-    with NamesrvProcess("--scan-not-active-broker-interval-millis", "0", engine=engine) as process:
+    with NamesrvProcess("--scan-not-active-broker-interval-millis", "0") as process:
         yield process
 
 

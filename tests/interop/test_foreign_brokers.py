@@ -1,4 +1,4 @@
-"""A broker written in Go, without an agent, at a real name server, on both engines."""
+"""A broker written in Go, without an agent, at a real name server."""
 
 from __future__ import annotations
 

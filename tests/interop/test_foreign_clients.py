@@ -84,9 +84,9 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def registered(engine: str) -> Iterator[NamesrvProcess]:
+def registered() -> Iterator[NamesrvProcess]:
     """A real name server, in a process of its own, on which one broker has registered."""
-    with NamesrvProcess(engine=engine) as namesrv:
+    with NamesrvProcess() as namesrv:
         with namesrv.connect() as client:
             client.registration.RegisterBroker(REGISTRATION, timeout=Client.TIMEOUT)
         yield namesrv

@@ -1,4 +1,4 @@
-"""Clients written in other languages watch routes of a real name server, on both engines."""
+"""Clients written in other languages watch routes of a real name server."""
 
 from __future__ import annotations
 

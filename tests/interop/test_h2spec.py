@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.interop.programs import GO_ENVIRONMENT, INSTALL_SECONDS
-from tests.support.engines import present
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.secured.fleet import Place
 
@@ -34,9 +33,8 @@ def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS)
 @pytest.mark.parametrize("tls", [False, True])
 def test_native_breaks_no_rule_of_http_2(h2spec: Path, tls: bool, tmp_path: Path) -> None:
-    present("native")
     flags = Place.make(tmp_path).flags("TLS", with_permits=False) if tls else ()
-    with NamesrvProcess(*flags, engine="native") as namesrv:
+    with NamesrvProcess(*flags) as namesrv:
         host, port = namesrv.endpoint
         command = [str(h2spec), "-h", host, "-p", str(port), "-P", CALL, "-o", "10", *(["-t", "-k"] if tls else [])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)

@@ -1,4 +1,4 @@
-"""A client written in Rust from protos/ alone, at a real name server, on both engines."""
+"""A client written in Rust from protos/ alone, at a real name server."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from namesrv_api.v1.route_data_pb2 import NamesrvHeader
 from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest, GetTopicRouteResponse
 
 from tests.interop.programs import INSTALL_SECONDS, INTEROP, REPOSITORY, Programs, RunningProgram
-from tests.support.engines import DEFAULT, each, present
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import register
 
@@ -55,16 +54,10 @@ def checking_programs(request: pytest.FixtureRequest) -> Programs:
     return found
 
 
-@pytest.fixture(scope="module")
-def engine() -> str:
-    """The engine of the name server that stays. One is enough."""
-    return DEFAULT
-
-
-@pytest.fixture(params=each())
-def other(request: pytest.FixtureRequest) -> Iterator[NamesrvProcess]:
-    """A second name server, on each engine: they end calls in their own ways."""
-    with NamesrvProcess(engine=present(request.param)) as process:
+@pytest.fixture
+def other() -> Iterator[NamesrvProcess]:
+    """A second name server."""
+    with NamesrvProcess() as process:
         yield process
 
 

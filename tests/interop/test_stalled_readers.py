@@ -12,12 +12,10 @@ pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
 
 @pytest.mark.parametrize("language", ["go", "node"])
-def test_a_reader_that_was_cut_reads_slow_reader_when_it_goes_on(
-    language: str, engine: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_reader_that_was_cut_reads_slow_reader_when_it_goes_on(language: str, request: pytest.FixtureRequest) -> None:
     programs: Programs = request.getfixturevalue(f"{language}_programs")
     settings = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
-    with NamesrvProcess(*settings, engine=engine) as namesrv, namesrv.connect() as filler:
+    with NamesrvProcess(*settings) as namesrv, namesrv.connect() as filler:
         fill(filler)
         with programs.start("stalled", str(namesrv.endpoint)) as reader:
             assert reader.next_line() == {}

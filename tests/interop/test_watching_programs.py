@@ -15,7 +15,6 @@ from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from tests.faults.network.proxy import Proxy
 from tests.interop.programs import INSTALL_SECONDS, REPOSITORY, WATCHING, Programs, RunningProgram
-from tests.support.engines import DEFAULT
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
@@ -47,12 +46,6 @@ def programs(request: pytest.FixtureRequest) -> Programs:
     """The program of each language in turn."""
     found: Programs = request.getfixturevalue(f"{request.param}_programs")
     return found
-
-
-@pytest.fixture(scope="module")
-def engine() -> str:
-    """One will do: that both say the same to watches is shown by the plainer programs."""
-    return DEFAULT
 
 
 @pytest.fixture

@@ -1,22 +1,22 @@
-"""The engines that a name server may run on."""
+"""The engines that tests run on."""
 
 from __future__ import annotations
 
-import pytest
-from _pytest.mark import ParameterSet
+from importlib import import_module
 
-DEFAULT = "grpcio"
-"""What tests run on unless they are about engines: it is installed everywhere."""
-ENGINES = (DEFAULT, "native")
-
-
-def each() -> list[str | ParameterSet]:
-    """Parameters of a fixture: what runs on another engine than the default one is marked ``engines``."""
-    return [name if name == DEFAULT else pytest.param(name, marks=pytest.mark.engines) for name in ENGINES]
+NATIVE = "native"
+"""What name servers run on in tests, as in use."""
+DEVELOPMENT = "grpcio"
+"""What every call is tested on, too."""
+LEFT_OUT = "the native engine is not installed; `make engine` says what it needs"
+"""Why tests are skipped where there is no native engine."""
 
 
-def present(engine: str) -> str:
-    """The engine itself; skips the test if it is not installed."""
-    if engine == "native":
-        pytest.importorskip("namesrv_engine", reason="namesrv-engine is not installed (make setup needs cargo for it)")
-    return engine
+def require_native() -> None:
+    """Skips the test where the native engine is not installed."""
+    try:
+        import_module("namesrv_engine")
+    except ModuleNotFoundError:
+        import pytest  # noqa: PLC0415 - the demos, which start processes as tests do, run without it
+
+        pytest.skip(LEFT_OUT)

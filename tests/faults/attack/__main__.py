@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from urllib.request import urlopen
@@ -29,7 +28,6 @@ from groundwork.program import use_all_descriptors
 from tests.faults.attack import addresses, catalogue, sources
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tests.faults.load.hostile import NO_SCAN, register_topics
-from tests.support.engines import ENGINES
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
@@ -118,50 +116,41 @@ def _page(url: str) -> None:
 
 
 @contextmanager
-def namesrv(engine: str, seconds: float) -> Iterator[list[Round]]:
+def namesrv(seconds: float) -> Iterator[list[Round]]:
     """A name server's listener of gRPC."""
     with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), engine=engine))
-        attacks = catalogue.on_grpc("namesrv", engine, server.endpoint.port, seconds)
-        yield [(_target(stack, f"gRPC, {engine}", server), attacks)]
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
+        attacks = catalogue.on_grpc("namesrv", server.endpoint.port, seconds)
+        yield [(_target(stack, "gRPC", server), attacks)]
 
 
 @contextmanager
-def not_held(seconds: float) -> Iterator[list[Round]]:
-    """What grpcio does not withstand; only when asked for."""
-    with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), engine="grpcio"))
-        attacks = catalogue.not_held(server.endpoint.port, seconds)
-        yield [(_target(stack, "gRPC, grpcio", server), attacks)]
-
-
-@contextmanager
-def namesrv_with_tls(engine: str, seconds: float) -> Iterator[list[Round]]:
+def namesrv_with_tls(seconds: float) -> Iterator[list[Round]]:
     """The same with TLS."""
     with ExitStack() as stack:
         place = _place(stack)
         flags = place.flags("TLS", with_permits=False)
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, *_listen(), engine=engine))
-        attacks = catalogue.on_tls(engine, server.endpoint.port, seconds)
-        yield [(_target(stack, f"gRPC with TLS, {engine}", server, place.files("TLS", None)), attacks)]
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, *_listen()))
+        attacks = catalogue.on_tls(server.endpoint.port, seconds)
+        yield [(_target(stack, "gRPC with TLS", server, place.files("TLS", None)), attacks)]
 
 
 @contextmanager
-def namesrv_with_permits(engine: str) -> Iterator[list[Round]]:
+def namesrv_with_permits() -> Iterator[list[Round]]:
     """A name server whose permits change; the honest clients are other principals than the attacker."""
     with ExitStack() as stack:
         place = _place(stack)
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen(), engine=engine))
-        target = _target(stack, f"gRPC with permits, {engine}", server, place.files("token", "broker"))
-        yield [(target, [catalogue.by_revocation(server.endpoint.port, str(place.permits.parent), engine)])]
+        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen()))
+        target = _target(stack, "gRPC with permits", server, place.files("token", "broker"))
+        yield [(target, [catalogue.by_revocation(server.endpoint.port, str(place.permits.parent))])]
 
 
 @contextmanager
 def blocked_namesrv(seconds: float) -> Iterator[list[Round]]:
-    """A name server on native whose event loop is blocked most of the time; honest clients look up."""
+    """A name server whose event loop is blocked most of the time; honest clients look up."""
     with ExitStack() as stack:
-        server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen(), engine="native"))
-        target = _target(stack, "gRPC, native", server)
+        server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen()))
+        target = _target(stack, "gRPC", server)
         honest = _client(stack, server, addresses.HONEST, None)
         attack = catalogue.while_blocked(server.endpoint.port, server.pid, seconds)
         yield [(target._replace(ask=lambda: _route(honest)), [attack])]
@@ -241,11 +230,11 @@ def agent(seconds: float) -> Iterator[list[Round]]:
         yield [
             (
                 Target("agent, operators", process, status),
-                catalogue.on_grpc("agent", "grpcio", process.endpoint.port, seconds),
+                catalogue.on_grpc("agent", process.endpoint.port, seconds),
             ),
             (
                 Target("agent, clients", process, list_consumers),
-                catalogue.on_grpc("clients", "grpcio", listen.port, seconds),
+                catalogue.on_grpc("clients", listen.port, seconds),
             ),
         ]
 
@@ -287,12 +276,10 @@ def topics_file(kind: str, seconds: float) -> Iterator[list[Round]]:
 
 def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
     """What is attacked, one after the other, by name."""
-    for engine in installed():
-        yield engine, namesrv(engine, seconds)
-        yield f"{engine} tls", namesrv_with_tls(engine, seconds)
-        yield f"{engine} permits", namesrv_with_permits(engine)
-        if engine == "native":
-            yield engine, blocked_namesrv(seconds)
+    yield "grpc", namesrv(seconds)
+    yield "grpc tls", namesrv_with_tls(seconds)
+    yield "grpc permits", namesrv_with_permits()
+    yield "grpc", blocked_namesrv(seconds)
     yield "remoting metrics console", beside_grpc(seconds)
     yield "agent", agent(seconds)
     for kind in sources.LISTS:
@@ -301,23 +288,14 @@ def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
         yield "sources", topics_file(kind, seconds)
 
 
-def installed() -> list[str]:
-    """The engines that can be attacked here; says which one cannot."""
-    if find_spec("namesrv_engine") is None:
-        sys.stderr.write("native is not attacked: namesrv-engine is not installed (make setup needs cargo for it)\n")
-        return [engine for engine in ENGINES if engine != "native"]
-    return list(ENGINES)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each attack, at most 20")
-    parser.add_argument("--not-held", action="store_true", help="instead, what grpcio is known not to withstand")
     parser.add_argument(
         "--on",
         default="",
-        help="a listener: native, grpcio, tls, permits, remoting, metrics, console, agent or sources",
+        help="a listener: grpc, tls, permits, remoting, metrics, console, agent or sources",
     )
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
@@ -327,8 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"attacks come from the address of honest clients, and some are left out: {problem}\n")
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
-    rounds = [("grpcio", not_held(seconds))] if given.not_held else all_rounds(seconds)
-    outcomes = _run((round_ for name, round_ in rounds if given.on in name), frozenset(given.attacks))
+    outcomes = _run((round_ for name, round_ in all_rounds(seconds) if given.on in name), frozenset(given.attacks))
     if outcomes:
         held = sum(outcome.held for outcome in outcomes)
         sys.stdout.write(f"{held} of {len(outcomes)} attacks withstood\n")

@@ -20,21 +20,6 @@ from tests.faults.load.attacks import (
 )
 from tests.support.hostile import http_peers as hostile_http
 
-NOT_HELD_BY_GRPCIO = frozenset(
-    {
-        *("large-metadata", "references", "small-references", "honest-bursts"),
-        *(
-            "few-resets",
-            "made-you-reset",
-            "zero-windows",
-            "many-bombs",
-            "health-watches",
-            "reflection-calls",
-            "bodiless-calls",
-        ),
-    }
-)
-"""What grpcio does not withstand, with no option: it is for a trusted network (docs/limits.md)."""
 ON_AGENTS = (
     *("random-bytes", "other-protocol", "random-frames", "declared-sizes", "many-streams", "slow-readers"),
     *("slow-writers", "pings", "settings", "endless-headers", "idle-connections", "connection-flood"),
@@ -113,44 +98,35 @@ _OF_SOURCES = {
 }
 
 
-def on_grpc(listener: str, engine: str, port: int, seconds: float) -> Iterable[Attack]:
+def on_grpc(listener: str, port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on a listener of gRPC.
 
     Args:
         listener: ``namesrv``, ``agent`` or ``clients``: whose calls they make.
-        engine: What it runs on.
         port: Where it is.
         seconds: How long each lasts.
     """
     of_accounts = ACCOUNT_ATTACKS if addresses.are_here() else ()
     for name in (*ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS, *COMPRESSED_ATTACKS, *of_accounts):
-        if listener != "namesrv" and name not in ON_AGENTS:
-            continue
-        if engine == "native" or name not in NOT_HELD_BY_GRPCIO:
-            yield _grpc_attack(name, port, seconds, engine, listener)
+        if listener == "namesrv" or name in ON_AGENTS:
+            yield _grpc_attack(name, port, seconds, listener)
 
 
-def not_held(port: int, seconds: float) -> Iterable[Attack]:
-    """Attacks on a name server on grpcio that no option of it withstands."""
-    for name in sorted(NOT_HELD_BY_GRPCIO):
-        yield _grpc_attack(name, port, seconds, "grpcio", "namesrv")
-
-
-def on_tls(engine: str, port: int, seconds: float) -> Iterable[Attack]:
+def on_tls(port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on a listener with TLS."""
     of_accounts = ACCOUNT_ATTACKS_ON_TLS if addresses.are_here() else ()
     for name in (*ATTACKS_ON_TLS, *of_accounts):
-        yield _grpc_attack(name, port, seconds, engine, "namesrv")
+        yield _grpc_attack(name, port, seconds)
 
 
 def while_blocked(port: int, process: int, seconds: float) -> Attack:
     """The attack on a name server whose event loop sleeps when it is told to."""
-    return _grpc_attack("requests-while-blocked", port, seconds, "native", "namesrv", ATTACKED_PID=str(process))
+    return _grpc_attack("requests-while-blocked", port, seconds, ATTACKED_PID=str(process))
 
 
-def by_revocation(port: int, folder: str, engine: str) -> Attack:
+def by_revocation(port: int, folder: str) -> Attack:
     """The attack on a name server by a caller whose permit comes and goes; its files are in a folder."""
-    return _grpc_attack("revocation", port, REVOCATION_SECONDS, engine, "namesrv", ATTACKED_FOLDER=folder)
+    return _grpc_attack("revocation", port, REVOCATION_SECONDS, ATTACKED_FOLDER=folder)
 
 
 def on_http(endpoint: Endpoint, seconds: float) -> Iterable[Attack]:
@@ -179,9 +155,9 @@ def by_topics_file(name: str, path: str, seconds: float) -> Attack:
     return Attack(name, _OF_SOURCES[name], command, MOST_SECONDS)
 
 
-def _grpc_attack(name: str, port: int, seconds: float, engine: str, listener: str, **more: str) -> Attack:
+def _grpc_attack(name: str, port: int, seconds: float, listener: str = "namesrv", **more: str) -> Attack:
     command = (sys.executable, "-m", "tests.faults.load.attacks", name, str(port), str(seconds))
-    bound = BOUNDS[name] if engine == "native" else "grpcio's own (docs/limits.md)"
+    bound = BOUNDS[name] if listener == "namesrv" else "grpcio's own (docs/limits.md)"
     environment = {"ATTACKED": listener, **_addresses(), **more}
     return Attack(name, bound, command, seconds + EXTRA_SECONDS, environment)
 

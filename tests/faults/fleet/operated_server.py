@@ -22,12 +22,11 @@ DURABLE = ("kv_config", "intents", "settings")
 class OperatedServer:
     """Starts the server again and again on one folder. What was acknowledged must be there each time."""
 
-    def __init__(self, folder: Path, *arguments: str, engine: str = "grpcio") -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
         self.faults = folder / "faults"
         self._arguments = ("--data-dir", str(self.data_dir), *arguments)
-        self._engine = engine
         self._number = 0
         self._registrations = 0
         self.acknowledged = dict.fromkeys(DURABLE, 0)
@@ -38,7 +37,7 @@ class OperatedServer:
         """Starts the server. AssertionError if it ends before it serves."""
         self.faults.write_text(faults)
         environment = failpoints.environment(self.faults)
-        return NamesrvProcess(*self._arguments, engine=self._engine, environment=environment)
+        return NamesrvProcess(*self._arguments, environment=environment)
 
     def hits(self) -> list[str]:
         """The failpoints that were passed since there is the folder."""

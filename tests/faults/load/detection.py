@@ -25,8 +25,6 @@ from tests.support.programs.processes import Client, NamesrvProcess, eventually
 ADDRS = {number: f"127.0.0.1:{10911 + number}" for number in range(3)}
 """A group of three, so that the loss of one is not that of everything."""
 LOST = 2
-ENGINE = "auto"
-"""The engine that ``namesrv serve`` takes by itself: native where it is installed."""
 DEFAULT_WARM_UP = ("--warm-up-millis", "45000")
 LONGEST_SECONDS = 90.0
 WORKLOAD = "a name server with default settings, and a group of three brokers"
@@ -41,7 +39,7 @@ class Site:
         self._stack = stack
         self._flags = (*DEFAULT_WARM_UP, *namesrv_flags)
         self.proxy = stack.enter_context(Proxy(seed=1))
-        self.server = stack.enter_context(NamesrvProcess(*self._flags, engine=ENGINE))
+        self.server = stack.enter_context(NamesrvProcess(*self._flags))
         self.link: Link = self.proxy.link(self.server.endpoint)
         self.agents = {number: self._start(number) for number in ADDRS}
         self.client: Client = stack.enter_context(self.server.connect())
@@ -79,9 +77,7 @@ class Site:
     def restart_killed(self) -> None:
         """Kills the name server and starts another in its place."""
         self.server.kill()
-        self.server = self._stack.enter_context(
-            NamesrvProcess(*self._flags, engine=ENGINE, port=self.server.endpoint.port)
-        )
+        self.server = self._stack.enter_context(NamesrvProcess(*self._flags, port=self.server.endpoint.port))
         self.client = self._stack.enter_context(self.server.connect())
 
 

@@ -1,6 +1,6 @@
 """Attacks a name server, and measures the lookups of a well-behaved client beside it.
 
-``python -m tests.faults.load.hostile --engine grpcio --seconds 5`` prints a table.
+``python -m tests.faults.load.hostile --seconds 5`` prints a table.
 """
 
 from __future__ import annotations
@@ -113,7 +113,6 @@ def under_attack(client: Looking, port: int, attack: str, seconds: float, attack
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", default="grpcio")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS], default=[])
     given = parser.parse_args(arguments)
@@ -121,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | peak | after | descriptors |\n"
     )
     sys.stdout.write("|---|---|---|---|---|---|---|---|---|---|\n")
-    with NamesrvProcess(*NO_SCAN, engine=given.engine) as server, server.connect() as client:
+    with NamesrvProcess(*NO_SCAN) as server, server.connect() as client:
         register_topics(client)
         lookup_while(client, None, 1.0)
         idle = lookup_while(client, None, given.seconds)

@@ -64,9 +64,9 @@ def as_many_as_fit(wanted: int) -> int:
     return min(wanted, fit)
 
 
-def idle_and_drained(engine: str, count: int, seconds: float) -> tuple[Idle, Drained]:
+def idle_and_drained(count: int, seconds: float) -> tuple[Idle, Drained]:
     """Fills a server with connections, looks at it for some seconds, and ends it."""
-    with NamesrvProcess(*NO_SCAN, engine=engine) as server:
+    with NamesrvProcess(*NO_SCAN) as server:
         with server.connect() as client:
             register_topics(client)
             lookup_while(client, None, 0.5)
@@ -85,11 +85,10 @@ def idle_and_drained(engine: str, count: int, seconds: float) -> tuple[Idle, Dra
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", default="native")
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--seconds", type=float, default=15.0)
     given = parser.parse_args(arguments)
-    idle, drained = idle_and_drained(given.engine, as_many_as_fit(given.connections), given.seconds)
+    idle, drained = idle_and_drained(as_many_as_fit(given.connections), given.seconds)
     sys.stdout.write(
         f"{idle.connections} connections: {idle.kibibytes_each:.1f} KiB each; beside them {len(idle.load.seconds)} "
         f"lookups, {len(idle.load.errors)} errors, p50 {idle.load.quantile(50):.1f} ms, "

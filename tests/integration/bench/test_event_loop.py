@@ -1,4 +1,4 @@
-"""The benchmark of the event loop runs, with tiny tables, on each engine. No figure is judged here."""
+"""The benchmark of the event loop runs, with tiny tables. No figure is judged here."""
 
 from __future__ import annotations
 

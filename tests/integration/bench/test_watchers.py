@@ -1,4 +1,4 @@
-"""The benchmark of watchers runs, with tiny tables and a few watchers, on each engine. No figure is judged here."""
+"""The benchmark of watchers runs, with tiny tables and a few watchers. No figure is judged here."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ TIMEOUT = 20.0
 NEVER_SCANS = ("--scan-not-active-broker-interval-millis", "0")
 
 
-def replica_of(*leaders: NamesrvProcess, arguments: tuple[str, ...] = (), engine: str = "grpcio") -> NamesrvProcess:
+def replica_of(*leaders: NamesrvProcess, arguments: tuple[str, ...] = ()) -> NamesrvProcess:
     """A copy; it may have none of the tables yet."""
-    return NamesrvProcess("--follow", ";".join(str(leader.endpoint) for leader in leaders), *arguments, engine=engine)
+    return NamesrvProcess("--follow", ";".join(str(leader.endpoint) for leader in leaders), *arguments)
 
 
 @contextmanager
-def pair(engine: str = "grpcio", *arguments: str) -> Iterator[tuple[Client, Client, NamesrvProcess]]:
+def pair(*arguments: str) -> Iterator[tuple[Client, Client, NamesrvProcess]]:
     """A leader and its copy, which has the tables; and the leader's process."""
     with (
         NamesrvProcess(*NEVER_SCANS, *arguments) as leader,
-        replica_of(leader, engine=engine) as replica,
+        replica_of(leader) as replica,
         leader.connect() as to_leader,
         replica.connect() as to_replica,
     ):

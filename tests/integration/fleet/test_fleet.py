@@ -23,9 +23,9 @@ def test_the_only_agent_is_killed_and_its_route_is_gone_before_any_expiry_could_
         assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
 
 
-def test_an_agent_that_is_terminated_unregisters_everywhere_and_exits_0(engine: str) -> None:
+def test_an_agent_that_is_terminated_unregisters_everywhere_and_exits_0() -> None:
     with contextlib.ExitStack() as resources:
-        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN, engine=engine)) for _ in range(2)]
+        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN)) for _ in range(2)]
         agent = resources.enter_context(BrokerAgentProcess(";".join(str(server.endpoint) for server in servers)))
         clients = [resources.enter_context(server.connect()) for server in servers]
         for client in clients:
@@ -55,12 +55,10 @@ def test_a_slave_stays_when_its_master_dies_and_the_master_comes_back(namesrv: N
         assert second.terminate() == 0
 
 
-def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_other_is_never_late(
-    engine: str,
-) -> None:
+def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_other_is_never_late() -> None:
     with contextlib.ExitStack() as resources:
-        steady = resources.enter_context(NamesrvProcess(*NEVER_SCAN, engine=engine))
-        doomed = resources.enter_context(NamesrvProcess(*NEVER_SCAN, engine=engine))
+        steady = resources.enter_context(NamesrvProcess(*NEVER_SCAN))
+        doomed = resources.enter_context(NamesrvProcess(*NEVER_SCAN))
         endpoints = f"{steady.endpoint};{doomed.endpoint}"
         agent = resources.enter_context(
             # Every round sends the whole table, and rounds come as often as they can.
@@ -79,7 +77,7 @@ def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_
         assert rounds[count]["accepted"] == 1
         assert agent.events("late_answer_not_applied") == late
         assert _generation(client.snapshot()) > generation
-        restarted = resources.enter_context(NamesrvProcess(*NEVER_SCAN, engine=engine, port=port))
+        restarted = resources.enter_context(NamesrvProcess(*NEVER_SCAN, port=port))
         with restarted.connect() as again:
             eventually(again.addrs)
             assert len([row for m in again.snapshot() for row in m.chunk.topics]) == 11

@@ -55,8 +55,8 @@ def answers(client: Client) -> list[Message]:
     return found
 
 
-def test_a_copy_answers_as_its_leader_does(engine: str, tmp_path: Path) -> None:
-    with pair(engine, "--data-dir", str(tmp_path)) as (leader, replica, _):
+def test_a_copy_answers_as_its_leader_does(tmp_path: Path) -> None:
+    with pair("--data-dir", str(tmp_path)) as (leader, replica, _):
         register_group(leader, "T1", "T2")
         register_group(leader, "T2", "T3", port=20911)
         admin = leader.admin

@@ -26,16 +26,15 @@ ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 class Fleet:
     """Three name servers, each with a data directory, that can be replaced in place."""
 
-    def __init__(self, resources: ExitStack, folder: Path, engine: str) -> None:
+    def __init__(self, resources: ExitStack, folder: Path) -> None:
         self._resources = resources
         self._folder = folder
-        self._engine = engine
         self.servers = [self._start(number) for number in range(3)]
 
     def _start(self, number: int, port: int = 0) -> NamesrvProcess:
         folder = self._folder / str(number)
         flags = ("--data-dir", str(folder), "--name", f"namesrv-{number}")
-        return self._resources.enter_context(NamesrvProcess(*flags, engine=self._engine, port=port))
+        return self._resources.enter_context(NamesrvProcess(*flags, port=port))
 
     def upgrade(self, number: int) -> None:
         """Ends one name server and starts another in its place; returns when it is ready."""
@@ -81,10 +80,10 @@ async def ask_anew(names: str) -> KnownRoute:
 
 
 @contextmanager
-def fleet_with_agents(folder: Path, engine: str) -> Iterator[Fleet]:
+def fleet_with_agents(folder: Path) -> Iterator[Fleet]:
     """The fleet, and the agents of a master and a slave, registered everywhere."""
     with ExitStack() as resources:
-        fleet = Fleet(resources, folder, engine)
+        fleet = Fleet(resources, folder)
         names = joined(*fleet.servers)
         for broker_id, addr in enumerate((MASTER, SLAVE)):
             resources.enter_context(Agent(names, broker_id=broker_id, broker_addr=addr))
@@ -95,10 +94,8 @@ def fleet_with_agents(folder: Path, engine: str) -> Iterator[Fleet]:
 
 
 @pytest.mark.timeout(300)
-def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_broker(
-    tmp_path: Path, engine: str
-) -> None:
-    with fleet_with_agents(tmp_path, engine) as fleet, ExitStack() as clients:
+def test_name_servers_are_upgraded_one_by_one_and_no_lookup_fails_or_lacks_a_broker(tmp_path: Path) -> None:
+    with fleet_with_agents(tmp_path) as fleet, ExitStack() as clients:
         names = joined(*fleet.servers)
         runner = clients.enter_context(asyncio.Runner())
         with fleet.servers[0].connect() as client:

@@ -18,6 +18,7 @@ from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import add_services
 from namesrv.settings import NamesrvSettings
+from tests.support.engines import require_native
 from tests.support.partial_services import whole
 
 CALLS = {
@@ -62,17 +63,18 @@ class Slow:
 
 
 @pytest.mark.parametrize("flooded", [*CALLS, "stream"])
-def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(engine: str, flooded: str) -> None:
-    asyncio.run(_flood(engine, flooded))
+def test_a_class_of_calls_beyond_its_bound_is_refused_and_the_others_go_on(flooded: str) -> None:
+    asyncio.run(_flood(flooded))
 
 
-def test_open_calls_of_health_and_reflection_are_limited_for_each_caller(engine: str) -> None:
-    asyncio.run(_probe(engine))
+def test_open_calls_of_health_and_reflection_are_limited_for_each_caller() -> None:
+    asyncio.run(_probe())
 
 
-async def _probe(engine: str) -> None:
-    settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
-    server: Any = build_server(settings.engine, settings)
+async def _probe() -> None:
+    require_native()
+    settings = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
+    server: Any = build_server("native", settings)
     shares = FairShares.of(probes=2, reflections=1)
     add_services(server, settings, (), HealthService(), observers=(), authorizer=None, shares=shares)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -100,9 +102,10 @@ async def _probe(engine: str) -> None:
     await server.stop(0)
 
 
-async def _flood(engine: str, flooded: str) -> None:
-    settings = NamesrvSettings.load(None, {"engine": engine, "listen": "127.0.0.1:0"})
-    server, slow = build_server(settings.engine, settings), Slow()
+async def _flood(flooded: str) -> None:
+    require_native()
+    settings = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
+    server, slow = build_server("native", settings), Slow()
     shares = FairShares.of(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
     handlers = handlers_of_server(20.0, shares=shares)
     for service in SERVICES:

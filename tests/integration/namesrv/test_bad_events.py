@@ -18,16 +18,15 @@ from namesrv.engines.api import EngineFailed
 from namesrv.engines.grpcio import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import eventually
 
-pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
 import namesrv_engine
 from namesrv_engine import FAILED, NOTICE, STOPPED
 
 from namesrv.engines.native import NativeServer
-
-pytestmark = pytest.mark.engines
 
 SECONDS = 30.0
 FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}

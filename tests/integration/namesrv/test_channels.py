@@ -35,14 +35,14 @@ def grace_seconds() -> int:
 
 
 @pytest.fixture
-def namesrv(engine: str, tmp_path: Path, grace_seconds: int) -> Iterator[NamesrvProcess]:
+def namesrv(tmp_path: Path, grace_seconds: int) -> Iterator[NamesrvProcess]:
     """A name server that never expires anybody by itself."""
     arguments = ("--data-dir", str(tmp_path), "--notify-min-broker-id-changed")
     times = (
         *("--channel-grace-millis", str(1000 * grace_seconds)),
         *("--scan-not-active-broker-interval-millis", "100"),
     )
-    with NamesrvProcess(*arguments, *times, engine=engine) as process:
+    with NamesrvProcess(*arguments, *times) as process:
         yield process
 
 

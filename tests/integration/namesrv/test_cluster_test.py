@@ -27,13 +27,13 @@ def deaf_port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
-def plain(engine: str) -> NamesrvProcess:
-    return NamesrvProcess("--warm-up-millis", "0", engine=engine)
+def plain() -> NamesrvProcess:
+    return NamesrvProcess("--warm-up-millis", "0")
 
 
-def cluster_test(engine: str, product_env_namesrv: str, port: int = 0) -> NamesrvProcess:
+def cluster_test(product_env_namesrv: str, port: int = 0) -> NamesrvProcess:
     flags = ("--product-env-namesrv", product_env_namesrv, "--warm-up-millis", "0")
-    return NamesrvProcess(*flags, engine=engine, port=port)
+    return NamesrvProcess(*flags, port=port)
 
 
 def register_here(client: Client) -> None:
@@ -45,19 +45,19 @@ def register_there(client: Client) -> None:
 
 
 @pytest.fixture
-def product(engine: str) -> Iterator[NamesrvProcess]:
+def product() -> Iterator[NamesrvProcess]:
     """The name server of the product environment."""
-    with plain(engine) as namesrv, namesrv.connect() as client:
+    with plain() as namesrv, namesrv.connect() as client:
         register_there(client)
         yield namesrv
 
 
 @pytest.fixture
-def client(engine: str, product: NamesrvProcess) -> Iterator[Client]:
+def client(product: NamesrvProcess) -> Iterator[Client]:
     """A connection to a name server in cluster-test mode. The first of its two product name servers is down."""
     with (
         deaf_port() as port,
-        cluster_test(engine, f"127.0.0.1:{port};{product.endpoint}") as namesrv,
+        cluster_test(f"127.0.0.1:{port};{product.endpoint}") as namesrv,
         namesrv.connect() as connected,
     ):
         register_here(connected)
@@ -114,13 +114,13 @@ def test_every_other_call_knows_only_what_is_here(client: Client) -> None:
     assert not client.routes.GetBrokerMemberGroup(member_group, timeout=TIMEOUT).broker_data.broker_addrs
 
 
-def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask_in_circles(engine: str) -> None:
-    with plain(engine) as first:
+def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask_in_circles() -> None:
+    with plain() as first:
         endpoint = first.endpoint
         first.terminate()
     with (
-        cluster_test(engine, str(endpoint)) as here,
-        cluster_test(engine, str(here.endpoint), endpoint.port) as there,
+        cluster_test(str(endpoint)) as here,
+        cluster_test(str(here.endpoint), endpoint.port) as there,
         here.connect() as client_here,
         there.connect() as client_there,
     ):
@@ -133,11 +133,11 @@ def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask
             assert list(batch(client, ["nowhere"]).topics_not_found) == ["nowhere"]
 
 
-def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_asked_for_again(engine: str) -> None:
-    with plain(engine) as product:
+def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_asked_for_again() -> None:
+    with plain() as product:
         endpoint = product.endpoint
         product.terminate()
-    with cluster_test(engine, str(endpoint)) as namesrv, namesrv.connect() as client:
+    with cluster_test(str(endpoint)) as namesrv, namesrv.connect() as client:
         register_here(client)
         assert holder(client, "here") == "broker-here"
         error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="there"))
@@ -148,7 +148,7 @@ def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_as
         assert [named.topic for named in answer.routes] == ["here"]
         assert list(answer.topics_warming) == ["there"]
         assert not answer.topics_not_found
-        with NamesrvProcess("--warm-up-millis", "0", engine=engine, port=endpoint.port) as again:
+        with NamesrvProcess("--warm-up-millis", "0", port=endpoint.port) as again:
             with again.connect() as there:
                 register_there(there)
             eventually(lambda: "there" in [named.topic for named in batch(client, ["there"]).routes])

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.engines import present
+from tests.support.engines import DEVELOPMENT, require_native
 from tests.support.programs.processes import BIN, Client, Process
 
 START = """
@@ -68,7 +68,7 @@ def calling(at: str) -> Iterator[Client]:
 def test_who_connects_while_nobody_runs_is_answered_by_the_process_that_starts_then(
     held: socket.socket, tmp_path: Path
 ) -> None:
-    present("native")
+    require_native()
     at = address(held)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
@@ -90,7 +90,7 @@ def test_who_connects_while_nobody_runs_is_answered_by_the_process_that_starts_t
 
 
 def test_a_socket_of_another_address_is_refused(held: socket.socket) -> None:
-    present("native")
+    require_native()
     with socket.create_server(("127.0.0.1", 0)) as other:
         said = refusal(held, address(other))
         assert said == (
@@ -99,7 +99,7 @@ def test_a_socket_of_another_address_is_refused(held: socket.socket) -> None:
 
 
 def test_a_socket_that_does_not_listen_is_refused() -> None:
-    present("native")
+    require_native()
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert refusal(silent, address(silent)) == (
@@ -108,14 +108,15 @@ def test_a_socket_that_does_not_listen_is_refused() -> None:
 
 
 def test_grpcio_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
-    assert refusal(held, address(held), "grpcio") == (
+    assert refusal(held, address(held), DEVELOPMENT) == (
         "namesrv: socket activation: grpcio cannot take the listener that systemd hands over: "
         "use the native engine (--engine native), or disable namesrv.socket"
     )
 
 
 def test_a_socket_for_another_process_is_left_alone(held: socket.socket) -> None:
+    require_native()
     with Process(
-        command(held, "127.0.0.1:0", "grpcio"), {"LISTEN_PID": "1", "NOTIFY_SOCKET": ""}, (held.fileno(),)
+        command(held, "127.0.0.1:0", "native"), {"LISTEN_PID": "1", "NOTIFY_SOCKET": ""}, (held.fileno(),)
     ) as process:
         assert process.wait_for("namesrv_started")["listen"] != address(held)

@@ -9,7 +9,6 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.limits import MAX_METADATA_BYTES
-from tests.support.engines import present
 from tests.support.metrics_page import sample_of
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import registration
@@ -21,16 +20,11 @@ NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
 NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")
 
-pytestmark = pytest.mark.engines
-
 
 @pytest.fixture
 def measured() -> Iterator[NamesrvProcess]:
     """A name server on the native engine, with metrics."""
-    present("native")
-    with NamesrvProcess(
-        *NO_SCAN, "--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0", engine="native"
-    ) as process:
+    with NamesrvProcess(*NO_SCAN, "--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0") as process:
         yield process
 
 
@@ -62,9 +56,8 @@ def test_a_lookup_that_its_caller_traces_is_always_asked(measured: NamesrvProces
 
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
 def test_permits_that_are_taken_away_are_taken_away_from_kept_answers_too(place: Place, kind: str) -> None:
-    present("native")
     with (
-        with_its_broker(place, kind, *NO_SCAN, engine="native") as (server, _),
+        with_its_broker(place, kind, *NO_SCAN) as (server, _),
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
 

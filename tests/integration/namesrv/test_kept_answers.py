@@ -20,7 +20,7 @@ from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
-from tests.support.engines import present
+from tests.support.engines import require_native
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 
@@ -163,8 +163,8 @@ class TestKeptAnswers(KeptAnswersAgainstTables.TestCase):  # type: ignore[misc,v
     )
 
     def setUp(self) -> None:
-        present("native")
+        require_native()
         super().setUp()
 
 
-pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,7 +6,6 @@ import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from tests.support.engines import present
 from tests.support.metrics_page import sample_of
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import data_version, identity, registration, unregister
@@ -18,8 +17,6 @@ NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity())
 QUESTION = pb.QueryDataVersionRequest(broker=identity(), data_version=data_version())
 
-pytestmark = pytest.mark.engines
-
 
 def code_of_heartbeat(client: Client) -> grpc.StatusCode:
     try:
@@ -30,9 +27,8 @@ def code_of_heartbeat(client: Client) -> grpc.StatusCode:
 
 
 def test_signs_of_life_are_in_the_metrics_and_told_the_truth_each_time() -> None:
-    present("native")
     options = ("--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0")
-    with NamesrvProcess(*NO_SCAN, *options, engine="native") as server, server.connect() as client:
+    with NamesrvProcess(*NO_SCAN, *options) as server, server.connect() as client:
         ask = client.registration.QueryDataVersion
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         assert [code_of_heartbeat(client) for _ in range(TIMES)] == [grpc.StatusCode.OK] * TIMES
@@ -59,9 +55,8 @@ def test_signs_of_life_are_in_the_metrics_and_told_the_truth_each_time() -> None
 
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
 def test_permits_that_are_taken_away_are_taken_away_from_known_calls_too(place: Place, kind: str) -> None:
-    present("native")
     with (
-        with_its_broker(place, kind, *NO_SCAN, engine="native") as (server, broker),
+        with_its_broker(place, kind, *NO_SCAN) as (server, broker),
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
 

@@ -13,6 +13,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv.app.requests_in_pieces import PIECE_BYTES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from tests.support.engines import LEFT_OUT
 from tests.support.registrations import registration
 
 SECONDS = 30.0
@@ -22,7 +23,7 @@ TOPICS = [f"topic-{number:06}" for number in range(8_000)]
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where each piece that was parsed begins."""
-    native = pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
+    native = pytest.importorskip("namesrv.engines.native", reason=LEFT_OUT)
     begun: list[int] = []
     end_of_piece = native.NativeServer.end_of_piece
 

@@ -1,15 +1,13 @@
-"""Which clients look topics up: real name servers on both engines, over both protocols."""
+"""Which clients look topics up: real name servers, over both protocols."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from tests.support.engines import each, present
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import register
@@ -22,10 +20,9 @@ def nsctl(namesrv: NamesrvProcess, *arguments: str) -> tuple[list[dict[str, Any]
     return json.loads(shown.stdout), shown.stderr
 
 
-@pytest.mark.parametrize("engine", each())
-def test_clients_of_both_protocols_are_listed_while_an_operator_asks_for_it(engine: str) -> None:
+def test_clients_of_both_protocols_are_listed_while_an_operator_asks_for_it() -> None:
     with (
-        NamesrvProcess("--remoting-listen", "127.0.0.1:0", engine=present(engine)) as namesrv,
+        NamesrvProcess("--remoting-listen", "127.0.0.1:0") as namesrv,
         namesrv.connect() as client,
         RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
     ):

@@ -15,6 +15,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from tests.support.engines import LEFT_OUT
 from tests.support.registrations import identity, registration
 
 OF_A_REGISTRATION = 33
@@ -90,7 +91,7 @@ async def entered() -> tuple[set[str], set[str]]:
 
 
 def test_calls_enter_few_modules(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
+    pytest.importorskip("namesrv.engines.native", reason=LEFT_OUT)
     registration_modules, lookup_modules = asyncio.run(entered())
     with capsys.disabled():
         for what, modules in (("registration to a watch", registration_modules), ("lookup", lookup_modules)):

@@ -1,4 +1,4 @@
-"""The name server as a process: every call of it, on both engines."""
+"""The name server as a process: every call of it, on native and on the development engine."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.server.listener import SERVICES
+from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import data_version, identity, registration
 
@@ -23,6 +24,12 @@ PATIENT = ("--timeout", str(TIMEOUT))
 """For health checks that are to be answered."""
 REGISTRATION = "/namesrv_api.v1.RegistrationService"
 ROUTES = "/namesrv_api.v1.RouteService"
+
+
+@pytest.fixture(scope="module", params=[NATIVE, DEVELOPMENT])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine in turn."""
+    return str(request.param)
 
 
 @pytest.mark.own_server
@@ -226,10 +233,10 @@ def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, eng
     assert "is in use by process" in second.stderr
 
 
-def test_epochs_of_one_data_directory_go_up(tmp_path: Path) -> None:
+def test_epochs_of_one_data_directory_go_up(tmp_path: Path, engine: str) -> None:
     epochs = []
     for _ in range(2):
-        with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
+        with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
             epochs.append(client.snapshot()[0].header.epoch)
     assert epochs == sorted(epochs)
     assert epochs[0] != epochs[1]

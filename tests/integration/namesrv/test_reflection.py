@@ -13,7 +13,6 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from namesrv.server.listener import SERVICES
-from tests.support.engines import each, present
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
 
@@ -50,23 +49,17 @@ def by_name(files: Iterable[FileDescriptorProto]) -> dict[str, FileDescriptorPro
     return {file.name: file for file in files}
 
 
-@pytest.fixture(scope="module", params=each())
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine in turn; nothing here changes what another test sees."""
-    return present(request.param)
-
-
 @pytest.fixture(scope="module")
-def client(engine: str) -> Iterator[Client]:
+def client() -> Iterator[Client]:
     """A connection to a name server that has one broker."""
-    with NamesrvProcess(engine=engine) as server, server.connect() as connected:
+    with NamesrvProcess() as server, server.connect() as connected:
         connected.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         yield connected
 
 
 @pytest.fixture(params=["v1", "v1alpha"])
 def reflection(client: Client, request: pytest.FixtureRequest) -> Reflection:
-    """Each version in turn, on each engine."""
+    """Each version in turn."""
     return Reflection(client.connection, request.param)
 
 

@@ -26,10 +26,10 @@ POLICY = {
 CONFIG = {"methodConfig": [{"name": [{"service": "namesrv_api.v1.RouteService"}], "retryPolicy": POLICY}]}
 
 
-def test_a_retry_of_grpc_itself_waits_as_long_as_the_error_says(engine: str) -> None:
+def test_a_retry_of_grpc_itself_waits_as_long_as_the_error_says() -> None:
     options = [("grpc.service_config", json.dumps(CONFIG))]
     with (
-        NamesrvProcess("--warm-up-millis", "600000", engine=engine) as server,
+        NamesrvProcess("--warm-up-millis", "600000") as server,
         grpc.insecure_channel(str(server.endpoint), options) as channel,
     ):
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Batches, lists, groups, status, RegisterTopic and checksums over the wire, on both engines."""
+"""Batches, lists, groups, status, RegisterTopic and checksums over the wire."""
 
 from __future__ import annotations
 

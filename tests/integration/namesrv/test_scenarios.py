@@ -37,9 +37,9 @@ SENT_TOPICS = [f"topic-{number:05}" for number in range(10_000)]
 
 
 @pytest.fixture
-def durable(engine: str, tmp_path: Path) -> Iterator[NamesrvProcess]:
+def durable(tmp_path: Path) -> Iterator[NamesrvProcess]:
     """A name server with a data directory, which is ready at once."""
-    with NamesrvProcess("--data-dir", str(tmp_path), "--warm-up-millis", "0", engine=engine) as process:
+    with NamesrvProcess("--data-dir", str(tmp_path), "--warm-up-millis", "0") as process:
         yield process
 
 
@@ -96,9 +96,9 @@ def test_an_unknown_setting_is_refused(admin: Client) -> None:
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
 
 
-def test_a_name_server_starts_and_ends_without_an_error(engine: str) -> None:
+def test_a_name_server_starts_and_ends_without_an_error() -> None:
     """Scenario 59."""
-    with NamesrvProcess(engine=engine) as namesrv:
+    with NamesrvProcess() as namesrv:
         assert namesrv.terminate() == 0
         assert [line["level"] for line in namesrv.lines if line["level"] != "info"] == []
         assert namesrv.events("namesrv_stopped")

@@ -22,12 +22,12 @@ def hang_up(process: Process) -> None:
     eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
 
 
-def test_a_name_server_reloads_its_certificate_and_its_permits(tmp_path: Path, engine: str) -> None:
+def test_a_name_server_reloads_its_certificate_and_its_permits(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).sign_server()
     permits = tmp_path / "permits.toml"
     permits.write_text('[principals.reader]\ncertificates = ["reader"]\nlook_up = true\n')
     flags = ("--tls-cert", str(certificate), "--tls-key", str(key), "--permits-file", str(permits))
-    with NamesrvProcess(*flags, engine=engine) as namesrv:
+    with NamesrvProcess(*flags) as namesrv:
         hang_up(namesrv)
         eventually(lambda: namesrv.events("tls_reloaded") and namesrv.events("permits_reloaded"))
         assert namesrv.terminate() == 0

@@ -23,8 +23,8 @@ def samples(namesrv: NamesrvProcess) -> dict[tuple[str, ...], float]:
     return metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
 
 
-def test_tables_changes_and_calls_are_counted(engine: str) -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
+def test_tables_changes_and_calls_are_counted() -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
         channel = client.open_channel()
         client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
         seen = samples(namesrv)
@@ -45,8 +45,8 @@ def test_tables_changes_and_calls_are_counted(engine: str) -> None:
         assert seen["process_open_fds",] > 0
 
 
-def test_doubted_brokers_are_counted_by_the_reason(engine: str) -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
+def test_doubted_brokers_are_counted_by_the_reason() -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
         channel = client.open_channel()
         client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
         announced = registration_service_pb2.HandOverChannelRequest(channel_id=channel.id)
@@ -59,19 +59,19 @@ def test_doubted_brokers_are_counted_by_the_reason(engine: str) -> None:
         )
 
 
-def test_alive_and_ready_are_told_apart(tmp_path: Path, engine: str) -> None:
+def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
     flags = ("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
-    with NamesrvProcess(*flags, engine=engine) as namesrv:
+    with NamesrvProcess(*flags) as namesrv:
         assert get(namesrv, "/healthz") == (200, "ok\n")
         assert get(namesrv, "/readyz") == (503, "warming: brokers of the time before may be missing\n")
         assert get(namesrv, "/")[0] == 404
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
         assert get(namesrv, "/readyz") == (200, "ok\n")
         assert get(namesrv, "/healthz") == (200, "ok\n")
 
 
-def test_callers_that_send_nothing_do_not_keep_others_out(engine: str) -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv:
+def test_callers_that_send_nothing_do_not_keep_others_out() -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
         host, port = namesrv.wait_for("namesrv_started")["metrics"].split(":")
         silent = [socket.create_connection((host, int(port))) for _ in range(40)]
         try:
@@ -105,8 +105,8 @@ def refusal(listen: str) -> str:
     return done.stderr
 
 
-def test_registrations_and_the_lag_of_watches_are_counted(engine: str) -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv, namesrv.connect() as client:
+def test_registrations_and_the_lag_of_watches_are_counted() -> None:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
         watch: Any = client.routes.WatchTopicRoutes(
             iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])])
         )
@@ -121,7 +121,7 @@ def test_registrations_and_the_lag_of_watches_are_counted(engine: str) -> None:
         watch.cancel()
 
 
-def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls_that_are_none(engine: str) -> None:
+def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls_that_are_none() -> None:
     def series() -> set[tuple[str, ...]]:
         return set(samples(namesrv))
 
@@ -141,7 +141,7 @@ def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls
                 timeout=caller.TIMEOUT,
             )
 
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0", engine=engine) as namesrv:
+    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
         use(0)
         ended = ("grpc_server_call_duration_seconds_count", f"{PACKAGE}.RegistrationService/UnregisterBroker", "OK")
         eventually(lambda: ended in series())

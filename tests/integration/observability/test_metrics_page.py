@@ -46,9 +46,7 @@ def documented(*prefixes: str) -> dict[str, Described]:
     }
 
 
-def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
-    engine: str, place: Place, tmp_path: Path
-) -> None:
+def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(place: Place, tmp_path: Path) -> None:
     flags = (
         "--metrics-listen",
         "127.0.0.1:0",
@@ -60,7 +58,7 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
         "127.0.0.1:0",
     )
     with (
-        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False), engine=engine) as namesrv,
+        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False)) as namesrv,
         connected(namesrv.endpoint, place.files("TLS", None)) as client,
     ):
         # Labels show once something has happened: a broker comes and goes.
@@ -75,10 +73,7 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(
             of_rocketmq.ask(206)
         listen = started["metrics"]
         metrics = eventually(lambda: exposed(listen), lambda now: "namesrv_snapshot_age_seconds" in now)
-    page = documented("namesrv_", "grpc_server_", "process_", "python_")
-    if engine != "native":
-        page = {name: described for name, described in page.items() if not name.startswith("namesrv_engine_")}
-    assert metrics == page
+    assert metrics == documented("namesrv_", "grpc_server_", "process_", "python_")
 
 
 def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tests.support.engines import present
+from tests.support.engines import require_native
 from tests.support.fakes.troubled_program import troubled_environment
 from tests.support.programs.processes import BIN, TOPICS, Process, ended, eventually
 from tests.support.secured.certificates import Authority
@@ -23,8 +23,7 @@ NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(
 NSCTL = str(BIN / "nsctl")
 BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
 PROGRAMS = {
-    "native": ([NAMESRV, "serve", "--engine", "native"], "namesrv_started", "listen"),
-    "grpcio": ([NAMESRV, "serve", "--engine", "grpcio"], "namesrv_started", "listen"),
+    "namesrv": ([NAMESRV, "serve"], "namesrv_started", "listen"),
     "agent": (
         [AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1", "--topics", str(TOPICS)],
         "agent_started",
@@ -41,8 +40,8 @@ TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a 
 @pytest.fixture(params=PROGRAMS)
 def program(request: pytest.FixtureRequest) -> str:
     """Each program in turn."""
-    if request.param == "native":
-        present("native")
+    if request.param == "namesrv":
+        require_native()
     return str(request.param)
 
 

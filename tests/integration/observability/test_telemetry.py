@@ -45,11 +45,11 @@ def test_the_registration_of_an_agent_is_one_trace_from_its_call_to_the_name_ser
         assert namesrv.wait_for("broker_registered")["trace_id"] == sent.trace_id.hex()
 
 
-def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other(engine: str) -> None:
+def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
     request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
     with (
         collector() as found,
-        NamesrvProcess(environment=found.environment, engine=engine) as namesrv,
+        NamesrvProcess(environment=found.environment) as namesrv,
         namesrv.connect() as client,
     ):
         for metadata in ((), (("traceparent", "no such thing"),), SAMPLED):

@@ -21,10 +21,10 @@ def follow(client: Client) -> None:
 
 @pytest.mark.parametrize(("caller", "copies"), [("client", "NOT_PERMITTED"), ("admin", "OK")])
 def test_diagnostics_need_to_look_up_and_copies_and_lists_of_clients_to_administer(
-    place: Place, engine: str, caller: str, copies: str
+    place: Place, caller: str, copies: str
 ) -> None:
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", caller)) as client,
     ):
         assert outcome(client.told_diagnostics) == "OK"

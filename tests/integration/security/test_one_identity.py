@@ -39,9 +39,7 @@ def test_a_flood_of_ids_that_vanishes_holds_no_neighbours_dead_broker(place: Pla
 
 
 @pytest.mark.parametrize("restricted", [True, False], ids=["patterns name addresses", "patterns do not"])
-def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
-    place: Place, engine: str, *, restricted: bool
-) -> None:
+def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(place: Place, *, restricted: bool) -> None:
     owners, attackers = ("@127.0.0.2", "@127.0.0.1") if restricted else ("", "")
     place.permit(
         admin={"register": [f"DefaultCluster/broker-b{owners}"]},
@@ -49,7 +47,7 @@ def test_the_address_of_a_broker_that_is_down_is_kept_by_patterns_only(
     )
     victim, disguised = identity("127.0.0.2:10922", name="broker-b"), identity("127.0.0.2:10922")
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "admin")) as owner,
         connected(server.endpoint, place.files("token", "broker")) as attacker,
     ):
@@ -85,10 +83,10 @@ def test_a_pattern_with_addresses_holds_in_every_call_that_names_one(place: Plac
         broker.registration.RegisterBroker(with_ha, timeout=20)
 
 
-def test_a_broker_leaves_when_permits_lose_its_address(place: Place, engine: str) -> None:
+def test_a_broker_leaves_when_permits_lose_its_address(place: Place) -> None:
     place.permit()
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as broker,
     ):
         channel = broker.open_channel()

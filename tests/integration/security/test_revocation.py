@@ -14,7 +14,6 @@ from namesrv_internal.v1 import replica_service_pb2
 
 from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
-from tests.support.engines import present
 from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
 from tests.support.secured.agents import agent_flags
 from tests.support.secured.certificates import Authority
@@ -60,10 +59,10 @@ def error_of(stream: Any) -> RichError:
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_streams_end_when_their_caller_loses(place: Place, engine: str, lost: str) -> None:
+def test_streams_end_when_their_caller_loses(place: Place, lost: str) -> None:
     change, code, reason = LOST[lost]
     everybody = {"client": change, "broker": change, "admin": change}
-    with NamesrvProcess(*place.flags("token"), engine=engine) as server, ExitStack() as stack:
+    with NamesrvProcess(*place.flags("token")) as server, ExitStack() as stack:
         streams = {
             name: opened(stack.enter_context(connected(server.endpoint, place.files("token", caller))), name)
             for name, (caller, _) in STREAMS.items()
@@ -75,9 +74,9 @@ def test_streams_end_when_their_caller_loses(place: Place, engine: str, lost: st
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
 
 
-def test_streams_of_a_revoked_certificate_end(place: Place, engine: str) -> None:
+def test_streams_of_a_revoked_certificate_end(place: Place) -> None:
     with (
-        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        NamesrvProcess(*place.flags("mTLS")) as server,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         watch = opened(client, "watch")
@@ -86,9 +85,9 @@ def test_streams_of_a_revoked_certificate_end(place: Place, engine: str) -> None
         assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "client.example")
 
 
-def test_streams_of_unchanged_callers_go_on(place: Place, engine: str) -> None:
+def test_streams_of_unchanged_callers_go_on(place: Place) -> None:
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "client")) as revoked,
         connected(server.endpoint, place.files("token", "broker")) as broker,
     ):
@@ -99,9 +98,9 @@ def test_streams_of_unchanged_callers_go_on(place: Place, engine: str) -> None:
         assert any(change.HasField("route") for message in kept for change in message.changes)
 
 
-def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(place: Place, engine: str) -> None:
+def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(place: Place) -> None:
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as broker,
         connected(server.endpoint, place.files("token", "client")) as client,
     ):
@@ -113,9 +112,9 @@ def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(p
         eventually(client.route, lambda route: route is None, LIVE_SECONDS)
 
 
-def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(place: Place, engine: str) -> None:
+def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(place: Place) -> None:
     with (
-        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        NamesrvProcess(*place.flags("mTLS")) as server,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
         BrokerAgentProcess(str(server.endpoint), *agent_flags(place, "broker")),
     ):
@@ -126,9 +125,9 @@ def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(pl
         eventually(client.route)
 
 
-def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place, engine: str) -> None:
+def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place) -> None:
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as server,
+        NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "admin")) as admin,
     ):
         copy, follow = opened(admin, "copy"), opened(admin, "follow")
@@ -138,7 +137,6 @@ def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place, engi
         follow.cancel()
 
 
-@pytest.mark.engines
 def test_streams_of_an_authority_that_is_replaced_end_on_the_native_engine(place: Place, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "Other CA")
     authorities = tmp_path / "authorities.pem"
@@ -146,7 +144,7 @@ def test_streams_of_an_authority_that_is_replaced_end_on_the_native_engine(place
     pair = other.sign("admin of the other", ["admin.example"])
     flags = (*place.flags("TLS"), "--tls-client-ca", str(authorities))
     with (
-        NamesrvProcess(*flags, engine=present("native")) as server,
+        NamesrvProcess(*flags) as server,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
         connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as admin,
     ):

@@ -45,9 +45,9 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str, engine: str) -> None:
+def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str) -> None:
     seen: dict[str, list[str]] = {}
-    with NamesrvProcess(*place.flags(kind), engine=engine) as server:
+    with NamesrvProcess(*place.flags(kind)) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
                 seen[caller] = [lookup(client), register(client), register(client, broker=OTHER), administer(client)]
@@ -64,8 +64,8 @@ def test_without_permits_everybody_who_can_connect_may_do_everything(place: Plac
         assert [lookup(client), register(client), register(client, broker=OTHER), administer(client)] == ["OK"] * 4
 
 
-def test_tokens_are_taken_by_either_engine(place: Place, engine: str) -> None:
-    with NamesrvProcess("--permits-file", str(place.permits), engine=engine) as server, server.connect() as client:
+def test_tokens_are_taken_by_either_engine(place: Place) -> None:
+    with NamesrvProcess("--permits-file", str(place.permits)) as server, server.connect() as client:
         request = route_service_pb2.GetNamesrvStatusRequest()
 
         def with_metadata(*values: str) -> str:
@@ -162,8 +162,8 @@ def test_the_journal_names_the_principal(place: Place, tmp_path: Path) -> None:
     assert {entry.cause: entry.caller for entry in entries} == {"PutKvConfig": "admin", "RegisterBroker": "broker"}
 
 
-def test_health_and_reflection_stay_open(place: Place, engine: str) -> None:
-    with NamesrvProcess(*place.flags("TLS"), engine=engine) as server:
+def test_health_and_reflection_stay_open(place: Place) -> None:
+    with NamesrvProcess(*place.flags("TLS")) as server:
         files = place.files("TLS", None)
         assert files is not None
         assert check_health(server.endpoint, "", 20, ClientSecurity(files)) is None
@@ -176,22 +176,22 @@ def test_health_and_reflection_stay_open(place: Place, engine: str) -> None:
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
 
 
-def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place, engine: str) -> None:
+def test_a_certificate_that_the_permits_do_not_know_may_do_nothing(place: Place) -> None:
     pair = place.authority.sign("unknown CN", uris=["spiffe://test/unknown"])
     with (
-        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        NamesrvProcess(*place.flags("mTLS")) as server,
         connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
     ):
         error = client.failure(ROUTE + "GetNamesrvStatus", b"")
         assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "spiffe://test/unknown")
 
 
-def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place, engine: str) -> None:
+def test_a_common_name_counts_only_if_there_is_no_other_name(place: Place) -> None:
     place.permit(client={"certificates": ["plain"]})
     plain = place.authority.sign("plain")
     with_names = place.authority.sign("plain", ["x.example"], file_name="named")
     seen = []
-    with NamesrvProcess(*place.flags("mTLS"), engine=engine) as server:
+    with NamesrvProcess(*place.flags("mTLS")) as server:
         for pair in (plain, with_names):
             with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
                 seen.append(lookup(client))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
+from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
 from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import (
@@ -30,7 +31,7 @@ from tests.support.secured.fleet import (
     register,
 )
 
-EVERYWHERE = ("--listen", "0.0.0.0:0", "--engine", "grpcio")
+EVERYWHERE = ("--listen", "0.0.0.0:0")
 
 
 @pytest.mark.parametrize(
@@ -68,22 +69,20 @@ def test_a_server_under_another_name_is_talked_to_when_that_name_is_expected(pla
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
-def test_a_clients_certificate_that_is_not_valid_now_is_refused(
-    place: Place, begins: Any, ends: Any, engine: str
-) -> None:
+def test_a_clients_certificate_that_is_not_valid_now_is_refused(place: Place, begins: Any, ends: Any) -> None:
     pair = place.authority.sign("client", ["client.example"], begins=begins, ends=ends)
     with (
-        NamesrvProcess(*place.flags("mTLS"), engine=engine) as server,
+        NamesrvProcess(*place.flags("mTLS")) as server,
         connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
     ):
         assert lookup(client) == "UNAVAILABLE"
 
 
 def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_not_connect(
-    place: Place, tmp_path: Path, engine: str
+    place: Place, tmp_path: Path
 ) -> None:
     foreign = Authority(tmp_path / "foreign").sign("client", ["client.example"])
-    with NamesrvProcess(*place.flags("mTLS"), engine=engine) as server:
+    with NamesrvProcess(*place.flags("mTLS")) as server:
         for pair in ((None, None), foreign):
             with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
                 assert lookup(client) == "UNAVAILABLE"
@@ -93,8 +92,8 @@ def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_no
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
-def test_tls_below_1_2_is_refused(place: Place, engine: str) -> None:
-    with NamesrvProcess(*place.flags("TLS"), engine=engine) as server:
+def test_tls_below_1_2_is_refused(place: Place) -> None:
+    with NamesrvProcess(*place.flags("TLS")) as server:
         for version in ("-tls1_2", "-tls1_3"):
             assert b"BEGIN CERTIFICATE" in _handshake(server.endpoint, version).stdout
         old = _handshake(server.endpoint, "-tls1_1").stdout
@@ -108,9 +107,9 @@ def _handshake(endpoint: Endpoint, version: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
 
 
-def test_new_certificates_are_taken_while_calls_go_on(place: Place, engine: str) -> None:
+def test_new_certificates_are_taken_while_calls_go_on(place: Place) -> None:
     with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*place.flags("mTLS"), engine=engine))
+        server = stack.enter_context(NamesrvProcess(*place.flags("mTLS")))
         files = place.files("mTLS", "broker")
         client = stack.enter_context(connected(server.endpoint, files))
         channel = client.open_channel()
@@ -126,8 +125,8 @@ def test_new_certificates_are_taken_while_calls_go_on(place: Place, engine: str)
         assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
 
 
-def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place, engine: str) -> None:
-    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=engine) as server:
+def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place) -> None:
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
         good = place.server.key.read_bytes()
         place.server.key.write_bytes(place.callers["client"].key.read_bytes())
         refused = eventually(lambda: server.events("tls_files_refused"), within_seconds=LIVE_SECONDS)
@@ -167,6 +166,7 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
 
 
 def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
+    require_native()
     program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, "--allow-insecure", "--log-format", "json"]
     with Process(program) as server:
         assert server.wait_for("listener_without_tls")["level"] == "warning"
@@ -175,6 +175,7 @@ def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
 
 def test_a_listener_beyond_loopback_with_tls_needs_no_permission_and_no_warning(place: Place) -> None:
     flags = place.flags("TLS", with_permits=False)
+    require_native()
     program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, *flags, "--log-format", "json"]
     with Process(program) as server:
         server.wait_for("namesrv_started")

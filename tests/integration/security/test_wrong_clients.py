@@ -17,7 +17,6 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
-from tests.support.engines import present
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import frame
 from tests.support.secured.certificates import DAY, Authority
@@ -65,18 +64,18 @@ def test_auto_beyond_loopback_does_not_start_on_a_wheel_that_cannot_be_loaded(tm
     assert problem in line
 
 
-@pytest.fixture(params=[pytest.param("native", marks=pytest.mark.engines)], scope="module")
-def plain(request: pytest.FixtureRequest) -> Iterator[NamesrvProcess]:
+@pytest.fixture(scope="module")
+def plain() -> Iterator[NamesrvProcess]:
     """A name server without TLS."""
-    with NamesrvProcess(engine=present(request.param)) as process:
+    with NamesrvProcess() as process:
         yield process
 
 
-@pytest.fixture(params=[pytest.param("native", marks=pytest.mark.engines)], scope="module")
-def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
     """A name server with TLS."""
-    place, engine = Place.make(tmp_path_factory.mktemp("certificates")), present(request.param)
-    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=engine) as process:
+    place = Place.make(tmp_path_factory.mktemp("certificates"))
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as process:
         yield process
 
 
@@ -177,7 +176,7 @@ def test_whoever_only_looks_whether_the_port_is_open_is_not_told_of(secured: Nam
 
 def test_a_flood_of_mistakes_has_a_few_lines_and_is_counted(tmp_path: Path) -> None:
     place = Place.make(tmp_path)
-    with NamesrvProcess(*place.flags("TLS", with_permits=False), engine=present("native")) as server:
+    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
         for _ in range(60):
             with socket.create_connection(server.endpoint, timeout=WAIT_SECONDS) as sock:
                 sock.sendall(GREETING)
@@ -192,7 +191,7 @@ def test_a_flood_of_mistakes_has_a_few_lines_and_is_counted(tmp_path: Path) -> N
 def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvProcess, Place]]:
     """A name server that asks for certificates, and those."""
     place = Place.make(tmp_path_factory.mktemp("mutual"))
-    with NamesrvProcess(*place.flags("mTLS", with_permits=False), engine=present("native")) as process:
+    with NamesrvProcess(*place.flags("mTLS", with_permits=False)) as process:
         yield process, place
 
 

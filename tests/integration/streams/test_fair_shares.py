@@ -42,7 +42,7 @@ def as_caller(name: str) -> Metadata:
 
 
 @pytest.fixture(scope="module")
-def shared(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvProcess, str]]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NamesrvProcess, str]]:
     """A name server whose callers have names, with routes, and where its metrics are."""
     rights: dict[str, dict[str, Any]] = {
         "greedy": {"look_up": True, "register": ["*/*"]},
@@ -58,7 +58,7 @@ def shared(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         *("--caller-share-percent", str(SHARE_PERCENT), "--slow-reader-timeout-millis", str(SLOW_READER_MILLIS)),
         *("--scan-not-active-broker-interval-millis", "0"),
     )
-    with NamesrvProcess(*arguments, engine=engine) as process:
+    with NamesrvProcess(*arguments) as process:
         with process.connect() as client:
             for number in range(4):
                 topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]

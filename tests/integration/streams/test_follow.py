@@ -1,4 +1,4 @@
-"""StreamRouteSnapshot with follow, on both engines."""
+"""StreamRouteSnapshot with follow."""
 
 from __future__ import annotations
 
@@ -149,12 +149,12 @@ def test_followers_are_listed_and_told_of_a_shutdown(namesrv: NamesrvProcess, cl
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
 
 
-def test_a_follower_that_does_not_read_is_cut_and_the_change_log_goes_on(engine: str) -> None:
+def test_a_follower_that_does_not_read_is_cut_and_the_change_log_goes_on() -> None:
     topics = [f"{number:06}-{'x' * 100}" for number in range(20_000)]
     # Longer than the one that reads may pause, as it does while the test registers.
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "3000")
     with (
-        NamesrvProcess(*arguments, engine=engine) as namesrv,
+        NamesrvProcess(*arguments) as namesrv,
         namesrv.connect() as writer,
         namesrv.connect() as reader,
         namesrv.connect() as stalled,

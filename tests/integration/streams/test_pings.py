@@ -29,8 +29,8 @@ def frames_within(sock: socket.socket, seconds: float) -> list[tuple[int, int]]:
             unread = unread[end:]
 
 
-def test_a_client_may_ping_once_a_second(engine: str) -> None:
-    with NamesrvProcess(engine=engine) as namesrv, socket.create_connection(namesrv.endpoint) as sock:
+def test_a_client_may_ping_once_a_second() -> None:
+    with NamesrvProcess() as namesrv, socket.create_connection(namesrv.endpoint) as sock:
         sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
         for _ in range(PINGS):
             sock.sendall(frame(PING, 0, 0, bytes(8)))

@@ -1,4 +1,4 @@
-"""Pinned snapshots and changes over the wire, on both engines."""
+"""Pinned snapshots and changes over the wire."""
 
 from __future__ import annotations
 
@@ -129,13 +129,13 @@ def test_a_released_pin_is_gone(client: Client) -> None:
     assert client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", asked).reason == "SNAPSHOT_GONE"
 
 
-def test_after_a_restart_a_reader_is_told_to_start_again(engine: str, tmp_path: Path) -> None:
+def test_after_a_restart_a_reader_is_told_to_start_again(tmp_path: Path) -> None:
     arguments = ("--data-dir", str(tmp_path), "--scan-not-active-broker-interval-millis", "0")
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
         register(client, ["T"])
         pinned = pin(client)
         assert namesrv.terminate() == 0
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
         error = changes_failure(client, pinned.header.epoch, 0)
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_CHANGED")
         epoch = snapshot(client)[0].header.epoch

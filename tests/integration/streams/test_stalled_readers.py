@@ -1,4 +1,4 @@
-"""Readers that never read, and peers that stop: the others go on, on both engines."""
+"""Readers that never read, and peers that stop: the others go on."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations
     assert namesrv.events("shutdown_step_timed_out") == []
 
 
-def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
+def test_a_stalled_reader_is_cut_and_told_why() -> None:
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
         fill(filler)
         stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
         next(iter(stream))
@@ -66,10 +66,10 @@ def test_a_stalled_reader_is_cut_and_told_why(engine: str) -> None:
         assert filler.route("broker-0-topic-0") is not None
 
 
-def test_a_stalled_reader_that_loses_its_right_is_cut_and_told_why(place: Place, engine: str) -> None:
+def test_a_stalled_reader_that_loses_its_right_is_cut_and_told_why(place: Place) -> None:
     place.permit(broker={"register": ["DefaultCluster/*"]})
     with (
-        NamesrvProcess(*place.flags("token"), engine=engine) as namesrv,
+        NamesrvProcess(*place.flags("token")) as namesrv,
         connected(namesrv.endpoint, place.files("token", "broker")) as filler,
         connected(namesrv.endpoint, place.files("token", "client")) as reader,
     ):
@@ -93,11 +93,11 @@ def unless_cut(ask: Callable[[], Answer]) -> Answer | str:
         return "cut"
 
 
-def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
+def test_a_stopped_agent_is_noticed_by_its_unanswered_ping() -> None:
     pings = ("--keepalive-time-millis", "500")
     scan = ("--scan-not-active-broker-interval-millis", "0")
     with (
-        NamesrvProcess(*pings, *scan, engine=engine) as namesrv,
+        NamesrvProcess(*pings, *scan) as namesrv,
         BrokerAgentProcess(str(namesrv.endpoint)) as agent,
         namesrv.connect() as client,
     ):
@@ -107,9 +107,9 @@ def test_a_stopped_agent_is_noticed_by_its_unanswered_ping(engine: str) -> None:
         assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
 
 
-def test_a_name_server_that_was_stopped_itself_removes_nobody_when_it_goes_on(engine: str) -> None:
+def test_a_name_server_that_was_stopped_itself_removes_nobody_when_it_goes_on() -> None:
     with (
-        NamesrvProcess(engine=engine) as namesrv,
+        NamesrvProcess() as namesrv,
         BrokerAgentProcess(str(namesrv.endpoint), "--keepalive-time-millis", "1000") as agent,
         namesrv.connect() as client,
     ):

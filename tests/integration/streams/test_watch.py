@@ -1,4 +1,4 @@
-"""WatchTopicRoutes over the wire, on both engines."""
+"""WatchTopicRoutes over the wire."""
 
 from __future__ import annotations
 
@@ -236,9 +236,9 @@ def test_ten_thousand_topics_of_a_registration_come_in_few_messages_with_one_boo
         check_promises([[watch.stream]], [])
 
 
-def test_a_drained_broker_s_routes_are_sent_again(engine: str, tmp_path: Path) -> None:
+def test_a_drained_broker_s_routes_are_sent_again(tmp_path: Path) -> None:
     arguments = (*NO_SCAN, "--data-dir", str(tmp_path), "--order-message-enable")
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
         register(client, "T1")
         with Watch(client, request("T1")) as watch:
             watch.next_changes()
@@ -268,14 +268,14 @@ def test_watches_are_told_to_go_elsewhere_at_a_shutdown_each_at_another_time(
     assert len({error.retry_after_seconds for error in errors}) > 1
 
 
-def test_after_a_restart_a_watch_cannot_be_resumed_but_started_anew(engine: str, tmp_path: Path) -> None:
+def test_after_a_restart_a_watch_cannot_be_resumed_but_started_anew(tmp_path: Path) -> None:
     arguments = (*NO_SCAN, "--data-dir", str(tmp_path))
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
         register(client, "T1")
         with Watch(client, request("T1")) as watch:
             watch.next_changes()
         namesrv.terminate()
-    with NamesrvProcess(*arguments, engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
         error = client.stream_failure(WATCH, request("T1", after=last_bookmark([watch.stream])))
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_CHANGED")
         with Watch(client, request("T1")) as again:
@@ -399,11 +399,11 @@ def test_watchers_are_listed_in_pages_until_they_go(client: Client, namesrv: Nam
     eventually(lambda: not listed().watchers)
 
 
-def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody(engine: str) -> None:
+def test_a_stalled_watch_is_cut_can_resume_and_holds_up_nobody() -> None:
     topics = [f"{number:06}-{'x' * 100}" for number in range(20_000)]
     with (
         # Longer than a watch that is read may pause on a busy machine.
-        NamesrvProcess(*NO_SCAN, "--slow-reader-timeout-millis", "3000", engine=engine) as namesrv,
+        NamesrvProcess(*NO_SCAN, "--slow-reader-timeout-millis", "3000") as namesrv,
         namesrv.connect() as writer,
         namesrv.connect() as reader,
         namesrv.connect() as stalled,

@@ -175,10 +175,10 @@ class Lookups(Recorder):
 class Fleet:
     """A name server, agents, brokers without one, watchers and lookups; and what can happen to them."""
 
-    def __init__(self, engine: str, rng: random.Random, stack: ExitStack) -> None:
-        self._engine, self._rng, self._stack = engine, rng, stack
+    def __init__(self, rng: random.Random, stack: ExitStack) -> None:
+        self._rng, self._stack = rng, stack
         self.log: list[str] = []
-        self._server = stack.enter_context(NamesrvProcess(*SERVER, engine=engine))
+        self._server = stack.enter_context(NamesrvProcess(*SERVER))
         # A name server that comes back has the same port, so this one way to connect does for all of them.
         self._connect = self._server.connect
         self._client = stack.enter_context(self._connect())
@@ -305,7 +305,7 @@ class Fleet:
     def _restart_server(self) -> None:
         self.log.append("kill the name server")
         self._server.kill()
-        server = NamesrvProcess(*SERVER, engine=self._engine, port=self._server.endpoint.port)
+        server = NamesrvProcess(*SERVER, port=self._server.endpoint.port)
         self._server = self._stack.enter_context(server)
         self._client = self._stack.enter_context(self._connect())
 
@@ -348,11 +348,11 @@ def check(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_seven_promises_hold_while_processes_are_killed_and_stopped_and_connections_are_cut(
-    engine: str, seed: int, tmp_path: Path
+    seed: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
     with ExitStack() as stack:
-        fleet = Fleet(engine, rng, stack)
+        fleet = Fleet(rng, stack)
         try:
             fleet.all_catch_up()
             for fault in fleet.faults():
@@ -363,5 +363,5 @@ def test_the_seven_promises_hold_while_processes_are_killed_and_stopped_and_conn
         except BaseException as failure:
             path = tmp_path / "history.txt"
             path.write_text(fleet.history(), encoding="utf-8")
-            failure.add_note(f"seed {seed}, engine {engine}; the history is in {path}")
+            failure.add_note(f"seed {seed}; the history is in {path}")
             raise

@@ -28,6 +28,7 @@ from namesrv_internal.v1.replica_service_pb2_grpc import ReplicaServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
+from tests.support.engines import NATIVE, require_native
 from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
@@ -226,8 +227,10 @@ class NamesrvProcess(Process):
     program: ClassVar[tuple[str, ...]] = (str(BIN / "namesrv"),)
 
     def __init__(
-        self, *arguments: str, engine: str = "grpcio", port: int = 0, environment: dict[str, str] | None = None
+        self, *arguments: str, engine: str = NATIVE, port: int = 0, environment: dict[str, str] | None = None
     ) -> None:
+        if engine == NATIVE:
+            require_native()
         listen = f"127.0.0.1:{port}"
         program = [*self.program, "serve", "--listen", listen, "--engine", engine, "--log-format", "json"]
         # Most tests are not about the time after a start; those that are say so in their arguments, which win.

@@ -135,10 +135,10 @@ def register(client: Client, **changes: Any) -> str:
 
 
 @contextmanager
-def with_its_broker(place: Place, kind: str, *flags: str, engine: str = "grpcio") -> Iterator[Registered]:
+def with_its_broker(place: Place, kind: str, *flags: str) -> Iterator[Registered]:
     """A name server of a kind, whose one broker has registered and stays connected."""
     with (
-        NamesrvProcess(*flags, *place.flags(kind), engine=engine) as server,
+        NamesrvProcess(*flags, *place.flags(kind)) as server,
         connected(server.endpoint, place.files(kind, "broker")) as broker,
     ):
         assert register(broker) == "OK"

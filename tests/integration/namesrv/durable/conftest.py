@@ -17,9 +17,9 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def durable(engine: str, data_dir: Path) -> Iterator[NamesrvProcess]:
+def durable(data_dir: Path) -> Iterator[NamesrvProcess]:
     """A name server with a data directory."""
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process:
+    with NamesrvProcess("--data-dir", str(data_dir)) as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""What operators decide, over the wire: on both engines, through registrations, kills, restarts and full disks."""
+"""What operators decide, over the wire, through registrations, kills, restarts and full disks."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_a_wipe_survives_heartbeats_registrations_and_that_the_group_leaves(admi
     assert perm(admin) == REPORTED
 
 
-def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(engine: str, tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         register(client)
         wipe(client, "why")
         delete(client, hold=True)
         before = listed(client)
         process.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         after = listed(client)
         assert (awaiting(before), awaiting(after)) == ([False, False], [True, True])
         assert after == before
@@ -157,7 +157,7 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(engine: 
         add(client)
         assert perm(client) == REPORTED
         assert process.terminate() == 0
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         assert listed(client) == []
         register(client)
         assert perm(client) == REPORTED
@@ -211,10 +211,10 @@ def test_validations_tell_what_would_happen_and_change_nothing(admin: Client, da
     assert admin.route("Other") is None
 
 
-def test_a_full_disk_refuses_intents_and_nothing_else(engine: str, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_intents_and_nothing_else(tmp_path: Path) -> None:
     (faults := tmp_path / "faults").touch()
     flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
-    with NamesrvProcess(*flags, engine=engine, environment=environment) as process, process.connect() as client:
+    with NamesrvProcess(*flags, environment=environment) as process, process.connect() as client:
         register(client)
         wipe(client)
         before, intents = revision(client), listed(client)

@@ -1,4 +1,4 @@
-"""The journal over the wire, across restarts, on both engines."""
+"""The journal over the wire, across restarts."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ def test_bad_filters_are_refused_by_name(admin: Client) -> None:
         assert error.metadata["field"] == field
 
 
-def test_the_journal_survives_restarts_in_the_order_of_the_changes(engine: str, tmp_path: Path) -> None:
+def test_the_journal_survives_restarts_in_the_order_of_the_changes(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path))
     expected: list[pb.AuditEntry] = []
     for life in range(3):
-        with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+        with NamesrvProcess(*flags) as process, process.connect() as client:
             change_four_times(client, life)
             epoch = process.wait_for("namesrv_started")["epoch"]
             found = entries(client)
@@ -116,7 +116,7 @@ def test_the_journal_survives_restarts_in_the_order_of_the_changes(engine: str, 
             assert process.terminate() == 0
     assert [entry.revision for entry in expected] == [4, 3, 2, 1] * 3
     assert expected == sorted(expected, key=lambda entry: (entry.epoch, entry.revision), reverse=True)
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         assert entries(client) == expected, "a start is no change"
         assert entries(client, topic="TopicA") == [entry for entry in expected if entry.revision in (1, 4)]
         assert entries(client, broker_name="broker-b") == [entry for entry in expected if entry.revision == 2]
@@ -134,51 +134,51 @@ def history(process: NamesrvProcess, *filters: str) -> list[tuple[str, int, str]
     return [(row["epoch"], int(row["revision"]), row["summary"]) for row in rows]
 
 
-def test_followers_of_the_journal_miss_nothing_at_a_restart(engine: str, tmp_path: Path) -> None:
+def test_followers_of_the_journal_miss_nothing_at_a_restart(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path))
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         change_four_times(client)
         seen = entries(client)[2]  # the follower has not asked for the two after it
         assert process.terminate() == 0
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         put_kv(client, "another")
         newer = entries(client, after_epoch=seen.epoch, after_revision=seen.revision)
         assert [entry.revision for entry in newer] == [1, 4, 3]
 
 
-def test_an_explanation_goes_back_to_before_the_start(engine: str, tmp_path: Path) -> None:
+def test_an_explanation_goes_back_to_before_the_start(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path))
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         change_four_times(client)
         assert process.terminate() == 0
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         request = pb.ExplainTopicRouteRequest(topic="TopicA", broker_name="broker-a")
         (why,) = client.admin.ExplainTopicRoute(request, timeout=TIMEOUT).explanations
         assert "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered" in why.explanation
 
 
-def test_the_newest_entries_are_kept_within_the_bound(engine: str, tmp_path: Path) -> None:
+def test_the_newest_entries_are_kept_within_the_bound(tmp_path: Path) -> None:
     count = 60
     flags = ("--data-dir", str(tmp_path), "--journal-max-bytes", "2000")
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         for number in range(count):
             put_kv(client, f"value {number}")
         assert len(entries(client)) == count, "memory has more"
         assert process.terminate() == 0
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         kept = [entry.revision for entry in entries(client)]
         assert kept == list(range(count, count - len(kept), -1))
         assert 5 < len(kept) < 40, "some 80 bytes each"
         assert process.terminate() == 0
-    with NamesrvProcess(*flags[:2], "--journal-max-bytes", "0", engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags[:2], "--journal-max-bytes", "0") as process, process.connect() as client:
         put_kv(client, "in memory only")
         assert [entry.revision for entry in entries(client)] == [1]
 
 
-def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(engine: str, tmp_path: Path) -> None:
+def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(tmp_path: Path) -> None:
     (faults := tmp_path / "faults").touch()
     flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
-    with NamesrvProcess(*flags, engine=engine, environment=environment) as process, process.connect() as client:
+    with NamesrvProcess(*flags, environment=environment) as process, process.connect() as client:
         faults.write_text("* write namesrv.db-wal = ENOSPC")
         for number in range(1, 4):
             topics = [f"Topic-{number}"]
@@ -190,7 +190,7 @@ def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(engine: s
         faults.write_text("")
         process.wait_for("database_takes_writes")
         assert process.terminate() == 0
-    with NamesrvProcess(*flags, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*flags) as process, process.connect() as client:
         assert entries(client) == before
 
 

@@ -1,4 +1,4 @@
-"""The KV configuration over the wire, and RocketMQ's file of it: on both engines, through restarts and kills."""
+"""The KV configuration over the wire, and RocketMQ's file of it, through restarts and kills."""
 
 from __future__ import annotations
 
@@ -224,10 +224,10 @@ FULL_TABLES = {
 
 @pytest.mark.parametrize("entries", FULL_TABLES.values(), ids=FULL_TABLES)
 def test_a_table_at_its_limits_fits_into_pages_and_into_an_answer_to_a_registration(
-    engine: str, tmp_path: Path, entries: dict[str, str]
+    tmp_path: Path, entries: dict[str, str]
 ) -> None:
     (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries}}))
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         request = pb.ListKvConfigsRequest(namespace=NS, page_size=limits.MAX_PAGE_SIZE)
         answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
         assert len(answer.kv_configs) == min(len(entries), limits.MAX_KV_PAGE_SIZE)
@@ -258,56 +258,54 @@ def test_without_a_data_directory_nothing_can_be_changed_and_reads_find_nothing(
     assert listed(client) == []
 
 
-def test_the_configuration_is_there_again_after_a_kill(engine: str, tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+def test_the_configuration_is_there_again_after_a_kill(tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         put(client, "kept", "1")
         put(client, "deleted", "2")
         delete(client, "deleted")
         process.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         assert listed(client, NS) == [(NS, "kept", "1")]
 
 
 # RocketMQ's file.
 
 
-def test_rocketmqs_file_is_imported_by_the_first_start_only(engine: str, tmp_path: Path) -> None:
+def test_rocketmqs_file_is_imported_by_the_first_start_only(tmp_path: Path) -> None:
     content = json.dumps({"configTable": {NS: {"TopicTest": "broker-a:8"}, "größer": {"ключ": "значение €"}}})
     (tmp_path / FILE).write_text(content)
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         assert process.wait_for("kv_config_imported")["keys"] == 2
         assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-a:8", "значение €")
         put(client, "TopicTest", "broker-b:8")
         delete(client, "ключ", "größer")
         process.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-b:8", None)
         assert process.events("kv_config_imported") == []
     assert (tmp_path / FILE).read_text() == content, "the way back has it"
 
 
-def test_what_nsctl_exports_is_imported_as_it_was(engine: str, tmp_path: Path) -> None:
+def test_what_nsctl_exports_is_imported_as_it_was(tmp_path: Path) -> None:
     (there := tmp_path / "there").mkdir()
-    with NamesrvProcess("--data-dir", str(tmp_path / "here"), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path / "here")) as process, process.connect() as client:
         for key, value in (("a", ""), ("ключ", 'größer "€" \\\n\u2028'), ("z", "1")):
             put(client, key, value)
         put(client, "key", "value", "другое")
         before = [listed(client, namespace) for namespace in (NS, "другое")]
         result = CliRunner().invoke(app, ["kv", "export", str(there / FILE), "--namesrv", str(process.endpoint)])
         assert result.exit_code == 0, result.output
-    with NamesrvProcess("--data-dir", str(there), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(there)) as process, process.connect() as client:
         assert [listed(client, namespace) for namespace in (NS, "другое")] == before
 
 
-def test_a_broken_file_of_rocketmq_is_one_line_and_exit_code_2(engine: str, tmp_path: Path) -> None:
+def test_a_broken_file_of_rocketmq_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b'{"configTable": {')
-    done = ended(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine]
-    )
+    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"{tmp_path / FILE} is not JSON in UTF-8; correct it, or move it away" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {FILE, "lock"}, "no start has taken place"
     (tmp_path / FILE).unlink()
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         assert listed(client) == []

@@ -69,12 +69,12 @@ def revision(client: Client) -> int:
 
 
 def test_every_setting_is_listed_sorted_with_its_value_and_whether_it_can_be_changed(
-    admin: Client, durable: NamesrvProcess, data_dir: Path, engine: str
+    admin: Client, durable: NamesrvProcess, data_dir: Path
 ) -> None:
     listed = entries(admin)
     assert list(listed) == sorted(listed)
     assert listed["dataDir"] == (str(data_dir), False, False)
-    assert listed["engine"] == (engine, False, False)
+    assert listed["engine"] == ("native", False, False)
     assert listed["allowInsecure"] == ("false", False, False)
     assert listed["returnOrderTopicConfigToBroker"] == ("true", True, False)
     assert listed["scanNotActiveBrokerInterval"] == ("10000", True, False)
@@ -91,10 +91,10 @@ def test_a_switch_changes_at_once_and_takes_a_revision_only_if_it_changes(admin:
     assert (changed(again), again.header.revision) == ([], before + 1)
 
 
-def test_the_scan_for_silent_brokers_follows_its_interval_at_once(engine: str, data_dir: Path) -> None:
+def test_the_scan_for_silent_brokers_follows_its_interval_at_once(data_dir: Path) -> None:
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--broker-channel-expired-time-millis", "1000")
     with (
-        NamesrvProcess(*arguments, "--data-dir", str(data_dir), engine=engine) as process,
+        NamesrvProcess(*arguments, "--data-dir", str(data_dir)) as process,
         process.connect() as client,
     ):
         client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
@@ -103,21 +103,21 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(engine: str, d
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
 
 
-def test_what_needs_a_restart_says_so_and_is_in_force_after_it(engine: str, data_dir: Path) -> None:
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+def test_what_needs_a_restart_says_so_and_is_in_force_after_it(data_dir: Path) -> None:
+    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
         answer = update(client, supportActingMaster="true", orderMessageEnable="true")
         assert changed(answer) == [("orderMessageEnable", "true", False), ("supportActingMaster", "true", True)]
         assert value(client, "supportActingMaster") == "false"
         assert pending(client, "supportActingMaster") == "true"
         assert process.terminate() == 0
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
         assert value(client, "supportActingMaster") == "true"
         assert pending(client, "supportActingMaster") is None
         assert value(client, "orderMessageEnable") == "true"
 
 
-def test_changes_survive_a_kill_and_win_over_flags(engine: str, data_dir: Path) -> None:
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+def test_changes_survive_a_kill_and_win_over_flags(data_dir: Path) -> None:
+    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
         update(client, returnOrderTopicConfigToBroker="false", scanNotActiveBrokerInterval="70")
         update(client, scanNotActiveBrokerInterval="80")
         process.kill()
@@ -128,7 +128,7 @@ def test_changes_survive_a_kill_and_win_over_flags(engine: str, data_dir: Path) 
         "--scan-not-active-broker-interval-millis",
         "10",
     )
-    with NamesrvProcess(*arguments, engine=engine) as process, process.connect() as client:
+    with NamesrvProcess(*arguments) as process, process.connect() as client:
         overrides = [(line["key"], line["value"]) for line in process.events("config_override")]
         assert overrides == [("returnOrderTopicConfigToBroker", "false"), ("scanNotActiveBrokerInterval", "80")]
         assert (value(client, "returnOrderTopicConfigToBroker"), value(client, "scanNotActiveBrokerInterval")) == (
@@ -256,19 +256,17 @@ def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None
     ],
 )
 def test_a_stored_setting_that_makes_no_sense_refuses_the_start(
-    engine: str, data_dir: Path, key: str, value_stored: str, problem: str
+    data_dir: Path, key: str, value_stored: str, problem: str
 ) -> None:
     data_dir.mkdir()
     asyncio.run(store(data_dir, {key: value_stored, "orderMessageEnable": "true"}))
-    done = ended(
-        [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--engine", engine]
-    )
+    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)])
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     said = f'{data_dir / "namesrv.db"}: setting {key}: {problem}; take it back: sqlite3 FILE "'
     assert said in done.stderr
     with closing(sqlite3.connect(data_dir / "namesrv.db", isolation_level=None)) as database:  # as it says
         database.execute(done.stderr.partition(said)[2].rpartition('"')[0])
-    with NamesrvProcess("--data-dir", str(data_dir), engine=engine) as process, process.connect() as client:
+    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
         assert value(client, "orderMessageEnable") == "true"
 
 

@@ -25,18 +25,13 @@ from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.faults.load import frames
-from tests.support.engines import each, present
+from tests.support.engines import require_native
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 from tests.support.state_changes import HeldWork
 
 WATCH = "/grpc.health.v1.Health/Watch"
-
-
-@pytest.fixture(params=each())
-def engine(request: pytest.FixtureRequest) -> str:
-    return present(request.param)
 
 
 def watch_that_reads_nothing(port: int) -> socket.socket:
@@ -49,7 +44,7 @@ def watch_that_reads_nothing(port: int) -> socket.socket:
     return connection
 
 
-def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(engine: str, tmp_path: Path) -> None:
+def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(tmp_path: Path) -> None:
     options = (
         "--warm-up-millis",
         "1000",
@@ -60,7 +55,7 @@ def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(engi
         "--snapshot-interval-millis",
         "0",
     )
-    with NamesrvProcess(*options, engine=engine) as namesrv:
+    with NamesrvProcess(*options) as namesrv:
         with closing(watch_that_reads_nothing(namesrv.endpoint.port)) as watching, namesrv.connect() as client:
             assert watching.recv(1), "the server has read the request's connection"
             namesrv.wait_for("namesrv_warm")  # the second answer, which waits for the first one
@@ -85,12 +80,12 @@ def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitab
 def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_native()
     monkeypatch.setattr(RemotingFront, "run", failing_after(RemotingFront.run))
     monkeypatch.setattr(RemotingFront, "close", failing_after(RemotingFront.close))
     flags = {
         "listen": "127.0.0.1:0",
         "remoting_listen": "127.0.0.1:0",
-        "engine": "grpcio",
         "warm_up_millis": 0,
         "shutdown_grace_millis": 100,
     }
@@ -125,10 +120,10 @@ def moved(number: int, name: str, topics: Iterable[str] = ()) -> pb.RegisterBrok
 
 
 @pytest.mark.slow
-def test_a_termination_in_the_middle_of_large_edits_ends_in_time(engine: str, tmp_path: Path) -> None:
+def test_a_termination_in_the_middle_of_large_edits_ends_in_time(tmp_path: Path) -> None:
     topics = [f"T{number}" for number in range(EDITED_TOPICS)]
     before, after = ("broker-0", "broker-1"), ("moved-0", "moved-1")
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
         for number, name in enumerate(before):
             client.registration.RegisterBroker(moved(number, name, topics), timeout=60)
         edits = [client.registration.RegisterBroker.future(moved(*move), timeout=60) for move in enumerate(after)]
@@ -138,7 +133,7 @@ def test_a_termination_in_the_middle_of_large_edits_ends_in_time(engine: str, tm
         assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
         assert codes[-1] is grpc.StatusCode.UNAVAILABLE
         assert namesrv.events("shutdown_step_timed_out") == []
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as again, again.connect() as client:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as again, again.connect() as client:
         made = [code is grpc.StatusCode.OK for code in codes]
         left = [name for name, is_moved in zip(before, made, strict=True) if not is_moved]
         route = client.route("T0")
@@ -149,10 +144,11 @@ def test_a_termination_in_the_middle_of_large_edits_ends_in_time(engine: str, tm
 def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_native()
     held = HeldWork()
     monkeypatch.setattr(BrokerRegistration, "prepare", lambda _: held())
     many = registration([f"T{number}" for number in range(2 * INLINE_TOPICS)])
-    flags = {"listen": "127.0.0.1:0", "engine": "grpcio", "warm_up_millis": 0, "shutdown_grace_millis": 100}
+    flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
     async def run() -> grpc.StatusCode:
         stop = asyncio.Event()

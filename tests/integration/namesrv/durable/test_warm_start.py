@@ -26,13 +26,12 @@ OFTEN = ("--snapshot-interval-millis", "10", "--log-level", "debug")
 class Site:
     """A data directory, and the name servers that use it one after the other."""
 
-    def __init__(self, folder: Path, engine: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.engine = engine
         self.file = folder / "routes.snapshot"
 
     def start(self, *arguments: str) -> NamesrvProcess:
-        return NamesrvProcess("--data-dir", str(self.folder), *arguments, engine=self.engine)
+        return NamesrvProcess("--data-dir", str(self.folder), *arguments)
 
     def leave_behind(self, *registrations: registration_service_pb2.RegisterBrokerRequest) -> None:
         """Has a name server be killed whose snapshot file holds these brokers."""
@@ -45,8 +44,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, engine: str) -> Site:
-    return Site(tmp_path, engine)
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
 def written(process: NamesrvProcess) -> int:
@@ -256,7 +255,7 @@ def held_counter(client: Client) -> int:
 @pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_write_leaves_the_routes_of_one_revision(tmp_path: Path) -> None:
     chance = random.Random(1)
-    site = Site(tmp_path, "grpcio")
+    site = Site(tmp_path)
     counters = iter(range(1, 60_000))
     last: Lifetime | None = None
     for _ in range(ROUNDS):

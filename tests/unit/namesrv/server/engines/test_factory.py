@@ -6,10 +6,11 @@ import pytest
 
 from namesrv.engines.grpcio import build_server
 from namesrv.settings import NamesrvSettings
+from tests.support.engines import LEFT_OUT
 
 
 def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
-    pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+    pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
     from namesrv.engines.native import NativeServer  # noqa: PLC0415 - as above
 
     server = build_server("native", NamesrvSettings.load(None, {"max_connections": 1_000}))
