@@ -34,14 +34,16 @@ _BY_REASON = {
         "the caller that the option 'tokenFile', 'token' or 'tlsCertFile' stands for may not look routes up"
     ),
 }
+_CERTIFICATE = (
+    "it may want a certificate of this client that it trusts: look at the options 'tlsCertFile' and 'tlsKeyFile'"
+)
 _OVER_TLS = {
     "WRONG_VERSION_NUMBER": "no TLS is spoken there: leave the option 'tls' out, or look at the port in 'endpoints'",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that the option 'tlsCaFile' trusts",
     "BAD_SIGNATURE": "its certificate is not one that the option 'tlsCaFile' trusts",
     "Hostname Verification Check failed": "its certificate is for another host than the option 'endpoints' names",
-    "Socket closed": (
-        "it may want a certificate of this client that it trusts: look at the options 'tlsCertFile' and 'tlsKeyFile'"
-    ),
+    "TSI_DATA_CORRUPTED": _CERTIFICATE,
+    "Socket closed": _CERTIFICATE,
 }
 _PLAIN = {
     "Socket closed": "it may speak TLS: set the option 'tls' to 'true'",

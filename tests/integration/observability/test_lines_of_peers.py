@@ -28,7 +28,7 @@ BAD = (
 """Metadata that is wrong."""
 CALLS = 20
 MOST_LINES = 30
-"""For all of the 160 calls: the name server's engine tells of 20 such connections, and then of one every few seconds."""
+"""For all 160 calls: the engine of a name server tells of 20 such connections, and then of one every few seconds."""
 
 
 def send_bad_metadata(listen: Endpoint, path: str) -> None:
