@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 
 from groundwork.version import __version__
 
@@ -33,12 +32,7 @@ def printable(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """The same JSON, with escapes of its own."""
-    return UNPRINTABLE.sub(lambda found: _in_place(found.group(), _as_json), text)
-
-
-def printable_yaml(text: str) -> str:
-    """The same YAML, with escapes of its own; texts with such characters must be in double quotes."""
-    return UNPRINTABLE.sub(lambda found: _in_place(found.group(), _as_yaml), text)
+    return UNPRINTABLE.sub(_escape_json, text)
 
 
 def say(program: str, text: str) -> None:
@@ -57,20 +51,13 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"
 
 
-def _in_place(character: str, escape: Callable[[str], str]) -> str:
-    """Newlines stay: those between values are the writer's, and those in values are escaped already."""
-    return character if character == "\n" else escape(character)
-
-
-def _as_json(character: str) -> str:
-    """A character beyond the first plane is two halves."""
+def _escape_json(found: re.Match[str]) -> str:
+    """Keeps newlines between values: those in values are escaped already. Characters beyond U+FFFF take two escapes."""
+    character = found.group()
+    if character == "\n":
+        return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def _as_yaml(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= _TWO_BYTES else f"\\U{code:08x}"
 
 
 # Wording of texts that people read.

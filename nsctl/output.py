@@ -1,10 +1,9 @@
-"""Output of commands as tables, JSON or YAML, and the durations that people type."""
+"""Output of commands as tables or JSON, and the durations that people type."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-import yaml
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from rich import box
@@ -20,10 +18,10 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
-from groundwork.printable import UNPRINTABLE, printable_json, printable_yaml
+from groundwork.printable import printable_json
 from groundwork.terminal import TableConsole
 
-# Output of a command: a table for people, JSON or YAML for programs.
+# Output of a command: a table for people, JSON for programs.
 
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -42,19 +40,6 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
-    YAML = "yaml"
-
-
-class _Dumper(yaml.SafeDumper):
-    """Puts texts that are not printable in double quotes, where YAML has escapes for what is in them."""
-
-
-def _represented(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = '"' if UNPRINTABLE.search(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represented)
 
 
 def console() -> TableConsole:
@@ -75,10 +60,6 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
         text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
         JSONHighlighter().highlight(text)
         console().print(text, soft_wrap=True)
-    elif form is Format.YAML:
-        dumped = yaml.dump([dict(row) for row in rows], Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-        sys.stdout.write(printable_yaml(dumped))
-        sys.stdout.flush()  # as the other two do, for commands that go on
     else:
         console().print(table(rows, columns, title))
 

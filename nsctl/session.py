@@ -53,7 +53,7 @@ Namesrv = Annotated[
     str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT;…", help="Name servers (else $NAMESRV_ADDR).")
 ]
 Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for programs.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")]
 Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
 TlsCa = Annotated[
     str | None,

@@ -58,7 +58,6 @@ COMMANDS = (
     "backup restore fleet.json --dry-run",
     "guard confirm-loss --dry-run",
     "route nothing",
-    "cluster -o yaml",
 )
 
 RUNTIME_INFO = 28

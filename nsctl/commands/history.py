@@ -20,7 +20,7 @@ from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import printable_json
 from nsctl.commands.matching import PATTERN, Named, groups_named
-from nsctl.output import Format, Row, Since, row
+from nsctl.output import Row, Since, row
 from nsctl.session import REFUSED, Session
 
 # What the journal's entries say of brokers that left.
@@ -115,8 +115,6 @@ def history(
         raise typer.BadParameter(f"BROKER is {name}, and --broker is {broker}")
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
-    if json_lines and session.form is Format.YAML:
-        raise typer.BadParameter("--json and --output yaml exclude each other")
     wanted = Wanted(topic, name or broker, tuple(map(_plain, cause or ())), since, limit)
     if follow:
         follow_journals(session, wanted, partial(_show_new, session, json_lines=json_lines))

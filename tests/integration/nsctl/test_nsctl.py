@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-import yaml
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from typer.testing import CliRunner
 
@@ -68,8 +67,6 @@ def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(f
     assert fleet.rows("watchers") == []
     assert [row["name_server"] for row in fleet.rows("explain", "TopicTest")] == ["ns-a", "ns-b"]
     assert {row["cause"] for row in fleet.rows("history", "--topic", "TopicTest")} == {"RegisterBroker"}
-    result = CliRunner().invoke(app, ["topics", "-o", "yaml", "--namesrv", fleet.endpoints])
-    assert {"topic": "TopicTest", "kind": "normal"} in yaml.safe_load(result.stdout)
 
 
 def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: Fleet) -> None:

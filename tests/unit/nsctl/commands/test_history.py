@@ -140,7 +140,6 @@ def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys
     ("form", "watch", "flags"),
     [
         (Format.TABLE, 1.0, {"follow": True}),
-        (Format.YAML, None, {"json_lines": True}),
         (Format.TABLE, None, {"name": "a", "broker": "b"}),
     ],
 )
