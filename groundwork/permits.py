@@ -52,7 +52,7 @@ class Permission(Enum):
     REGISTER = "register"
     """All calls of RegistrationService, for some broker groups."""
     ADMINISTER = "administer"
-    """All calls of AdminService, also those that only read: they show who did what. The call of read-only copies."""
+    """All calls of AdminService, also those that only read: they show who did what."""
 
 
 class AgentAction(Enum):

@@ -79,7 +79,6 @@ ERROR_CODES: Mapping[Reason, ErrorCodes] = {
     Reason.NOT_PERMITTED: ErrorCodes(_Code.PERMISSION_DENIED),
     Reason.INTENT_NOT_FOUND: ErrorCodes(_Code.NOT_FOUND),
     Reason.PRODUCT_ENV_UNAVAILABLE: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=1.0),
-    Reason.READ_ONLY_REPLICA: ErrorCodes(_Code.FAILED_PRECONDITION, words="name server not ready"),
     Reason.WATCH_EXPIRED: ErrorCodes(_Code.UNAVAILABLE, retry_after_seconds=0.0),
     Reason.TOPICS_IN_USE: ErrorCodes(_Code.FAILED_PRECONDITION),
 }

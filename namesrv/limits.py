@@ -131,9 +131,6 @@ a list or an answer to a registration stays below the 4 MiB that clients take.""
 MAX_WAITING_OPERATOR_CHANGES = 1_000
 """Most calls that change intents, KV configuration or settings and wait until the disk has taken those before them."""
 
-MAX_LEADERS = 8
-"""Most name servers that a read-only copy may follow in turn: each that hangs costs ten seconds before the next one."""
-
 MAX_PRODUCT_ENV_NAMESRVS = 8
 """Most name servers of the product environment: they share the time of a lookup, and errors name each of them."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from namesrv_api.v1 import route_service_pb2
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -26,7 +25,6 @@ from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
 from namesrv.core.model import Doubt
 from namesrv.core.pins import Pins
-from namesrv.core.replica import ReplicaTables
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.chosen_engine import ChosenEngine
@@ -317,62 +315,3 @@ class Observability(Exports):
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
         if self.telemetry is not None:
             self.observers = (*self.observers, self.telemetry.call_traces)
-
-
-# Metrics of a read-only copy: how far behind its leader it is, and what it holds.
-
-
-class CopySource(Protocol):
-    """Where the gauges come from. They are read from the scrape's thread: single values only."""
-
-    @property
-    def tables(self) -> ReplicaTables | None: ...
-
-    def status(self) -> route_service_pb2.ReplicaStatus: ...
-
-    def problem(self) -> str | None: ...
-
-
-class ReplicaMetrics(Collector):
-    """The metrics of a copy."""
-
-    def __init__(
-        self, registry: CollectorRegistry, source: CopySource, stall_detector: StallDetector, shares: FairShares
-    ) -> None:
-        self._source = source
-        self._shares = shares
-        self._stall_detector = stall_detector
-        registry.register(self)
-
-    def alive(self) -> str | None:
-        delay = self._stall_detector.longest_delay()
-        return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
-
-    def ready(self) -> str | None:
-        """Why lookups cannot rely on the copy; None if they can."""
-        return self._source.problem()
-
-    def collect(self) -> Iterator[Family]:
-        status, copy = self._source.status(), self._source.tables
-        gauges = [
-            ("replica_connected", "1 while the leader's stream stands.", float(status.leader_connected)),
-            ("replica_copies", "How often everything had to be copied.", float(status.copies)),
-        ]
-        if status.HasField("behind_millis"):
-            text = "How long ago the copy was last known to be as its leader."
-            gauges.append(("replica_behind_seconds", text, status.behind_millis / 1000))
-        if copy is not None:
-            tables = copy.state.tables
-            gauges += [
-                (
-                    "namesrv_live_brokers",
-                    "Brokers in the live table, unconfirmed ones included.",
-                    len(tables.broker_live_table),
-                ),
-                ("namesrv_topics", "Topics with a route.", len(tables.topic_queue_table)),
-                ("namesrv_revision", "Revision of the last change.", copy.state.revision),
-                ("namesrv_warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", copy.warm),
-            ]
-        for name, text, value in gauges:
-            yield GaugeMetricFamily(name, text, value=float(value))
-        yield from share_metrics(self._shares)

@@ -15,7 +15,7 @@ from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.shares import ShareRules
 from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
-from namesrv.limits import MAX_LEADERS, MAX_PRODUCT_ENV_NAMESRVS
+from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS
 
 Engine = Literal["auto", "grpcio", "native"]
 RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
@@ -61,7 +61,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         le=100,
         description="Percent of an owner's brokers that must be lost to trip the guard; 100: off.",
     )
-    follow: str = Field("", description="Name servers to be a read-only copy of, HOST:PORT;HOST:PORT.")
     remoting_listen: str = Field("", description="Address for RocketMQ's protocol, HOST:PORT. Empty: off.")
     remoting_allow: str = Field(
         "lookups,registrations", description="Allowed there: lookups, registrations, operators, settings."
@@ -136,19 +135,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="Time for open calls at shutdown: container engines kill after 10 s.",
         json_schema_extra=ADVANCED,
     )
-    follow_stale_millis: int = Field(
-        600_000,
-        ge=1_000,
-        le=86_400_000,
-        description="Age without a leader at which a copy stops serving: a leader restarts in less.",
-        json_schema_extra=ADVANCED,
-    )
-    follow_tls_ca: Path | None = Field(
-        None, description="Certificates to check leaders with, PEM. Without it, no TLS.", json_schema_extra=ADVANCED
-    )
-    follow_token_file: Path | None = Field(
-        None, description="File with a bearer token for leaders. Needs follow_tls_ca.", json_schema_extra=ADVANCED
-    )
     remoting_tls: RemotingTlsMode | None = Field(
         None,
         description="TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert.",
@@ -212,22 +198,9 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             raise ValueError(f"has {len(endpoints)} name servers, at most {MAX_PRODUCT_ENV_NAMESRVS}")
         return ";".join(map(str, endpoints))
 
-    @field_validator("follow")
-    @classmethod
-    def _check_follow(cls, value: str) -> str:
-        leaders = parse_endpoints(value) if value else ()
-        if len(leaders) > MAX_LEADERS:
-            raise ValueError(f"has {len(leaders)} name servers, at most {MAX_LEADERS}")
-        return ";".join(map(str, leaders))
-
     @property
     def share_rules(self) -> ShareRules:
         return ShareRules(self.caller_share_percent)
-
-    @property
-    def leaders(self) -> tuple[Endpoint, ...]:
-        """The leaders to follow; none unless this is a read-only copy."""
-        return parse_endpoints(self.follow) if self.follow else ()
 
     @property
     def product_env_endpoints(self) -> tuple[Endpoint, ...]:
@@ -259,16 +232,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             mass_loss_percent=self.mass_loss_percent,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
-
-    @model_validator(mode="after")
-    def _check_following(self) -> Self:
-        if self.follow and self.data_dir is not None:
-            raise ValueError("follow is set, and so is data_dir: a read-only copy keeps nothing on disk")
-        if self.follow and self.endpoint in self.leaders:
-            raise ValueError(f"follow names {self.endpoint}, where this name server listens itself")
-        if self.follow_token_file is not None and self.follow_tls_ca is None:
-            raise ValueError("follow_token_file is set, but follow_tls_ca is not: it is for calls over TLS")
-        return self
 
     @model_validator(mode="after")
     def _check_remoting(self) -> Self:

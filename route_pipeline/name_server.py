@@ -357,7 +357,7 @@ ChangesResponse = route_service_pb2.StreamRouteChangesResponse
 
 _CHANGES_HINTS = {
     "REVISION_COMPACTED": "changes were missed: start again from a snapshot, as the option onCompacted=resync does",
-    "REVISION_NOT_REACHED": "it is a copy that is behind its leader: try again, or read the leader",
+    "REVISION_NOT_REACHED": "the name server has not reached this revision: try again",
     "EPOCH_CHANGED": "the name server was restarted: load() again, or restart the query, which then takes a snapshot",
 }
 

@@ -51,7 +51,7 @@ GENERATED_IN_WHEEL = (
     "namesrv_api/v1/route_service_pb2.py",
     "namesrv_api/v1/route_service_pb2.pyi",
     "namesrv_api/py.typed",
-    "namesrv_internal/v1/replica_service_pb2.py",
+    "namesrv_internal/v1/diagnostics_service_pb2.py",
     "broker_agent_api/v1/broker_agent_service_pb2_grpc.py",
 )
 CLIENT = "namesrv-client"

@@ -115,7 +115,6 @@ _PERMISSIONS = {
     "RouteService": Permission.LOOKUP,
     "RegistrationService": Permission.REGISTER,
     "AdminService": Permission.ADMINISTER,
-    "ReplicaService": Permission.ADMINISTER,
     "DiagnosticsService": Permission.LOOKUP,
 }
 

@@ -16,8 +16,8 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupPut, KvPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, LiveKey
-from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
+from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
 
 # The streams behind channels: events to their holders, and what happens when one ends.
@@ -176,7 +176,7 @@ CHANNEL_SLICE = 500
 class ChannelNotices:
     """Listens to the change log and tells the channels concerned."""
 
-    def __init__(self, state: RouteView, channels: ChannelStreams) -> None:
+    def __init__(self, state: RouteState, channels: ChannelStreams) -> None:
         self._state = state
         self._channels = channels
         self._order_config_changed = asyncio.Event()

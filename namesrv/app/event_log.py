@@ -12,7 +12,7 @@ from namesrv.core.errors import TOPICS_NAMED
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""
@@ -61,7 +61,7 @@ def log_removed(gone: RemovedBroker) -> None:
     )
 
 
-def listen_for_names_in_two_clusters(state: RouteView) -> None:
+def listen_for_names_in_two_clusters(state: RouteState) -> None:
     """Makes every group log a warning that comes under a name which another cluster has already.
 
     RocketMQ's protocol and ordered-topic configurations name groups without a cluster.
@@ -96,7 +96,7 @@ def log_topics_skipped(registration: Registration, skipped: int, problems: Seque
     )
 
 
-def listen_for_mass_loss(state: RouteView) -> None:
+def listen_for_mass_loss(state: RouteState) -> None:
     """Makes every change by which the mass-loss guard holds brokers or brings them back log a warning.
 
     A large fleet is held in several changes, and brokers that vanish later in further ones: each has a line of its own.

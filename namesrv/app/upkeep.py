@@ -18,8 +18,8 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.digests import FRONT
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.pins import Pins
-from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
+from namesrv.core.state import RouteState
 
 # Scans for brokers and channels that have been silent for too long.
 
@@ -103,7 +103,7 @@ PRINT_SLICE = 100
 """Keys that are logged before giving way: about two milliseconds."""
 
 
-async def print_kv_config(state: RouteView, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+async def print_kv_config(state: RouteState, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
     """Logs all keys, with their values shortened, again and again. Runs until cancelled."""
     pause = FIRST_PRINT_SECONDS
     while True:
@@ -146,7 +146,7 @@ class DigestSamples:
     Intents of operators are not in them, as in ``GetRouteDigest``.
     """
 
-    def __init__(self, state: RouteView, reader: Worker, wall_millis: Callable[[], int]) -> None:
+    def __init__(self, state: RouteState, reader: Worker, wall_millis: Callable[[], int]) -> None:
         self._digests = state.digests
         self._reader = reader
         self._wall_millis = wall_millis

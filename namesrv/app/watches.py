@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
@@ -17,8 +17,7 @@ from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, shutting_down, watch_expired
 from namesrv.core.policy import Clock
-from namesrv.core.replica_feed import ReplicaFeed
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import (
     ChangeReader,
@@ -84,22 +83,18 @@ class WatchDispatcher:
 
     def __init__(
         self,
-        state: RouteView,
+        state: RouteState,
         warm_up: WarmUp,
         clock: Clock,
         rng: Random | None = None,
         shares: FairShares | None = None,
-        *,
-        is_copy: bool = False,
     ) -> None:
         """Starts without streams.
 
         Args:
             rng: Spreads returns after a shutdown, and the ends of watches.
             shares: What callers hold; None: nobody else hands any out.
-            is_copy: Whether the state is one of several copies.
         """
-        self._is_warm = warm_up.is_warm
         self._rng = rng or SystemRandom()
         self._state = state
         self._clock = clock
@@ -108,7 +103,6 @@ class WatchDispatcher:
             state,
             is_warm=warm_up.is_warm(),
             max_waiting=limits.MAX_WAITING_TOPICS,
-            is_copy=is_copy,
         )
         self.messages = WatchMessages(state, self.watches, warm_up.is_warm)
         self.lag = DurationCounter()
@@ -118,8 +112,6 @@ class WatchDispatcher:
         self._watch_streams: dict[int, WatchStream] = {}
         self._by_reader: dict[ChangeReader, WatchStream] = {}
         """Those that can be told without their tasks."""
-        self._ends_with: Callable[[ChangeReader], Refused] | None = None
-        """Makes the error with which streams end as they begin; None: they go on."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
@@ -209,10 +201,6 @@ class WatchDispatcher:
         finally:
             self.watches.unfollow(follower)
 
-    def replica_feed(self) -> ReplicaFeed:
-        """The feed beyond the tables, for a reader that is a read-only copy of this name server."""
-        return ReplicaFeed(self._state, self._is_warm, self._clock.monotonic)
-
     def after(self, number: int, limit: int) -> list[WatchStream]:
         """The watchers that were opened after the one with a number, oldest first, at most so many."""
         # Numbers rise, and the dictionary keeps the order in which they came.
@@ -298,21 +286,8 @@ class WatchDispatcher:
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
-        await self._end_all(lambda _: shutting_down(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3)))
-
-    async def retire(self, failure_of: Callable[[ChangeReader], Refused]) -> None:
-        """Ends all streams, and those that begin from now on, each with an error made for its reader.
-
-        Others serve now. Whatever a stream holds a share of is given back by its end, and needs no clearing up.
-        """
-        self._ends_with = failure_of
-        self.watches.is_retired = True
-        await self._end_all(failure_of)
-        await run_cooperatively(collecting(self._state.leftovers.clear_up()))  # of streams that ended before
-
-    async def _end_all(self, failure_of: Callable[[ChangeReader], Refused]) -> None:
         for count, watcher in enumerate(list(self._watch_streams.values()), 1):
-            watcher.reader.failure = failure_of(watcher.reader)
+            watcher.reader.failure = shutting_down(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3))
             watcher.woken.set()
             if count % WAKE_SLICE == 0:
                 await asyncio.sleep(0)
@@ -341,8 +316,6 @@ class WatchDispatcher:
         number = next(self._numbers)
         watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
         self._watch_streams[number] = watcher
-        if self._ends_with is not None:
-            reader.failure = self._ends_with(reader)
         try:
             yield watcher
         finally:

@@ -37,8 +37,8 @@ from functools import partial
 
 from namesrv.app.worker import RANKS, Worker
 from namesrv.core.errors import overloaded
-from namesrv.core.route_view import RouteView
 from namesrv.core.slices import ResultT, Sliced
+from namesrv.core.state import RouteState
 from namesrv.core.state_change import StateChange, apply_now
 from namesrv.limits import MAX_WAITING_WRITERS
 
@@ -217,7 +217,7 @@ SETTLING_SECONDS = 0.001
 """Pause between two looks whether the topic table is settled, which takes milliseconds after a large change."""
 
 
-async def settled(state: RouteView) -> None:
+async def settled(state: RouteState) -> None:
     """Returns once the last change is merged into the topic table. In this very step, the table may be copied."""
     while not state.tables.topic_queue_table.is_settled:  # noqa: ASYNC110 - the thread knows no event loop's events
         await asyncio.sleep(SETTLING_SECONDS)

@@ -44,7 +44,6 @@ __all__ = [
     "not_permitted",
     "overloaded",
     "product_env_unavailable",
-    "read_only_replica",
     "registry_warming",
     "revision_compacted",
     "revision_not_reached",
@@ -88,7 +87,6 @@ class Reason(StrEnum):
     NOT_PERMITTED = "NOT_PERMITTED"
     INTENT_NOT_FOUND = "INTENT_NOT_FOUND"
     PRODUCT_ENV_UNAVAILABLE = "PRODUCT_ENV_UNAVAILABLE"
-    READ_ONLY_REPLICA = "READ_ONLY_REPLICA"
     WATCH_EXPIRED = "WATCH_EXPIRED"
     TOPICS_IN_USE = "TOPICS_IN_USE"
 
@@ -211,12 +209,6 @@ def product_env_unavailable(product_env: str, problems: Sequence[str]) -> Refuse
     """No name server of the product environment could answer. Takes what each of them did instead."""
     text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
     return Refused(Reason.PRODUCT_ENV_UNAVAILABLE, text, product_env=product_env)
-
-
-def read_only_replica(leader: str) -> Refused:
-    """This name server is a copy of another one, the leader (HOST:PORT), which registers and administers."""
-    text = f"this name server is a read-only copy of {leader}; call that one"
-    return Refused(Reason.READ_ONLY_REPLICA, text, leader=leader)
 
 
 def shutting_down(retry_after_seconds: float | None = None) -> Refused:

@@ -30,8 +30,7 @@ from namesrv.core.model import (
     perm_under,
 )
 from namesrv.core.pace import paced
-from namesrv.core.route_view import RouteView
-from namesrv.core.state import Unconfirmed
+from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.tables import join_route
 
 # The words of an explanation: who did what, when and why, in sentences for a person.
@@ -110,7 +109,7 @@ class GroupInTable(NamedTuple):
 class Present:
     """What the tables say of the topic. Making it is one step, about as long as a lookup of the topic."""
 
-    def __init__(self, state: RouteView, started_at_millis: int, question: Question) -> None:
+    def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
         tables = state.tables
         topic, zone_name = question.topic, question.zone_name
         self.question = question

@@ -32,7 +32,7 @@ class Liveness:
         self._clock = clock
         self._expired_time = expired_time
         self._brokers: dict[LiveKey, float] = {}
-        """Until when each broker may be silent; not on a copy, whose leader decides that."""
+        """Until when each broker may be silent."""
         self._channels: dict[str, float] = {}
         """Until when the brokers of each channel may be silent."""
         self.longest_overdue = 0.0
@@ -86,13 +86,6 @@ class Liveness:
         belongs_to_loop()
         self._last_update_millis[key] = last_update_millis
         self.give(key, seconds)
-
-    def reported(self, key: LiveKey, last_update_millis: int) -> None:
-        """The leader of a copy last heard of a broker at that time.
-
-        The leader also decides when it was silent for too long.
-        """
-        self._last_update_millis[key] = last_update_millis
 
     def forget(self, key: LiveKey) -> None:
         belongs_to_loop()

@@ -1,4 +1,4 @@
-"""The reader of a snapshot's messages, from a file or from a leader, into empty tables."""
+"""The reader of a snapshot file's messages, into empty tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.core.copy_size import MAX_TEXT_LENGTH, CopySize, CopyTooLarge, check_texts
 from namesrv.core.edit import TableEdit
 from namesrv.core.model import (
     BrokerData,
@@ -20,15 +19,12 @@ from namesrv.core.model import (
     ReportedTopic,
     StaticMapping,
 )
-from namesrv.core.pace import drop, paced
+from namesrv.core.pace import paced
 
 _Message = route_service_pb2.StreamRouteSnapshotResponse
 _Chunk = route_service_pb2.SnapshotChunk
 _NO_BROKER = BrokerKey("", "")
 """Sorts before every group."""
-
-OF_LEADER = "of the leader"
-"""Channel of a broker that registered over a channel at the leader. Its id is not known here."""
 
 MAX_DIFFERENT_QUEUES = 500_000
 """Most different rows of queues that are remembered by their encoding: each takes 500 bytes, and a fleet of 10,000
@@ -75,58 +71,37 @@ def read_snapshot(messages: Iterable[bytes]) -> LoadedSnapshot:
     Raises:
         UnusableSnapshot: The messages do not make a whole snapshot whose rows fit together.
     """
-    reader = SnapshotReader(of_leader=False)
+    reader = _SnapshotReader()
     for message in messages:
         try:
             parsed = _Message.FromString(message)
         except DecodeError as error:
             raise UnusableSnapshot("a message cannot be parsed") from error
-        try:
-            reader.take(parsed)
-        except CopyTooLarge as error:
-            raise UnusableSnapshot(str(error)) from error
+        reader.take(parsed)
     return reader.finish()
 
 
-class SnapshotReader:
+class _SnapshotReader:
     """Takes one message after the other. Brokers come before topics, because they are written in this order."""
 
-    def __init__(self, *, of_leader: bool) -> None:
-        """Starts with the first message. Brokers of a file are unconfirmed, whatever the snapshot says of them."""
+    def __init__(self) -> None:
+        """Starts with the first message. Brokers are unconfirmed, whatever the snapshot says of them."""
         self._loaded = LoadedSnapshot()
-        self._of_leader = of_leader
         self._clusters: dict[str, set[str]] = {}
         self._topics: set[str] = set()
         self._queue_data_count = 0
-        self._mapped_queues = 0
-        self._broker_rows = 0
         self._end: route_service_pb2.SnapshotEnd | None = None
         self._queue_datas: dict[bytes, tuple[BrokerKey, Callable[[ReportedTopic], None], ReportedQueues]] = {}
         """Each different QueueData by its encoding: there are few of them, and hundreds of thousands of rows."""
         self._has_header = False
 
     def take(self, message: _Message) -> None:
-        """Reads a message. Raises UnusableSnapshot if it cannot come here, CopyTooLarge if a name is too long."""
+        """Reads a message. Raises UnusableSnapshot if it cannot come here."""
         _check(self._end is None, "something follows the end marker")
         if self._has_header:
             self._take_chunk_or_end(message)
         else:
             self._take_header(message)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the end marker has come."""
-        return self._end is not None
-
-    @property
-    def size(self) -> CopySize:
-        return CopySize(len(self._topics), self._queue_data_count + self._mapped_queues, self._broker_rows)
-
-    def let_go(self) -> None:
-        """Frees what has been read of a snapshot that is given up, with breaths: it takes seconds."""
-        for topics in self._loaded.topic_configs.values():
-            drop(topics)
-        drop(self._topics)
 
     def finish(self) -> LoadedSnapshot:
         """What was read, once everything fits together."""
@@ -167,15 +142,12 @@ class SnapshotReader:
             return
         _check(message.HasField("chunk"), "a message is neither a chunk nor the end marker")
         chunk = message.chunk
-        self._broker_rows += len(chunk.clusters) + len(chunk.broker_datas) + len(chunk.live_brokers)
         for cluster in chunk.clusters:
-            self._broker_rows += len(cluster.broker_names)
             self._clusters[cluster.cluster_name] = set(cluster.broker_names)
         for group in paced(chunk.broker_datas):
             self._take_group(group)
         for filters in chunk.filter_servers:
             key = LiveKey(filters.cluster_name, filters.broker_addr)
-            self._broker_rows += 1 + len(filters.filter_servers)
             self._loaded.filter_servers[key] = tuple(filters.filter_servers)
         for live in paced(chunk.live_brokers):
             self._take_live(live)
@@ -185,16 +157,11 @@ class SnapshotReader:
         group = group_of(row)
         _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
         _check(bool(group.addrs), f"broker group {group.key} has no members")
-        self._broker_rows += len(group.addrs)
         self._loaded.topic_configs[group.key] = []
-        if not self._of_leader:
-            group = replace(group, unconfirmed=frozenset(group.addrs))
-        self._loaded.groups[group.key] = group
+        self._loaded.groups[group.key] = replace(group, unconfirmed=frozenset(group.addrs))
 
     def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
-        live = live_of(row)
-        if not self._of_leader:
-            live = replace(live, channel_id=None, unconfirmed=True)
+        live = replace(live_of(row), unconfirmed=True)
         self._loaded.live[live.key] = live
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
@@ -203,8 +170,6 @@ class SnapshotReader:
         known = self._queue_datas
         for row in paced(chunk.topics):
             topic = row.topic
-            if len(topic) > MAX_TEXT_LENGTH:
-                check_texts(topic)
             _check(topic not in self._topics, f"topic {topic!r} is there twice")
             self._topics.add(topic)
             before = _NO_BROKER
@@ -224,7 +189,6 @@ class SnapshotReader:
         broker = BrokerKey(row.cluster_name, row.broker_name)
         _check(broker in self._loaded.groups, f"there are queues of {broker}, which is no broker group")
         meaning = (broker, self._loaded.topic_configs[broker].append, reported_of(row))
-        self._mapped_queues += len(row.mapping.topic_queue_ids)
         if len(self._queue_datas) >= MAX_DIFFERENT_QUEUES:
             self._queue_datas.clear()
         self._queue_datas[encoded] = meaning
@@ -232,8 +196,7 @@ class SnapshotReader:
 
 
 def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
-    """A broker group from its row on the wire. Raises CopyTooLarge if a name is too long."""
-    check_texts(row.cluster_name, row.broker_name, row.zone_name, *(member.broker_addr for member in row.broker_addrs))
+    """A broker group from its row on the wire."""
     return BrokerData(
         BrokerKey(row.cluster_name, row.broker_name),
         {member.broker_id: member.broker_addr for member in row.broker_addrs},
@@ -244,8 +207,7 @@ def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
 
 
 def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
-    """A live broker from its row on the wire. Raises CopyTooLarge if a name is too long."""
-    check_texts(row.cluster_name, row.broker_name, row.broker_addr, row.ha_server_addr)
+    """A live broker from its row on the wire, without its channel."""
     version = row.data_version
     return BrokerLiveInfo(
         broker=BrokerKey(row.cluster_name, row.broker_name),
@@ -253,7 +215,7 @@ def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
         broker_addr=row.broker_addr,
         ha_server_addr=row.ha_server_addr if row.HasField("ha_server_addr") else None,
         data_version=DataVersion(version.timestamp_millis, version.counter, version.state_version),
-        channel_id=OF_LEADER if row.has_channel else None,
+        channel_id=None,
         generation=row.generation,
         timeout_seconds=row.heartbeat_timeout_millis / 1000,
         unconfirmed=row.unconfirmed,

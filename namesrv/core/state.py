@@ -102,14 +102,14 @@ class RouteState:
     def guarded(self) -> tuple[int, int | None]:
         """How many brokers the mass-loss guard holds, and when it lets go of the last, Unix milliseconds.
 
-        The time is None if there is none, and on a copy, whose leader decides.
+        The time is None if it holds none.
         """
         held = [key for key, why in self.unconfirmed.items() if why is Unconfirmed.GUARD]
         left = self.liveness.longest_left(held)
         return len(held), None if left is None else self.clock.wall_millis() + round(left * 1000)
 
     def doubts(self) -> dict[LiveKey, Doubted]:
-        """The brokers that stay though their channel has ended. Empty on a copy, whose leader decides."""
+        """The brokers that stay though their channel has ended."""
         if not self.liveness.doubted:
             return {}
         now, longest_left = self.clock.wall_millis(), self.liveness.longest_left

@@ -31,8 +31,8 @@ from namesrv.core.changes import (
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import Refused, overloaded, revision_compacted
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, RemovalReason
-from namesrv.core.route_view import RouteView
 from namesrv.core.slices import Sliced, emptied
+from namesrv.core.state import RouteState
 
 # Topics whose routes a change affects, and the brokers that left them with it.
 #
@@ -75,7 +75,7 @@ class AffectedTopics:
     later changes that did that. So what left a group is remembered for topics that leave the group later.
     """
 
-    def __init__(self, state: RouteView) -> None:
+    def __init__(self, state: RouteState) -> None:
         self._state = state
         self._gone_before: dict[BrokerKey, tuple[GoneBroker, ...]] = {}
 
@@ -508,19 +508,16 @@ class WatchIndex:
 
     def __init__(
         self,
-        state: RouteView,
+        state: RouteState,
         *,
         is_warm: bool,
         max_waiting: int,
-        is_copy: bool = False,
     ) -> None:
         """Starts without watches.
 
         Args:
             is_warm: Whether what is not in the tables does not exist, from the beginning.
             max_waiting: Most changed topics that wait to be sent, of all watches together.
-            is_copy: Whether the state is one of several copies. A watch that resumes here may have been at another
-                copy, which was not warm yet when this one was.
         """
         self._state = state
         self._max_waiting = max_waiting
@@ -529,16 +526,12 @@ class WatchIndex:
         self._watches: dict[RouteWatch, None] = {}
         self._followers: dict[Follower, None] = {}
         self._to_wake: dict[ChangeReader, None] = {}
-        self._is_copy = is_copy
-        self._unsaid_until = -1 if is_warm and not is_copy else None
-        """Revision at which all watches had been told what is absent; None: that is still to come, or cannot be known.
-        """
+        self._unsaid_until = -1 if is_warm else None
+        """Revision at which all watches had been told what is absent; None: that is still to come."""
         self.revision = state.revision
         """Changes up to this one have been read."""
         self.waiting_count = 0
         """Topics that wait to be sent, of all watches together."""
-        self.is_retired = False
-        """Whether nobody reads changes any more: names need not leave the index, which goes as a whole."""
 
     @property
     def is_settled(self) -> bool:
@@ -648,9 +641,6 @@ class WatchIndex:
         """Forgets a watch. Its names leave the index in slices; ``on_left`` is called when they have left."""
         self._watches.pop(watch, None)
         self._to_wake.pop(watch, None)
-        if self.is_retired:
-            on_left()
-            return
         self._drop_waiting(watch)
         self._state.leftovers.add(self._leave(watch, on_left))
 
@@ -765,8 +755,7 @@ class WatchIndex:
                 if watch in self._watches:
                     self._to_wake[watch] = None
         # Not before: a bookmark that was sent meanwhile may be later than the beginning, and lack what is absent.
-        if not self._is_copy:
-            self._unsaid_until = self._state.revision
+        self._unsaid_until = self._state.revision
 
     def make_bookmarks_due(self, part: int, parts: int) -> Sliced[None]:
         """Makes a bookmark due for each watch of one part that has been sent none at the current revision."""
@@ -829,7 +818,7 @@ assert _RESPONSE.HEADER_FIELD_NUMBER == 1, "headers are framed as field 1"
 class WatchMessages:
     """Makes the messages of all watches, as of the current revision."""
 
-    def __init__(self, state: RouteView, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
+    def __init__(self, state: RouteState, watches: WatchIndex, is_warm: Callable[[], bool]) -> None:
         self._state = state
         self._watches = watches
         self._is_warm = is_warm

@@ -8,7 +8,7 @@ from typing import Protocol, Self, cast
 
 from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
@@ -37,7 +37,7 @@ KEPT_METHODS = frozenset(
 """Calls whose answers may be kept."""
 
 
-def serve_from(server: object, state: RouteView) -> None:
+def serve_from(server: object, state: RouteState) -> None:
     """Has a server keep answers of these tables, if it can."""
     if hasattr(server, "keep_answers_of"):
         server.keep_answers_of(state)
@@ -55,7 +55,7 @@ def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None
         context.may_keep(dependencies())
 
 
-def route_dependencies(state: RouteView, topic: str) -> list[str]:
+def route_dependencies(state: RouteState, topic: str) -> list[str]:
     """The dependencies of a topic's route: the topic, and the groups that have queues of it."""
     groups = (queue_data.broker for queue_data in state.tables.queue_datas_of(topic))
     return [topic, *map(group_dependency, groups)]

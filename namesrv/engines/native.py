@@ -42,7 +42,7 @@ from namesrv.core.changes import (
 )
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
 from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 from namesrv.engines.api import (
     CLUSTERS_DEPENDENCY,
     KEPT_METHODS,
@@ -335,11 +335,11 @@ class KeptAnswers:
     def __init__(self, engine: namesrv_engine.Engine, *, permits: bool) -> None:
         self._engine = engine
         self._permits = permits
-        self._state: RouteView | None = None
+        self._state: RouteState | None = None
         self._header = b""
         self._generation = 0
 
-    def serve(self, state: RouteView) -> None:
+    def serve(self, state: RouteState) -> None:
         """Answers are of these tables from now on; those of others are forgotten."""
         self._state = state
         self._engine.clear()
@@ -377,7 +377,7 @@ class KeptAnswers:
         if self._permits:
             self._engine.set_class(call.call, _PERMITTED)
 
-    def _on_change(self, state: RouteView, change: Change) -> None:
+    def _on_change(self, state: RouteState, change: Change) -> None:
         if state is not self._state:
             return
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
@@ -495,7 +495,7 @@ class NativeServer(grpc.aio.Server):
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
         self._paths: list[str] = []
-        self._state: RouteView | None = None
+        self._state: RouteState | None = None
         self._answers: KeptAnswers | None = None
         self._known: KnownCalls
         """There are some once it has been started."""
@@ -593,7 +593,7 @@ class NativeServer(grpc.aio.Server):
 
     # What a server has that keeps answers.
 
-    def keep_answers_of(self, state: RouteView) -> None:
+    def keep_answers_of(self, state: RouteState) -> None:
         self._state = state
         if self._answers is not None:
             self._answers.serve(state)

@@ -49,7 +49,6 @@ from namesrv.core.model import (
 )
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.pace import paced
-from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.watch import RouteWatch
@@ -68,7 +67,7 @@ _POSITION = re.compile(r"([0-9a-f-]{1,64}) ([0-9]{1,18})")
 class AuditCalls:
     """The latest changes are answered from the change log, those before from the database, if there is one."""
 
-    def __init__(self, state: RouteView, journal: Journal | None, reader: Worker) -> None:
+    def __init__(self, state: RouteState, journal: Journal | None, reader: Worker) -> None:
         self._state = state
         self._journal = journal
         self._reader = reader
@@ -201,7 +200,7 @@ _log = structlog.get_logger(__name__)
 class ConfigQueries:
     """Settings are shown as they are in force, and as the next start would have them."""
 
-    def __init__(self, state: RouteView, in_force: SettingsInForce) -> None:
+    def __init__(self, state: RouteState, in_force: SettingsInForce) -> None:
         self._state = state
         self._in_force = in_force
 
@@ -217,7 +216,7 @@ class ConfigQueries:
 class ConfigChanges:
     """Settings are checked and changed by Operators; the answers are made here."""
 
-    def __init__(self, state: RouteView, operators: Operators) -> None:
+    def __init__(self, state: RouteState, operators: Operators) -> None:
         self._state = state
         self._operators = operators
 
@@ -264,7 +263,7 @@ def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.Co
 class ExplainCalls:
     """Requests are checked here; the core has the answers."""
 
-    def __init__(self, state: RouteView, audit: AuditCalls, reader: Worker, started_at_millis: int) -> None:
+    def __init__(self, state: RouteState, audit: AuditCalls, reader: Worker, started_at_millis: int) -> None:
         self._state = state
         self._audit = audit
         self._reader = reader
@@ -351,7 +350,7 @@ _SINCE = re.compile(r"-?[0-9]{1,19}")
 class IntentQueries:
     """Intents are listed oldest first."""
 
-    def __init__(self, state: RouteView, reader: Worker) -> None:
+    def __init__(self, state: RouteState, reader: Worker) -> None:
         self._state = state
         self._reader = reader
 
@@ -703,7 +702,7 @@ def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
 class KvConfigQueries:
     """Entries are read from the tables."""
 
-    def __init__(self, state: RouteView) -> None:
+    def __init__(self, state: RouteState) -> None:
         self._state = state
 
     async def GetKvConfig(  # noqa: N802 - calls have the names of the wire contract
@@ -742,7 +741,7 @@ class KvConfigQueries:
 class KvConfigChanges:
     """Requests are checked and answered here; Operators makes changes durable and puts them in force."""
 
-    def __init__(self, state: RouteView, operators: Operators) -> None:
+    def __init__(self, state: RouteState, operators: Operators) -> None:
         self._state = state
         self._operators = operators
 
@@ -839,7 +838,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class WatcherListCalls:
     """Watchers are listed in the order in which they came."""
 
-    def __init__(self, state: RouteView, watchers: WatchDispatcher) -> None:
+    def __init__(self, state: RouteState, watchers: WatchDispatcher) -> None:
         self._state = state
         self._watch_streams = watchers
 

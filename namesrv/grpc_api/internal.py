@@ -1,93 +1,22 @@
-"""The services of namesrv_internal: the stream of read-only copies, and diagnostics."""
+"""The service of namesrv_internal: diagnostics."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-from collections.abc import AsyncIterator
 
 import structlog
 from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
-from namesrv_internal.v1 import replica_service_pb2 as replica_pb
 
-from groundwork.shares import Sharer, Shares
 from namesrv import limits
-from namesrv.app.access import caller_of, sharer_of
+from namesrv.app.access import caller_of
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.watches import WatchDispatcher, WatchStream
-from namesrv.app.worker import Worker
-from namesrv.app.writer import settled
 from namesrv.core.errors import invalid_field
-from namesrv.core.replica_feed import ReplicaFeed, tables_message
-from namesrv.core.route_view import RouteView
-from namesrv.core.watch import Follower
 from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.streams import giving_way, made_on, resume_revision
 
 _log = structlog.get_logger(__name__)
-
-# The call of ReplicaService.
-
-BOOKMARK_SECONDS = 1.0
-"""Longest time between two bookmarks: a copy computes its age from them."""
-
-
-class ReplicaCalls:
-    """Sends copies a snapshot and all later changes. Shares limits with ``SnapshotCalls``."""
-
-    def __init__(self, state: RouteView, watchers: WatchDispatcher, reader: Worker, streams: Shares) -> None:
-        self._state = state
-        self._watch_streams = watchers
-        self._reader = reader
-        self._streams = streams
-
-    async def FollowTables(  # noqa: N802 - calls have the names of the wire contract
-        self, request: replica_pb.FollowTablesRequest, context: Context
-    ) -> AsyncIterator[bytes]:
-        """Everything that a copy keeps, then its changes."""
-        sharer = sharer_of(context)
-        feed = self._watch_streams.replica_feed()
-        with self._watch_streams.following("FollowTables", context.peer(), sharer) as watcher:
-            if request.HasField("resume_after"):
-                watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
-            else:
-                async for message in self._snapshot(watcher, feed, sharer):
-                    yield message
-            async for message in self._changes(watcher, feed):
-                yield message
-
-    async def _snapshot(self, watcher: WatchStream, feed: ReplicaFeed, sharer: Sharer) -> AsyncIterator[bytes]:
-        """The tables as they are now. Later changes are for the watcher's reader."""
-        await settled(self._state)
-        with self._streams.holding(sharer):
-            snapshot = self._state.snapshot()
-            watcher.reader.revision = snapshot.revision
-            self._state.change_log.check_reaches(snapshot.revision)
-            opening = feed.opening()
-            messages = made_on(self._reader, snapshot.messages())
-            yield tables_message(await anext(messages))
-            async for message in giving_way(opening):
-                yield message
-            async for message in messages:
-                yield tables_message(message)
-
-    async def _changes(self, watcher: WatchStream, feed: ReplicaFeed) -> AsyncIterator[bytes]:
-        log, identity, reader = self._state.change_log, self._state.identity, watcher.reader
-        assert isinstance(reader, Follower), "the others watch topics"
-        while True:
-            watcher.woken.clear()
-            async for message in giving_way(feed.messages(log, reader, identity)):
-                yield message
-            self._watch_streams.sent(watcher)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BOOKMARK_SECONDS):
-                    await watcher.woken.wait()
-
-
-# The calls of DiagnosticsService.
 
 COUNT_SECONDS = 1.0
 """Shortest time between two counts of tasks: one takes 3 ms with 10,000 tasks."""

@@ -37,7 +37,7 @@ from namesrv.core.errors import (
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
@@ -61,7 +61,7 @@ class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
     def __init__(
-        self, state: RouteView, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
+        self, state: RouteState, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
     ) -> None:
         self._state = state
         self._warm_up = warm_up
@@ -216,7 +216,7 @@ _FLAGS = {
 class TopicListCalls:
     """Takes each list in one step of the event loop, and reads it on a thread."""
 
-    def __init__(self, state: RouteView, reader: Worker) -> None:
+    def __init__(self, state: RouteState, reader: Worker) -> None:
         self._state = state
         self._lists = state.topic_lists
         self._reader = reader
@@ -263,7 +263,7 @@ _ID = re.compile(r"[0-9]{1,19}")
 class DigestCalls:
     """Digests are computed on a thread, where they are not known yet."""
 
-    def __init__(self, state: RouteView, reader: Worker) -> None:
+    def __init__(self, state: RouteState, reader: Worker) -> None:
         self._state = state
         self._reader = reader
 
@@ -326,7 +326,7 @@ def _position_after(request: pb.GetRouteDigestRequest) -> Position:
 class BrokerGroupCalls:
     """Answers from fragments of the tables."""
 
-    def __init__(self, state: RouteView) -> None:
+    def __init__(self, state: RouteState) -> None:
         self._state = state
 
     async def GetBrokerClusterInfo(  # noqa: N802 - calls have the names of the wire contract
@@ -391,7 +391,7 @@ class StatusCalls:
 
     def __init__(
         self,
-        state: RouteView,
+        state: RouteState,
         warm_up: WarmUp,
         *,
         started_at_millis: int,
@@ -443,7 +443,7 @@ class RouteServicer(NamedTuple):
     @classmethod
     def of(
         cls,
-        state: RouteView,
+        state: RouteState,
         warm_up: WarmUp,
         pins: Pins,
         watchers: WatchDispatcher,

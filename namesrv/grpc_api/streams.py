@@ -24,8 +24,8 @@ from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.errors import FieldProblems, epoch_changed, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
-from namesrv.core.route_view import RouteView
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch import Follower, RouteWatch, Subscription, SubscriptionChange
 from namesrv.engines.api import shared_writer
@@ -105,7 +105,7 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
 # The rules for readers of changes that go on from a revision: the same for every call.
 
 
-def resume_revision(state: RouteView, field: str, point: pb.ResumePoint) -> int:
+def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int:
     """The revision after which a reader wants the changes.
 
     Raises:
@@ -127,7 +127,7 @@ def resume_revision(state: RouteView, field: str, point: pb.ResumePoint) -> int:
 class WatchCalls:
     """Each stream sends what the core has for it, and waits to be woken."""
 
-    def __init__(self, state: RouteView, warm_up: WarmUp, watchers: WatchDispatcher, reader: Worker) -> None:
+    def __init__(self, state: RouteState, warm_up: WarmUp, watchers: WatchDispatcher, reader: Worker) -> None:
         self._state = state
         self._warm_up = warm_up
         self._watch_streams = watchers
@@ -290,7 +290,7 @@ class SnapshotCalls:
 
     def __init__(
         self,
-        state: RouteView,
+        state: RouteState,
         warm_up: WarmUp,
         pins: Pins,
         watchers: WatchDispatcher,

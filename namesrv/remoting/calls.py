@@ -39,7 +39,6 @@ from namesrv.core.errors import (
     invalid_field,
     kv_not_found,
     limit_exceeded,
-    read_only_replica,
     registry_warming,
 )
 from namesrv.core.model import (
@@ -54,9 +53,9 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import breathe
 from namesrv.core.registrations import TopicsNotRead
-from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
 from namesrv.core.slices import Sliced
+from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.error_codes import ResponseCode
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
@@ -220,7 +219,7 @@ _GIVEN = 100
 class OperatorQueries:
     """Calls that only read."""
 
-    def __init__(self, state: RouteView, queries: AdminQueries) -> None:
+    def __init__(self, state: RouteState, queries: AdminQueries) -> None:
         self._state = state
         self._queries = queries
 
@@ -249,7 +248,7 @@ class OperatorQueries:
 class OperatorChanges:
     """Calls that change something. What is not there counts as gone already, and nothing is asked, as in RocketMQ."""
 
-    def __init__(self, state: RouteView, changes: AdminChanges, gate: Gate) -> None:
+    def __init__(self, state: RouteState, changes: AdminChanges, gate: Gate) -> None:
         self._state = state
         self._changes = changes
         self._gate = gate
@@ -587,24 +586,25 @@ def calls_of(
     *,
     product_env: ClusterTest | None,
     clients: LookupClients,
-    registrations: RegistrationCalls | None,
-    changes: OperatorChanges | None,
-    leader: Callable[[], str] | None = None,
+    registrations: RegistrationCalls,
+    changes: OperatorChanges,
 ) -> Calls:
-    """The calls of a name server, or of a copy of one.
+    """The calls of a name server.
 
     Args:
         product_env: Is asked for topics that are unknown here; None: nobody is.
         clients: Notes who looks topics up.
-        registrations: Changes what brokers report; None on a copy.
-        changes: Changes the intents; None on a copy.
-        leader: Of a copy: whom it follows now.
+        registrations: Changes what brokers report.
+        changes: Changes the intents.
     """
     lookups, lists = LookupCalls(served, product_env, clients), ListCalls(served)
     reading = OperatorQueries(served.state, queries)
     at_once: dict[int, AtOnce] = {
         Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
         Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
+        # These know the groups that they are about, and check themselves who may speak for them.
+        Code.QUERY_DATA_VERSION: registrations.query_data_version,
+        Code.BROKER_HEARTBEAT: registrations.heartbeat,
     }
     in_turn: dict[int, InTurn] = {
         Code.GET_ROUTEINFO_BY_TOPIC: lookups.route_elsewhere,
@@ -618,25 +618,14 @@ def calls_of(
         Code.GET_KV_CONFIG: gate.guarded(Grade.LOOKUPS, reading.get_kv_config),
         Code.GET_KVLIST_BY_NAMESPACE: gate.guarded(Grade.LOOKUPS, reading.list_kv_configs),
         Code.GET_NAMESRV_CONFIG: gate.guarded(Grade.OPERATORS, reading.get_config),
+        Code.REGISTER_BROKER: registrations.register,
+        Code.UNREGISTER_BROKER: registrations.unregister,
+        Code.REGISTER_TOPIC: registrations.register_topic,
+        Code.PUT_KV_CONFIG: gate.guarded(Grade.OPERATORS, changes.put_kv_config),
+        Code.DELETE_KV_CONFIG: gate.guarded(Grade.OPERATORS, changes.delete_kv_config),
+        Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, changes.wipe_write_perm),
+        Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, changes.add_write_perm),
+        Code.DELETE_TOPIC: gate.guarded(Grade.OPERATORS, changes.delete_topic),
+        Code.UPDATE_NAMESRV_CONFIG: changes.update_config,
     }
-    if registrations is not None:
-        # These know the groups that they are about, and check themselves who may speak for them.
-        at_once[Code.QUERY_DATA_VERSION] = registrations.query_data_version
-        at_once[Code.BROKER_HEARTBEAT] = registrations.heartbeat
-        in_turn[Code.REGISTER_BROKER] = registrations.register
-        in_turn[Code.UNREGISTER_BROKER] = registrations.unregister
-        in_turn[Code.REGISTER_TOPIC] = registrations.register_topic
-    if changes is not None:
-        in_turn[Code.PUT_KV_CONFIG] = gate.guarded(Grade.OPERATORS, changes.put_kv_config)
-        in_turn[Code.DELETE_KV_CONFIG] = gate.guarded(Grade.OPERATORS, changes.delete_kv_config)
-        in_turn[Code.WIPE_WRITE_PERM_OF_BROKER] = gate.guarded(Grade.OPERATORS, changes.wipe_write_perm)
-        in_turn[Code.ADD_WRITE_PERM_OF_BROKER] = gate.guarded(Grade.OPERATORS, changes.add_write_perm)
-        in_turn[Code.DELETE_TOPIC] = gate.guarded(Grade.OPERATORS, changes.delete_topic)
-        in_turn[Code.UPDATE_NAMESRV_CONFIG] = changes.update_config
-    if leader is not None:
-
-        def refused(_request: Request, _caller: Caller) -> bytes:
-            raise read_only_replica(leader())
-
-        at_once |= {code: refused for code in Code if code not in at_once and code not in in_turn}
     return Calls(at_once, in_turn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from groundwork.program import descriptors_of_listener
@@ -14,19 +13,16 @@ from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.core.errors import registry_warming
-from namesrv.core.route_view import RouteView
 from namesrv.core.routes import Routes
+from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
-from namesrv.remoting.caller import Caller, Gate, Grade
+from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
 from namesrv.remoting.limits import MAX_CONNECTIONS
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.served import Served
 from namesrv.remoting.tls import RemotingTls
-from namesrv.remoting.wire.codes import RequestCode
-from namesrv.remoting.wire.headers import Request
 from namesrv.settings import NamesrvSettings
 
 
@@ -42,10 +38,7 @@ class FrontChanges:
 
 
 class RemotingFront:
-    """RocketMQ's protocol beside gRPC. Answers that it is not ready until it has something to answer from.
-
-    Must be made inside the event loop that runs it.
-    """
+    """RocketMQ's protocol beside gRPC. Must be made inside the event loop that runs it."""
 
     def __init__(self, settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter) -> None:
         """Takes the port.
@@ -60,7 +53,7 @@ class RemotingFront:
         self._gate = Gate(map(Grade, settings.remoting_allow.split(",")), authorizer)
         self._listener = RemotingListener(
             endpoint,
-            _NOT_READY,
+            Calls({}, {}),
             counter,
             tls=tls,
             tls_mode=mode,
@@ -75,40 +68,32 @@ class RemotingFront:
 
     def serve(
         self,
-        state: RouteView,
+        state: RouteState,
         warm_up: WarmUp,
         queries: AdminQueries,
         reader: Worker,
         *,
         clients: LookupClients,
-        product_env: ClusterTest | None = None,
-        changes: FrontChanges | None = None,
-        leader: Callable[[], str] = str,
+        product_env: ClusterTest | None,
+        changes: FrontChanges,
     ) -> None:
-        """Answers from these from now on.
+        """Answers from these from now on. Callers must call it before ``run``.
 
         Args:
             clients: Notes who looks topics up.
             product_env: Is asked for topics that are unknown here; None: nobody is.
-            changes: None on a copy, which changes nothing.
-            leader: On a copy: whom it follows now.
         """
         gate = self._gate
-        registrations, operators = None, None
-        if changes is not None:
-            registrations = RegistrationCalls(
-                changes.routes, changes.writer, changes.channels, changes.registrations, gate
-            )
-            operators = OperatorChanges(state, changes.admin, gate)
         self._listener.calls = calls_of(
             Served(state, warm_up, reader),
             queries,
             gate,
             product_env=product_env,
             clients=clients,
-            registrations=registrations,
-            changes=operators,
-            leader=None if changes is not None else leader,
+            registrations=RegistrationCalls(
+                changes.routes, changes.writer, changes.channels, changes.registrations, gate
+            ),
+            changes=OperatorChanges(state, changes.admin, gate),
         )
 
     async def run(self) -> None:
@@ -118,11 +103,3 @@ class RemotingFront:
     async def close(self, grace_seconds: float) -> None:
         """Ends all connections, after what is on its way has been sent or the time is over."""
         await self._listener.close(grace_seconds)
-
-
-def _not_ready(_request: Request, _caller: Caller) -> bytes:
-    raise registry_warming("anything")
-
-
-_NOT_READY = Calls(dict.fromkeys(RequestCode, _not_ready), {})
-"""Of a copy that has not read its leader's tables yet."""

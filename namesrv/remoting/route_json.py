@@ -29,7 +29,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
 )
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
-from namesrv.core.route_view import RouteView
+from namesrv.core.state import RouteState
 from namesrv.remoting.limits import MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData
@@ -79,7 +79,7 @@ class _Rows:
 class RouteJson:
     """Routes and broker groups of one state, as RocketMQ's clients read them."""
 
-    def __init__(self, state: RouteView, max_pieces: int = MAX_PIECES) -> None:
+    def __init__(self, state: RouteState, max_pieces: int = MAX_PIECES) -> None:
         self._state = state
         self._max_pieces = max_pieces
         self._pieces: tuple[dict[bytes, _Piece], dict[bytes, _Piece]] = ({}, {})

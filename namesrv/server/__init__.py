@@ -1,4 +1,4 @@
-"""The composition: how a name server or a replica is wired, started and ended.
+"""The composition: how a name server is wired, started and ended.
 
 Begin reading in ``server``.
 """

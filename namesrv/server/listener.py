@@ -15,10 +15,9 @@ from namesrv_api.v1 import (
     registration_service_pb2,
     route_service_pb2,
 )
-from namesrv_internal.v1 import diagnostics_service_pb2, replica_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.call_metrics import CallObserver
-from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpcio_server import check_bindable
 from groundwork.health_service import SERVICE as HEALTH_SERVICE
 from groundwork.health_service import HealthService
@@ -47,11 +46,10 @@ SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
-    replica_service_pb2.DESCRIPTOR.services_by_name["ReplicaService"],
     diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
 )
 
-REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, REPLICA_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
+REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
 
 
 class CannotListen(Exception):
@@ -182,16 +180,12 @@ class Security:
         self._permits = reloaded_permits(path, self._permits_reloaded) if path else None
         _warn(settings, self._permits)
 
-    def authorizer(self, state: RouteState | None) -> Authorizer | None:
-        """The authorizer with the permits; None if there are none and everybody may do everything.
-
-        ``state`` is None where no brokers register.
-        """
+    def authorizer(self, state: RouteState) -> Authorizer | None:
+        """The authorizer with the permits; None if there are none and everybody may do everything."""
         permits = self._permits
-        brokers = NamedBrokers(state).of if state is not None else lambda _: ()
         if permits is None:
             return None
-        return Authorizer(lambda: permits.value, brokers, open_calls=self._open_calls)
+        return Authorizer(lambda: permits.value, NamedBrokers(state).of, open_calls=self._open_calls)
 
     async def watch(self) -> None:
         """Looks at the files every second, in a thread: reading many permits takes a while. Runs until cancelled.
@@ -216,17 +210,6 @@ class Security:
             self.tls.look()
         if self._permits is not None:
             self._permits.refreshed()
-
-
-def follow_security(settings: NamesrvSettings) -> ClientSecurity | None:
-    """Credentials for calls to leaders; None without TLS. Raises CertificateError.
-
-    With TLS, this name server shows the certificate that it listens with.
-    """
-    ca = settings.follow_tls_ca
-    pair = (settings.tls_cert, settings.tls_key) if ca else (None, None)
-    files = ClientFiles.of(ca, *pair, settings.follow_token_file)
-    return None if files is None else ClientSecurity(files)
 
 
 def _warn(settings: NamesrvSettings, permits: WatchedFile[Permits] | None) -> None:

@@ -43,7 +43,7 @@ from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, for
 from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
 from namesrv.engines.grpcio import build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
-from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
+from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import NamesrvMetrics, Observability, Sources
@@ -52,7 +52,6 @@ from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
     REGISTRATION_SERVICE,
-    REPLICA_SERVICE,
     ROUTE_SERVICE,
     SERVICES,
     CannotListen,
@@ -258,7 +257,6 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
-            (REPLICA_SERVICE, (ReplicaCalls(state, watchers, self._reader, self._shares.snapshot_streams),)),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._engine, self._clients),)),
         ]
         if self._front is not None:

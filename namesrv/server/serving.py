@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from namesrv.server.following import ReplicaServer
 from namesrv.server.listener import CannotListen
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -26,7 +25,4 @@ async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:
         data_dir = DataDir.open(settings.data_dir) if settings.data_dir else None
         if data_dir:
             resources.callback(data_dir.close)
-        if settings.follow:
-            await ReplicaServer(settings).run(stop)
-        else:
-            await NamesrvServer(settings, Database(data_dir.path) if data_dir else None).run(stop)
+        await NamesrvServer(settings, Database(data_dir.path) if data_dir else None).run(stop)

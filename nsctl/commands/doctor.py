@@ -79,8 +79,7 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
     """What a name server says of itself."""
     if not status.warm:
         what = "is warming: unknown topics are UNAVAILABLE there"
-        leader = f" at its leader {status.replica.leader}" if status.HasField("replica") else ""
-        yield Finding(Code.WARMING, where, what, f"wait until its brokers are back{leader}")
+        yield Finding(Code.WARMING, where, what, "wait until its brokers are back")
     if status.guard_tripped:
         count = status.guarded_broker_count or status.unconfirmed_broker_count  # an older name server says the second
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
@@ -91,13 +90,6 @@ def check_status(where: str, status: pb.GetNamesrvStatusResponse) -> Iterator[Fi
         held = counted(status.unconfirmed_broker_count, "broker")
         known = f"{held} known from its snapshot file only"
         yield Finding(Code.BROKERS_UNCONFIRMED, where, known, "wait for them, or see why their agents do not register")
-    if status.HasField("replica") and not status.replica.leader_connected:
-        lost = f"is a copy of {status.replica.leader}, which it has lost: {status.replica.problem}"
-        do = "see whether that name server runs and can be reached from there"
-        yield Finding(Code.LEADER_LOST, where, lost, do)
-    elif status.replica.problem:
-        old = f"is a copy of {status.replica.leader}, and serves what it had before: {status.replica.problem}"
-        yield Finding(Code.WARMING, where, old, "wait until the leader's brokers are back")
     if status.data_dir_problem:
         what = f"cannot write its data directory: {status.data_dir_problem}"
         do = "make room, or correct the rights: it tries again by itself; until then it may refuse changes by operators"

@@ -32,7 +32,6 @@ class Code(Enum):
     WARMING = auto()
     GUARD_HOLDS_BROKERS = auto()
     BROKERS_UNCONFIRMED = auto()
-    LEADER_LOST = auto()
     EVENT_LOOP_HELD_UP = auto()
     DATA_DIR_NOT_WRITTEN = auto()
     CLOCK_SKEW = auto()
@@ -72,7 +71,6 @@ KINDS: dict[Code, tuple[Severity, str]] = {
     Code.WARMING: (Severity.WARNING, "nsctl brokers --unconfirmed"),
     Code.GUARD_HOLDS_BROKERS: (Severity.PROBLEM, "nsctl brokers --unconfirmed"),
     Code.BROKERS_UNCONFIRMED: (Severity.WARNING, "nsctl brokers --unconfirmed"),
-    Code.LEADER_LOST: (Severity.PROBLEM, "nsctl status"),
     Code.EVENT_LOOP_HELD_UP: (Severity.WARNING, "nsctl status -o json"),
     Code.DATA_DIR_NOT_WRITTEN: (Severity.PROBLEM, "nsctl status -o json"),
     Code.CLOCK_SKEW: (Severity.WARNING, "nsctl status"),

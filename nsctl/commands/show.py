@@ -79,9 +79,9 @@ def status(session: Session) -> None:
 
 
 def _state(status: pb.GetNamesrvStatusResponse) -> str:
-    """The state in words, with the leader of a read-only copy."""
+    """The state in words."""
     guard = ", guard holds brokers" if status.guard_tripped else ""
-    return f"{'ready' if status.warm else 'warming'}{guard}{_doubting(status)}{_following(status)}"
+    return f"{'ready' if status.warm else 'warming'}{guard}{_doubting(status)}"
 
 
 def _doubting(status: pb.GetNamesrvStatusResponse) -> str:
@@ -90,17 +90,6 @@ def _doubting(status: pb.GetNamesrvStatusResponse) -> str:
         return ""
     left = max(0, status.doubt_ends_at_millis - time.time_ns() // 1_000_000) / 1000
     return f", doubts {counted(status.doubted_broker_count, 'broker')} for {left:.0f} s"
-
-
-def _following(status: pb.GetNamesrvStatusResponse) -> str:
-    """Whom a read-only copy follows; empty for a name server of its own."""
-    replica = status.replica
-    if not status.HasField("replica"):
-        return ""
-    if replica.leader_connected and not replica.problem:
-        return f", copy of {replica.leader}"
-    age = f"{replica.behind_millis / 1000:,.0f} s old" if replica.HasField("behind_millis") else "empty"
-    return f", copy of {replica.leader}, {age}: {replica.problem}"
 
 
 def cluster(session: Session) -> None:

@@ -258,7 +258,6 @@ def _state_of(status: pb.GetNamesrvStatusResponse) -> tuple[object, ...]:
         status.guard_tripped,
         unconfirmed,
         status.doubted_broker_count,
-        status.replica.problem,
     )
 
 

@@ -7,22 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from tests.faults.fleet.fleet import JAVA, REPLICAS, SERVERS, Fleet
+from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
 from tests.faults.fleet.pipeline import PIPELINE, Pipeline, kill_after_a_batch
 from tests.faults.network.network import Network
 from tests.faults.network.proxy import Disturbance
 
 CLIENTS = ("client-1", "client-2")
-WATCHERS = {server: f"watcher of {server}" for server in (*SERVERS, *REPLICAS)}
-"""Raw watchers, each of one name server or copy."""
+WATCHERS = {server: f"watcher of {server}" for server in SERVERS}
+"""Raw watchers, each of one name server."""
 WAYS = (
     *((client, server) for client in CLIENTS for server in SERVERS),
     *((WATCHERS[server], server) for server in SERVERS),
 )
 """Clients and servers, but for brokers."""
-WAYS_OF_REPLICAS = (*REPLICAS.items(), *((WATCHERS[replica], replica) for replica in REPLICAS))
-LEADERS = tuple(dict.fromkeys(REPLICAS.values()))
-"""Name servers that are followed."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,6 @@ class World:
     def ways(self) -> tuple[tuple[str, str], ...]:
         """Clients and servers of this fleet."""
         ways = (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
-        if self.fleet.replicas:
-            ways += WAYS_OF_REPLICAS
         if self.pipeline is not None:
             ways += tuple((PIPELINE, server) for server in SERVERS)
         return ways
@@ -93,8 +88,6 @@ def _restart(world: World, name: str) -> None:
         world.fleet.start_broker(broker)
     elif name in SERVERS:
         world.fleet.start_server(name)
-    elif name in REPLICAS:
-        world.fleet.start_replica(name)
     else:
         world.fleet.restart_client(name)
 
@@ -178,23 +171,23 @@ def stop_client(world: World, rng: random.Random) -> Iterator[None]:
 
 @_fault
 def kill_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """All name servers, copies and agents at once, as when the power of a site goes and comes back."""
+    """All name servers and agents at once, as when the power of a site goes and comes back."""
     del rng
-    return _killed(world, world.take([*SERVERS, *world.fleet.replicas, *world.agents]))
+    return _killed(world, world.take([*SERVERS, *world.agents]))
 
 
 @_fault
 def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
     """All processes of the fleet, as when a machine is suspended."""
-    names = world.take([*SERVERS, *world.agents, *CLIENTS, *world.fleet.replicas])
+    names = world.take([*SERVERS, *world.agents, *CLIENTS])
     rng.shuffle(names)
     return _stopped(world, names)
 
 
 @_fault
 def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """Each name server, copy and agent is ended and started again, one after the other."""
-    names = world.take([*SERVERS, *world.agents, *world.fleet.replicas])
+    """Each name server and agent is ended and started again, one after the other."""
+    names = world.take([*SERVERS, *world.agents])
     rng.shuffle(names)
     for name in names:
         world.fleet.end(name)
@@ -302,39 +295,6 @@ def half_open(world: World, rng: random.Random) -> Iterator[None]:
     world.network.heal(*way)
 
 
-# Copies, in fleets that have them
-
-
-@_fault
-def kill_replica(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, world.fleet.replicas))
-
-
-@_fault
-def stop_replica(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, world.fleet.replicas))
-
-
-@_fault
-def cut_replica(world: World, rng: random.Random) -> Iterator[None]:
-    """A copy from its leader, both ways or one."""
-    way = rng.choice(list(REPLICAS.items()))
-    up, down = rng.choice([(True, True), (True, False), (False, True)])
-    world.network.cut(*way, up=up, down=down)
-    yield
-    world.network.heal(*way)
-
-
-@_fault
-def kill_leader(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, LEADERS))
-
-
-@_fault
-def stop_leader(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, LEADERS))
-
-
 @_fault
 def kill_pipeline(world: World, rng: random.Random) -> Iterator[None]:
     """With its whole process group, after a batch or while Spark starts."""
@@ -386,7 +346,5 @@ def cut_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
 
 OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
 """Kinds that need the pipeline beside the fleet."""
-OF_A_REPLICA = frozenset({"kill-replica", "stop-replica", "cut-replica", "kill-leader", "stop-leader"})
-"""Kinds that need a copy in the fleet."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
 """Kinds that need RocketMQ's own programs in the fleet."""

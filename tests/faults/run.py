@@ -14,16 +14,16 @@ from typing import Self
 import grpc
 
 from tests.faults.agreement import difference, open_tasks, open_watches
-from tests.faults.fleet.fleet import BROKERS, JAVA, REPLICAS, ROCKETMQ, SERVERS, Broker, Fleet
+from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Broker, Fleet
 from tests.faults.fleet.journals import Journal
 from tests.faults.fleet.operator import HELD_TOPIC, Operator
 from tests.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
 from tests.faults.fleet.topics import TopicChanges
-from tests.faults.fleet.workers import Lookups, ReplicaStatuses, Watcher, Worker
+from tests.faults.fleet.workers import Lookups, Watcher, Worker
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_A_REPLICA, OF_ROCKETMQ, WATCHERS, World
+from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_ROCKETMQ, WATCHERS, World
 from tests.faults.network.network import Network
 from tests.faults.network.proxy import Proxy
 from tests.faults.resources import sample
@@ -48,7 +48,6 @@ class Pace:
 class Parts:
     """What a fleet has beside name servers, agents and clients."""
 
-    replicas: bool = False
     pipeline: bool = False
     rocketmq: bool = False
     """RocketMQ's own brokers. They need Java and its jars (``tests.support.rocketmq_programs.maven``)."""
@@ -56,7 +55,7 @@ class Parts:
     @classmethod
     def needed_by(cls, kinds: Collection[str]) -> Parts:
         """Those that faults of these kinds happen to."""
-        return cls(*(not needing.isdisjoint(kinds) for needing in (OF_A_REPLICA, OF_A_PIPELINE, OF_ROCKETMQ)))
+        return cls(*(not needing.isdisjoint(kinds) for needing in (OF_A_PIPELINE, OF_ROCKETMQ)))
 
 
 def topics_of_one(brokers: Sequence[Broker]) -> dict[str, tuple[str, ...]]:
@@ -107,9 +106,6 @@ class Run:
     def _start(self) -> None:
         for server in SERVERS:
             self.fleet.start_server(server)
-        if self._parts.replicas:
-            for replica in REPLICAS:
-                self.fleet.start_replica(replica)
         for client, server in self.world.ways:
             self.fleet.open_way(client, server)
         for group in self._groups:
@@ -124,18 +120,14 @@ class Run:
         self.take_samples("before")
 
     def _start_readers(self) -> None:
-        for server in (*SERVERS, *self.fleet.replicas):
+        for server in SERVERS:
             connect = partial(self.fleet.connect, server)
             self._worker(Lookups(server, connect, self.history, self._looked_up, self._pace.lookups))
             watcher = WATCHERS[server]
             way = partial(self.fleet.connect, server, watcher)
-            if server in SERVERS:
-                self._worker(Journal(server, connect, self.history, self._groups))
+            self._worker(Journal(server, connect, self.history, self._groups))
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, self._looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
-        for replica in self.fleet.replicas:
-            connect = partial(self.fleet.connect, replica)
-            self._worker(ReplicaStatuses(replica, connect, self.history, self._pace.lookups))
 
     def _start_pipeline(self) -> None:
         """Starts it beside the fleet, and who reads what its log must have."""
@@ -195,7 +187,7 @@ class Run:
 
     def _open_watches(self) -> int:
         count = 0
-        for server in (*SERVERS, *self.fleet.replicas):
+        for server in SERVERS:
             with self.fleet.connect(server) as client:
                 count += open_watches(client)
         return count
@@ -204,13 +196,13 @@ class Run:
         """Records what each process of ours holds, and what the event loops of name servers do."""
         for name in self.fleet.processes.keys() - JAVA:
             held = sample(self.fleet.pid(name))
-            if name in {*SERVERS, *REPLICAS}:
+            if name in SERVERS:
                 with self.fleet.connect(name) as client:
                     held["tasks"] = open_tasks(client)
             self.history.add("sample", name=name, phase=phase, **held)
 
     def _ask_once_more(self) -> None:
-        """Waits until each name server and copy has answered a lookup that began after this was called."""
+        """Waits until each name server has answered a lookup that began after this was called."""
         seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
         eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
 
@@ -219,7 +211,7 @@ class Run:
         self.settle()
         self._ask_once_more()
         watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
-        expected = len(CLIENTS) + watchers + len(self.fleet.replicas)  # a copy reads a stream of its leader's
+        expected = len(CLIENTS) + watchers
         began = self.history.now()
         while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
             self._ending.wait(0.1)

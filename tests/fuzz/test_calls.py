@@ -14,7 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, note, settings
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
-from namesrv_internal.v1 import diagnostics_service_pb2, replica_service_pb2
+from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.grpc_errors import RichError
 from tests.fuzz.messages import methods_of, path_of, requests
@@ -34,7 +34,6 @@ NAMESRV_METHODS = methods_of(
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
     route_service_pb2.DESCRIPTOR.services_by_name["RouteService"],
-    replica_service_pb2.DESCRIPTOR.services_by_name["ReplicaService"],
     diagnostics_service_pb2.DESCRIPTOR.services_by_name["DiagnosticsService"],
 )
 CLIENT_METHODS = methods_of(client_service_pb2.DESCRIPTOR.services_by_name["ClientService"])

@@ -180,20 +180,6 @@ def restarted(folder: Path) -> Iterator[Scene]:
 
 
 @contextmanager
-def leader_lost(_folder: Path) -> Iterator[Scene]:
-    """A read-only copy whose leader was killed."""
-    with (
-        NamesrvProcess("--name", "ns-a") as leader,
-        registered_agent([leader]),
-        NamesrvProcess("--name", "copy-a", "--follow", str(leader.endpoint)) as copy,
-    ):
-        eventually(lambda: status_of(copy).replica.HasField("behind_millis"))  # it has what the leader has
-        leader.kill()
-        eventually(lambda: not status_of(copy).replica.leader_connected)
-        yield Scene(str(copy.endpoint), {str(copy.endpoint): "copy-a:9876", str(leader.endpoint): "ns-a:9876"})
-
-
-@contextmanager
 def names_given_twice(folder: Path) -> Iterator[Scene]:
     """Two name servers of one name, two groups of one name, and both registered without a channel."""
     with two_name_servers(folder, second=("--name", "ns-a")) as servers:
@@ -270,7 +256,6 @@ STATES = (
     State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
     State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),
     State("The topics of a broker are broken", (), odd.topics_broken, ("BrokerAgentTopicsBroken",)),
-    State("A copy has lost its leader", ("LEADER_LOST",), leader_lost, ("NamesrvCopyCutOff",)),
     State("A clock is wrong", ("CLOCK_SKEW",), odd.clock_wrong),
     State("An upgrade is under way", ("VERSIONS_DIFFER",), odd.half_upgraded),
     State(

@@ -11,8 +11,6 @@ from broker_agent import channel
 from broker_agent.topics import slave_synchronize
 from groundwork import channels, namesrv_client
 from groundwork.intake import IntakeLimits
-from namesrv.core import copy_size
-from namesrv.replica import leader_stream
 from nsctl import rocketmq
 from route_client import cache, watch
 from route_pipeline import name_server, snapshot_rows
@@ -21,15 +19,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 
 LIMITS: dict[str, tuple[float | IntakeLimits, ...]] = {
     "each program: one message": (channels.MAX_ANSWER_BYTES,),
-    "read-only copy: a leader's snapshot": (
-        leader_stream.MAX_MESSAGE_BYTES,
-        leader_stream.SNAPSHOT_LIMITS,
-        leader_stream.SILENCE_SECONDS,
-    ),
-    "read-only copy: a leader's messages": (leader_stream.CHANGE_LIMITS, leader_stream.SILENCE_SECONDS),
-    "read-only copy: topics": (copy_size.MAX_TOPICS, copy_size.MAX_QUEUE_ROWS),
-    "read-only copy: rows about brokers": (copy_size.MAX_BROKER_ROWS, copy_size.MAX_OTHER_ROWS),
-    "read-only copy: KV configuration": (copy_size.MAX_KV_BYTES, copy_size.MAX_TEXT_LENGTH),
     "agent: the table of a master": (
         slave_synchronize.TABLE_LIMITS,
         slave_synchronize.COPY_SECONDS,

@@ -105,10 +105,6 @@ JAVA = frozenset(broker.name for broker in ROCKETMQ)
 STOCK = frozenset(broker.name for broker in (*BROKERS, *ROCKETMQ) if broker.is_stock)
 """Brokers on RocketMQ's own protocol. It has no pings: what is lost in silence is noticed by silence alone."""
 SERVERS = ("namesrv-1", "namesrv-2", "namesrv-3")
-REPLICAS = {"replica-1": "namesrv-1"}
-"""Read-only copies, each with the name server that it follows. In fleets that were asked to have them."""
-STALE_SECONDS = 5.0
-"""Age from which on a copy of this fleet says that lookups cannot rely on it."""
 
 
 class Fleet:
@@ -155,22 +151,6 @@ class Fleet:
         self._endpoints[name] = Endpoint.parse(str(started["listen"]))
         self._remoting[name] = Endpoint.parse(str(started["remoting"]))
         self._note(name, "started")
-
-    def start_replica(self, name: str) -> None:
-        """Starts a copy of a name server that has been started; once more where it was before."""
-        before = self._endpoints.get(name)
-        listen = Endpoint(LOOPBACK, before.port if before else 0)
-        program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]
-        follow = ["--follow", str(self.open_way(name, REPLICAS[name]))]
-        stale = ["--follow-stale-millis", str(int(STALE_SECONDS * 1000))]
-        process = self._start(name, [*program, "--listen", str(listen), *follow, *stale, *PINGS])
-        self._endpoints[name] = Endpoint.parse(str(process.wait_for("namesrv_started")["listen"]))
-        self._note(name, "started")
-
-    @property
-    def replicas(self) -> list[str]:
-        """The copies that this fleet has."""
-        return [name for name in REPLICAS if name in self.processes]
 
     def endpoint(self, server: str) -> Endpoint:
         """Where a name server is, without any network between."""
@@ -250,8 +230,7 @@ class Fleet:
 
     def ways_of(self, client: str) -> list[str]:
         """Where a client finds the name servers that have been started."""
-        servers = [name for name in self._endpoints if name not in REPLICAS]
-        return [str(self.open_way(client, server)) for server in servers]
+        return [str(self.open_way(client, server)) for server in self._endpoints]
 
     def version_of(self, group: str) -> int:
         """The last table that a group was given."""

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
@@ -20,7 +19,6 @@ TIMEOUT = 3.0
 WATCH_SECONDS = 600.0
 """Longest life of one watch; the next one goes on where it ended."""
 RECONNECT_SECONDS = 0.1
-ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"].full_name
 
 Connect = Callable[[], AbstractContextManager[Client]]
 
@@ -141,28 +139,3 @@ class Watcher(Worker):
 
     def _note(self, event: str, **fields: object) -> None:
         self.history.add("watch", watcher=self.name, server=self.server, stream=self._streams, event=event, **fields)
-
-
-class ReplicaStatuses(Worker):
-    """Asks a copy how far behind it is, and whether lookups can rely on it, again and again."""
-
-    def __init__(self, replica: str, connect: Connect, history: History, pause_seconds: float) -> None:
-        super().__init__("statuses", replica, connect, history)
-        self._pause_seconds = pause_seconds
-
-    def work(self, client: Client) -> None:
-        """Asks."""
-        health = health_pb2_grpc.HealthStub(client.connection)
-        while not self.ending.wait(self._pause_seconds):
-            began = self.history.now()
-            status = client.routes.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), timeout=TIMEOUT).replica
-            checked = health.Check(health_pb2.HealthCheckRequest(service=ROUTE_SERVICE), timeout=TIMEOUT)
-            self.history.add(
-                "replica",
-                server=self.server,
-                began=began,
-                behind=status.behind_millis / 1000 if status.HasField("behind_millis") else None,
-                connected=status.leader_connected,
-                problem=status.problem,
-                ready=checked.status == health_pb2.HealthCheckResponse.SERVING,
-            )

@@ -9,7 +9,6 @@ from tests.faults.invariants.ends import check_agreement, check_left_overs
 from tests.faults.invariants.journals import check_journal
 from tests.faults.invariants.lookups import check_forward, check_found, check_gone, check_whole
 from tests.faults.invariants.pipeline import check_pipeline
-from tests.faults.invariants.replicas import check_behind, check_same
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.invariants.watches import check_clients, check_watches
 from tests.faults.invariants.writes import check_writes
@@ -24,8 +23,6 @@ CHECKS: tuple[Check, ...] = (
     check_writes,
     check_watches,
     check_clients,
-    check_same,
-    check_behind,
     check_journal,
     check_pipeline,
     check_agreement,

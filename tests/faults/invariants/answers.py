@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from google.protobuf import json_format
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.faults.fleet.fleet import REPLICAS
 from tests.faults.history import Record, of_kind
 
 
@@ -60,11 +59,6 @@ class Answer:
             for group in row.route.broker_datas
             if any(broker.broker_id == 0 for broker in group.broker_addrs)
         }
-
-
-def leader_of(server: str) -> str:
-    """Who decides what a name server answers: the leader of a copy, any other by itself."""
-    return REPLICAS.get(server, server)
 
 
 def answers_of(records: list[Record]) -> Iterator[Answer]:

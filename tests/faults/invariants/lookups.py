@@ -9,7 +9,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from tests.faults.fleet.fleet import BROKERS, EXPIRY_SECONDS, ROCKETMQ
 from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import Record
-from tests.faults.invariants.answers import leader_of
 from tests.faults.invariants.timeline import Timeline
 
 SILENT_SECONDS = EXPIRY_SECONDS + 6.0
@@ -30,8 +29,7 @@ MASTERS = {broker.group: broker for broker in BY_NAME.values() if broker.broker_
 def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
     """No NOT_FOUND for a topic that was there and whose master has been registered and heard of ever since.
 
-    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up. A copy
-    that is cut off from its leader may know of less, or tell late what was so.
+    Whatever happens to the name server meanwhile is no excuse: it may not answer, or say that it is warming up.
     """
     seen: dict[tuple[str, str, str], tuple[float, int]] = {}
     for answer in timeline.answers:
@@ -46,10 +44,7 @@ def check_found(records: list[Record], timeline: Timeline) -> Iterator[str]:
             broker = MASTERS[group]
             aftermath = SILENT_SECONDS if broker.is_stock else AFTERMATH_SECONDS
             begin = max(since - aftermath, timeline.first_ran_at(broker.name))  # before that there was no fault
-            leader = leader_of(answer.server)
-            sound = timeline.was_sound(broker.name, leader, begin, answer.ended) and (
-                leader == answer.server or timeline.was_sound(answer.server, leader, begin, answer.ended)
-            )
+            sound = timeline.was_sound(broker.name, answer.server, begin, answer.ended)
             reported = all(topic in table.topics for table in timeline.tables_given(group, version, answer.ended))
             if not sound or not reported or topic == HELD_TOPIC:
                 del seen[key]
@@ -62,16 +57,12 @@ def check_gone(records: list[Record], timeline: Timeline) -> Iterator[str]:
     for answer in timeline.answers:
         for name in answer.brokers():
             broker = BY_NAME[name]
-            leader = leader_of(answer.server)
-            since = timeline.lost_since(broker.name, leader, answer.began)
+            since = timeline.lost_since(broker.name, answer.server, answer.began)
             if since is None:
                 continue
-            doubted = timeline.doubts(leader, since - DOUBTED_SECONDS, answer.began) or (
-                leader != answer.server
-                and not timeline.was_sound(answer.server, leader, since - DOUBTED_SECONDS, answer.began)
-            )
-            counts_since = max(since, timeline.ran_again_at(leader, answer.began)) if doubted else since
-            is_silent = broker.is_stock and not timeline.end_was_told(broker.name, leader, answer.began)
+            doubted = timeline.doubts(answer.server, since - DOUBTED_SECONDS, answer.began)
+            counts_since = max(since, timeline.ran_again_at(answer.server, answer.began)) if doubted else since
+            is_silent = broker.is_stock and not timeline.end_was_told(broker.name, answer.server, answer.began)
             gone_seconds = SILENT_SECONDS if is_silent else GONE_SECONDS
             if answer.began - counts_since > (DOUBTED_SECONDS if doubted else gone_seconds):
                 yield f"gone: {broker.name} has been lost since {since:.3f} s and is in routes: {answer.where}"

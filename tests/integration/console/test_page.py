@@ -105,16 +105,6 @@ def test_whatever_is_named_like_markup_is_shown_as_text(browser: Browser, tmp_pa
         channel.close()
 
 
-def test_a_read_only_copy_is_shown_as_one(browser: Browser) -> None:
-    with (
-        NamesrvProcess() as leader,
-        NamesrvProcess("--follow", str(leader.endpoint)) as replica,
-        ConsoleProcess(str(replica.endpoint)) as console,
-        opened(browser, console.page) as page,
-    ):
-        page.wait_for_selector(f"text=read-only copy of {leader.endpoint}")
-
-
 def test_when_the_name_server_dies_the_page_says_so_keeps_what_it_had_and_recovers(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from namesrv_api.v1 import registration_service_pb2 as registrations
 from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
 from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics
-from namesrv_internal.v1 import replica_service_pb2 as replica
 
 from namesrv import limits
 from namesrv.app import operators
@@ -37,7 +36,6 @@ BAD_REQUESTS: dict[str, Message] = {
     "OpenChannel": registrations.OpenChannelRequest(holder="x" * (limits.MAX_HOLDER_LENGTH + 1)),
     "PinRouteSnapshot": routes.PinRouteSnapshotRequest(lease_millis=NEGATIVE),
     "StreamRouteSnapshot": routes.StreamRouteSnapshotRequest(resume_after=routes.ResumePoint()),
-    "FollowTables": replica.FollowTablesRequest(resume_after=routes.ResumePoint()),
 }
 """A bad request of each method that takes an empty one."""
 
@@ -114,7 +112,6 @@ async def _resumed(caller: Caller, epoch: str, revision: int) -> Errors:
         ("WatchTopicRoutes", routes.WatchTopicRoutesRequest(topics=["T"], resume_after=point)),
         ("StreamRouteSnapshot", routes.StreamRouteSnapshotRequest(follow=True, resume_after=point)),
         ("StreamRouteChanges", routes.StreamRouteChangesRequest(after=point)),
-        ("FollowTables", replica.FollowTablesRequest(resume_after=point)),
     )
 
 

@@ -23,7 +23,6 @@ from namesrv.app import field_rules
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import StatusCalls
-from namesrv.server.following import ReplicaServer
 from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -73,7 +72,7 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event,
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
     loaded = NamesrvSettings.load(None, flags)
     durable = database.Database(loaded.data_dir) if loaded.data_dir else None
-    server = ReplicaServer(loaded) if loaded.follow else NamesrvServer(loaded, durable)
+    server = NamesrvServer(loaded, durable)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
     try:
@@ -282,13 +281,6 @@ async def _not_permitted(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors
     return await _with_permits(path, calls)
 
 
-async def _read_only_replica(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async with serving() as (_, _, leader), serving(follow=leader) as (caller, _, _):
-        return await caller.all_refused(
-            ("RegisterBroker", registration()), ("OpenChannel", b""), ("PutKvConfig", admin.PutKvConfigRequest())
-        )
-
-
 EXPECTED = admin.KvExpectation(value="another")
 WRONG_CHECKSUM = registration()
 WRONG_CHECKSUM.body_crc32 = 1
@@ -370,7 +362,6 @@ NAME_SERVER_CASES: dict[str, Case] = {
         ("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")),
         product_env_namesrv="127.0.0.1:1",
     ),
-    "READ_ONLY_REPLICA": _read_only_replica,
     "WATCH_EXPIRED": _watch_expired,
 }
 """How each reason comes about."""

@@ -8,7 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.processes import NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import register
 
@@ -45,12 +45,3 @@ def test_clients_of_both_protocols_are_listed_while_an_operator_asks_for_it() ->
         rows, note = nsctl(namesrv)
         assert rows[1]["lookup_count"] == 6
         assert "recorded until 2" in note
-
-
-def test_a_copy_lists_its_own_clients() -> None:
-    with NamesrvProcess() as leader, NamesrvProcess("--follow", str(leader.endpoint)) as replica:
-        nsctl(replica, "--record", "1h")
-        with replica.connect() as client:
-            eventually(lambda: client.route("Nothing") is None)
-        assert [row["last_topic"] for row in nsctl(replica)[0]] == ["Nothing"]
-        assert nsctl(leader)[0] == []

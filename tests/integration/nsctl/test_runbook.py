@@ -73,7 +73,6 @@ TELLING = {
     "Routes flap": {"nsctl history": (0, "was replaced; broker-a")},
     "A watcher does not read": {"nsctl watchers": (0, r"WatchTopicRoutes .* [1-9][\d,]* +\S+Z$")},
     "The topics of a broker are broken": {"nsctl agent status AGENT": (0, "not JSON, or cut off")},
-    "A copy has lost its leader": {"nsctl status": (0, "ready, copy of ns-a:9876")},
     "A disk is full": {"nsctl diff": (0, "no difference between 2 name servers")},
     "A clock is wrong": {"nsctl history": (0, "registered: new group")},
 }
@@ -87,7 +86,6 @@ MENDS = {
 }
 """Commands after which the doctor no longer finds something."""
 TOLD_IN_OTHER_WORDS = (
-    "A copy has lost its leader",
     "A name server is down",
     "All name servers are down",
     "Many brokers were lost at once",

@@ -76,19 +76,6 @@ def test_the_page_of_metrics_has_just_those_that_a_name_server_exposes(place: Pl
     assert metrics == documented("namesrv_", "grpc_server_", "process_", "python_")
 
 
-def test_the_page_of_metrics_has_those_that_a_read_only_copy_exposes() -> None:
-    flags = ("--metrics-listen", "127.0.0.1:0")
-    with NamesrvProcess() as leader, NamesrvProcess("--follow", str(leader.endpoint), *flags) as replica:
-        listen = replica.wait_for("namesrv_started")["metrics"]
-        replica.wait_for("copy_can_be_relied_on")
-        metrics = exposed(listen)
-        assert metrics_page.get(listen, "/readyz")[0] == 200
-    page = documented("namesrv_", "replica_", "grpc_server_", "process_", "python_")
-    assert metrics.keys() <= page.keys()
-    held = {"namesrv_live_brokers", "namesrv_topics", "namesrv_warm"}
-    assert metrics.keys() >= documented("replica_", "namesrv_shares_").keys() | held
-
-
 def test_the_page_of_metrics_has_just_those_that_an_agent_exposes(place: Place) -> None:
     give_agent_its_address(place)
     flags = (*agent_flags(place, "broker"), "--metrics-listen", "127.0.0.1:0")

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from tests.integration.remoting.conftest import ALL, LOOPBACK, address_of
+from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support import metrics_page
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import (
@@ -309,18 +309,6 @@ def test_lookups_alone_can_be_allowed() -> None:
     with process, RemotingClient(address_of(process)) as client:
         assert register(client).code == 1
         assert client.ask(105, {"topic": "TopicTest"}).code == 17
-
-
-def test_a_copy_answers_lookups_and_lists_and_refuses_the_rest(namesrv: NamesrvProcess, client: RemotingClient) -> None:
-    register(client)
-    copy = NamesrvProcess(*LOOPBACK, *ALL, "--follow", str(namesrv.endpoint))
-    with copy, RemotingClient(address_of(copy)) as reader:
-        eventually(lambda: reader.ask(105, {"topic": "TopicTest"}).code, lambda code: code == 0)
-        assert reader.ask(206).json == {"topicList": ["TopicTest"]}
-        assert reader.ask(105, {"topic": "NOPE"}).code == 17
-        for code in (100, 103, 104, 205, 318, 322):
-            answer = reader.ask(code, broker_fields())
-            assert (answer.code, str(namesrv.endpoint) in (answer.remark or "")) == (1, True)
 
 
 def test_a_shutdown_closes_connections_and_removes_nobody(own_namesrv: NamesrvProcess) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
-from namesrv_internal.v1 import replica_service_pb2
 
 from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
@@ -21,13 +20,11 @@ from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connect
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
 FOLLOW = route_service_pb2.StreamRouteSnapshotRequest(follow=True)
-COPY = replica_service_pb2.FollowTablesRequest()
 CHANNEL = registration_service_pb2.OpenChannelRequest(holder="test")
 
 STREAMS: dict[str, tuple[str, Callable[[Client], Any]]] = {
     "watch": ("client", lambda client: client.routes.WatchTopicRoutes(iter([WATCH]), timeout=LIVE_SECONDS)),
     "follow": ("client", lambda client: client.routes.StreamRouteSnapshot(FOLLOW, timeout=LIVE_SECONDS)),
-    "copy": ("admin", lambda client: client.replica.FollowTables(COPY, timeout=LIVE_SECONDS)),
     "channel": ("broker", lambda client: client.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)),
 }
 """By name: the caller, and the call that opens the stream."""
@@ -123,18 +120,6 @@ def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(pl
         eventually(client.route, lambda route: route is None, LIVE_SECONDS)
         place.permit()
         eventually(client.route)
-
-
-def test_a_copy_ends_when_its_caller_may_no_longer_administer(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "admin")) as admin,
-    ):
-        copy, follow = opened(admin, "copy"), opened(admin, "follow")
-        place.permit(admin={"administer": False})
-        assert error_of(copy).metadata["permission"] == "administer"
-        assert server.wait_for("open_calls_ended")["count"] == 1, "what only looks up may go on"
-        follow.cancel()
 
 
 def test_streams_of_an_authority_that_is_replaced_end_on_the_native_engine(place: Place, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
-from namesrv_internal.v1.replica_service_pb2_grpc import ReplicaServiceStub
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
@@ -289,7 +288,6 @@ class Client:
         self.registration = RegistrationServiceStub(connection)
         self.routes = RouteServiceStub(connection)
         self.admin = AdminServiceStub(connection)
-        self.replica = ReplicaServiceStub(connection)
         self.diagnostics = DiagnosticsServiceStub(connection)
 
     def route(self, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData | None:

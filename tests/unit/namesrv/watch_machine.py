@@ -103,7 +103,6 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch = pytest.MonkeyPatch()
         self.clients: list[Client] = []
         self.is_warm = True
-        self.is_copy = False
         self.watch_the_fleet()
         self.telling: Sliced[None] | None = None
         self.lookups: list[Lookup] = []
@@ -113,12 +112,9 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         behaviour=BEHAVIOURS,
         enabled=st.booleans(),
         is_warm=st.booleans(),
-        is_copy=st.booleans(),
         wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
     )
-    def start(
-        self, behaviour: Behaviour, enabled: bool, is_warm: bool, is_copy: bool, wanted: list[Subscription]
-    ) -> None:
+    def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
         self.patch.setattr(watch_module, "MESSAGE_TOPICS", 2)
         self.patch.setattr(watch_module, "MARK_SLICE", 1)
         self.patch.setattr(watch_module, "TOPIC_SLICE", 2)
@@ -126,7 +122,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch.setattr(watch_module, "LOOK_SLICE", 2)
         self.patch.setattr(watch_module, "SUBSCRIBE_SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled))
-        self.is_warm, self.is_copy = is_warm, is_copy
+        self.is_warm = is_warm
         self.watch_the_fleet()
         for number, name in enumerate(("broker-a", "broker-b"), 1):
             topics = [(topic, (1, 1, 6, 0)) for topic in ("T1", "T2", "T3")]
@@ -147,7 +143,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     def watch_the_fleet(self) -> None:
         state = self.fleet.state
-        self.watches = WatchIndex(state, is_warm=self.is_warm, max_waiting=1_000, is_copy=self.is_copy)
+        self.watches = WatchIndex(state, is_warm=self.is_warm, max_waiting=1_000)
         self.messages = WatchMessages(state, self.watches, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:

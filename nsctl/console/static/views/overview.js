@@ -30,7 +30,6 @@ function cards(overview) {
       h("p", { class: "card-title" }, h("strong", null, server.name), pill(kind, text)),
       server.name !== server.endpoint && h("p", { class: "quiet mono" }, server.endpoint),
       counts && h("p", { class: "facts" }, counts),
-      server.replica && h("p", { class: "quiet" }, `read-only copy of ${server.replica.leader}`),
       server.guard_tripped && h("p", null, pill("warn", "guard holds lost brokers")),
       server.refusal && h("p", { class: "quiet" }, `refuses: ${server.refusal}`),
       server.state === "unreachable" && h("p", { class: "quiet" },
@@ -45,11 +44,6 @@ function notes(overview) {
   if (overview.differenceCount) {
     found.push(note("warn", h("strong", null, "The name servers do not agree: "),
       plural(overview.differenceCount, "difference"), ". ", h("a", { href: "#/servers" }, "See which")));
-  }
-  for (const server of overview.servers.filter((server) => server.replica?.problem)) {
-    const lost = server.replica.leader_connected ? "is behind its leader" : "has lost its leader";
-    found.push(note("warn", h("strong", null, `${server.name} ${lost} ${server.replica.leader}. `),
-      `It answers from its last copy: ${server.replica.problem}.`));
   }
   const holds = overview.intents.filter((intent) => intent.kind === "TOPIC_HOLD").length;
   if (holds) found.push(note("info", `${plural(holds, "topic")} on hold. `, h("a", { href: "#/servers" }, "See which")));

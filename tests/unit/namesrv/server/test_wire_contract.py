@@ -13,14 +13,13 @@ from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
-from namesrv.grpc_api.internal import DiagnosticsCalls, ReplicaCalls
+from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
     REGISTRATION_SERVICE,
-    REPLICA_SERVICE,
     ROUTE_SERVICE,
 )
 
@@ -28,7 +27,6 @@ PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
     ROUTE_SERVICE: part_classes(RouteServicer),
     ADMIN_SERVICE: (*part_classes(AdminQueries), *part_classes(AdminChanges)),
-    REPLICA_SERVICE: (ReplicaCalls,),
     DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 

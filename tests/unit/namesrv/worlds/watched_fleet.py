@@ -21,9 +21,9 @@ class WatchedFleet(Fleet):
         self.is_warm = True
         self.start_watching(max_waiting)
 
-    def start_watching(self, max_waiting: int = 10, *, is_copy: bool = False) -> None:
+    def start_watching(self, max_waiting: int = 10) -> None:
         """Has no watches yet."""
-        self.watches = WatchIndex(self.state, is_warm=self.is_warm, max_waiting=max_waiting, is_copy=is_copy)
+        self.watches = WatchIndex(self.state, is_warm=self.is_warm, max_waiting=max_waiting)
         self.messages = WatchMessages(self.state, self.watches, lambda: self.is_warm)
 
     def watch(

@@ -58,9 +58,6 @@ def status(**fields: object) -> pb.GetNamesrvStatusResponse:
         (status(guard_tripped=True, unconfirmed_broker_count=3), [Code.GUARD_HOLDS_BROKERS]),
         (status(unconfirmed_broker_count=3), [Code.BROKERS_UNCONFIRMED]),
         (status(data_dir_problem="No space left on device"), [Code.DATA_DIR_NOT_WRITTEN]),
-        (status(replica=pb.ReplicaStatus(leader_connected=True)), []),
-        (status(replica=pb.ReplicaStatus(leader="a:1", problem="it is gone")), [Code.LEADER_LOST]),
-        (status(replica=pb.ReplicaStatus(leader_connected=True, problem="warms up")), [Code.WARMING]),
     ],
 )
 def test_a_name_servers_status_is_read(told: pb.GetNamesrvStatusResponse, found: list[Code]) -> None:

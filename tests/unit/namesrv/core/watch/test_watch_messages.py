@@ -201,16 +201,6 @@ def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_wait
     assert fleet.woken() == []
 
 
-def test_who_resumes_at_a_copy_is_told_what_is_absent_as_another_copy_may_not_have_been_warm_yet() -> None:
-    fleet = WatchedFleet()
-    fleet.register(topics=["T1"])
-    fleet.start_watching(is_copy=True)
-    assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
-    with_breaths(fleet.watches.announce_missing())
-    fleet.register(topics=["T1", "T3"], version=DataVersion(2, 2))
-    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
-
-
 def test_a_removal_while_warming_is_said_with_its_reason(fleet: WatchedFleet) -> None:
     fleet.is_warm = False
     watch = fleet.watch("T1")
