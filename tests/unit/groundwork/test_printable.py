@@ -1,4 +1,4 @@
-"""What comes from outside is shown and does nothing: in tables, JSON, logs and errors."""
+"""Text from outside is shown and does nothing: in tables, JSON, logs and errors."""
 
 from __future__ import annotations
 
