@@ -15,9 +15,9 @@ from broker_agent.agent_service import BrokerAgentServicer, agent_status
 from broker_agent.auth import AgentSecurity
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master, NamesrvTargets, RegistrationResults, Results
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.clients.client_service import OperatorQueries
-from broker_agent.clients.clients import ClientManagers
-from broker_agent.clients.server import SERVICE as CLIENT_SERVICE
+from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
+from broker_agent.clients.client_service import ClientQueries
+from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from broker_agent.listener import SERVICE as AGENT_SERVICE
 from broker_agent.listener import AgentServer
@@ -73,10 +73,7 @@ class BrokerController:
         self._unregister_seconds = self._register_seconds / 2  # RocketMQ: 3 of 6 s
         self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()
-        self._clients = ClientManagers(
-            timing,
-            notify_consumer_ids_changed_enable=settings.notify_consumer_ids_changed_enable,
-        )
+        self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
         self._results = RegistrationResults(
             lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
@@ -130,9 +127,8 @@ class BrokerController:
         self._targets.take(self._namesrv_list.endpoints, open_now=False)
         self._topic_configs.on_change(lambda _table: self._changes.changed())
         self._topic_configs.start()
-        self._clients.on_filter_servers_change(self._take_filter_servers)
-        self._clients.start()
-        self._current.change_filter_servers(self._clients.filter_servers())
+        self._clients.on_filter_servers_change = self._take_filter_servers
+        self._current.change_filter_servers(self._clients.filter_servers.addresses)
         self._slave_synchronize.start()
         if not self._probe.first_look():
             self._outer_api.suspend()
@@ -170,7 +166,6 @@ class BrokerController:
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
         run_blocking_step("periodic", self._stop_periodic)
-        run_blocking_step("clients", self._clients.stop)
         run_blocking_step("topics", self._topic_configs.stop)
         run_blocking_step("client_listener", self._client_server.stop, STOP_LISTENER_SECONDS)
         run_blocking_step("listener", self._server.stop, STOP_LISTENER_SECONDS)
@@ -268,7 +263,7 @@ class BrokerController:
             [
                 (AGENT_SERVICE, operated),
                 (TOPIC_SERVICE, topics),
-                (CLIENT_SERVICE, OperatorQueries(self._clients)),
+                (CLIENT_SERVICE, ClientQueries(self._clients)),
             ],
             self._security.listener,
             admission=self._security.admission,
@@ -300,7 +295,7 @@ class BrokerController:
             outer_api=self._outer_api,
             probe=self._probe,
             topic_configs=self._topic_configs,
-            clients=self._clients.tables,
+            clients=self._clients,
             certificates=partial(certificates, self._security.listener, self._security.to_name_servers),
         )
 
@@ -342,7 +337,7 @@ class BrokerController:
         return len(self.register_broker_all(check_order_config=False, force=False, after_others=True)), targets
 
     def _take_filter_servers(self) -> None:
-        if self._current.change_filter_servers(self._clients.filter_servers()):
+        if self._current.change_filter_servers(self._clients.filter_servers.addresses):
             self._changes.changed()
 
     def _broker_down(self) -> None:

@@ -15,19 +15,16 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from broker_agent.auth import AgentAdmission
-from broker_agent.errors import FAILURES, StartError
+from broker_agent.errors import FAILURES
+from broker_agent.loop_listener import LoopListener
 from groundwork.call_metrics import CallObserver
 from groundwork.daemon_executor import DaemonExecutor
 from groundwork.endpoints import Endpoint
 from groundwork.freed_memory import GrownProcess
-from groundwork.grpcio_server import check_bindable, listener_options
-from groundwork.health_service import HealthService
+from groundwork.grpcio_server import listener_options
 from groundwork.listener_tls import ListenerTls
-from groundwork.loop_thread import LoopThread
-from groundwork.open_calls import OpenCalls
 from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers, Context, methods_of
-from groundwork.share_gate import ShareGate
 from groundwork.shares import Shares, sharer_at
 from groundwork.systemd import feed_watchdog, watchdog_seconds
 
@@ -105,8 +102,6 @@ CONNECTION_AGE_GRACE_SECONDS = 30.0
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name
-STOP_SECONDS = 1.0
-"""Time that calls in progress get at the end."""
 THREADS = 8
 """Calls that one listener works on at once. Health checks take none."""
 SLOW_READER_SECONDS = 30.0
@@ -119,7 +114,7 @@ _HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 
 
-class AgentServer:
+class AgentServer(LoopListener):
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
     def __init__(
@@ -131,37 +126,30 @@ class AgentServer:
         admission: AgentAdmission | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
-        """Takes the port; answers only once started.
+        """Takes the port; answers only once started. Raises StartError.
 
         Args:
-            listen: Where to listen; port 0 means any free one.
             services: The object that answers each service. A call without a method of its name is not served. Methods
                 block; those of streams return iterators that block.
             admission: Says which callers may make which calls; None lets everybody.
-
-        Raises:
-            StartError: The port is in use, or the address is not this machine's.
         """
-        try:
-            check_bindable(listen)
-        except OSError as error:
-            raise StartError(f"setting fast_listen: {error}") from error
+        super().__init__("fast_listen", listen, tls, "broker-agent-operators", MAX_HEALTH_CALLS)
         self._accepted = self._stopping = False
         self._threads = CallThreads(THREADS, "broker-agent-server")
         self._background: list[asyncio.Task[None]] = []
         """Gives back what floods have left, on either listener, and feeds systemd's watchdog."""
-        self._runner = LoopThread("broker-agent-operators")
-        self._open_calls = OpenCalls()
         gate_of = partial((admission or AgentAdmission()).gate_of, open_calls=self._open_calls)
         handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
-        try:
-            port = self._runner.run(self._bind(listen, handlers, services, tls))
-        except RuntimeError as error:
-            self._runner.close()
-            self._threads.shutdown()
-            raise StartError(f"setting fast_listen: cannot listen on {listen}: {error}") from error
-        self.endpoint = Endpoint(listen.host, port)
-        """Where it listens."""
+        streams = Shares("open lists of topics", MAX_TOPIC_LISTS)
+
+        def add_services(server: grpc.aio.Server) -> None:
+            for name in _HEALTH_SERVICES:
+                self._health.set(name, _Status.NOT_SERVING)
+            for service, part in services:
+                methods = methods_of(service, (part,))
+                handlers.add_calls(server, service, _InThreads(part, methods, self._threads, streams))
+
+        self._listen(_options(), SLOW_READER_SECONDS, add_services, MAX_WAITING_CALLS)
 
     @property
     def not_serving(self) -> str | None:
@@ -170,55 +158,23 @@ class AgentServer:
             return "shutting down"
         return None if self._accepted else "no name server has accepted the registration yet"
 
-    def start(self) -> None:
-        self._runner.start()
-        self._runner.run(self._start())
-
     def set_serving(self) -> None:
         """Reports SERVING from now on, unless the end has begun."""
         self._accepted = True
-        self._runner.begin(self._set_health(_Status.SERVING))
+        self._runner.begin(self._set_serving())
 
     def enter_shutdown(self) -> None:
         """Reports NOT_SERVING from now on, whatever happens."""
         self._stopping = True
         self._runner.begin(self._enter_shutdown())
 
-    def check_again(self) -> None:
-        """Ends the calls under way whose callers have lost the right to them. Thread-safe."""
-        self._runner.begin(self._open_calls.check_again())
-
     def stop(self) -> None:
         """Ends calls in progress and gives the port back. A second call does nothing."""
-        if self._runner.is_over:
-            return
-        if not self._runner.has_started:
-            self._runner.run(self._server.start())  # otherwise gRPC does not give the port back
-        self._runner.stop(self._stop())
+        super().stop()
         self._threads.shutdown()
 
-    async def _bind(
-        self,
-        listen: Endpoint,
-        handlers: CallHandlers,
-        services: Iterable[tuple[ServiceDescriptor, object]],
-        tls: ListenerTls | None,
-    ) -> int:
-        self._server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=MAX_WAITING_CALLS)
-        self._health = HealthService()
-        await self._set_health(_Status.NOT_SERVING)
-        gate = ShareGate(Shares("open calls of health", MAX_HEALTH_CALLS))
-        self._health.add_to(self._server, CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: gate))
-        streams = Shares("open lists of topics", MAX_TOPIC_LISTS)
-        for service, part in services:
-            methods = methods_of(service, (part,))
-            handlers.add_calls(self._server, service, _InThreads(part, methods, self._threads, streams))
-        if tls is None:
-            return self._server.add_insecure_port(str(listen))
-        return self._server.add_secure_port(str(listen), tls.credentials())
-
     async def _start(self) -> None:
-        await self._server.start()
+        await super()._start()
         self._background.append(asyncio.create_task(GrownProcess().run()))
         if seconds := watchdog_seconds():
             self._background.append(asyncio.create_task(feed_watchdog(seconds)))
@@ -227,11 +183,11 @@ class AgentServer:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self._server.stop(STOP_SECONDS)
+        await super()._stop()
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+    async def _set_serving(self) -> None:
         for service in _HEALTH_SERVICES:
-            self._health.set(service, status)
+            self._health.set(service, _Status.SERVING)
 
     async def _enter_shutdown(self) -> None:
         self._health.enter_shutdown()

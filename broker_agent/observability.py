@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from broker_agent.broker_outer_api import BrokerOuterAPI
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.clients.clients import ClientTables
+from broker_agent.clients.managers import ClientManagers
 from broker_agent.errors import StartError
 from broker_agent.name_server import Interceptors, NamesrvTarget
 from broker_agent.topics.manager import TopicConfigManager
@@ -90,7 +90,7 @@ class AgentMetrics(Collector):
         outer_api: BrokerOuterAPI,
         probe: BrokerProbe,
         topic_configs: TopicConfigManager,
-        clients: ClientTables,
+        clients: ClientManagers,
         certificates: Callable[[], Mapping[str, Validity]],
     ) -> None:
         """Puts itself into the registry."""
@@ -111,7 +111,7 @@ class AgentMetrics(Collector):
         for use, validity in self._certificates().items():
             ends.add_metric([use], validity.not_after.timestamp())
         yield ends
-        tables = self._clients
+        clients = self._clients
         for name, text, value in (
             ("broker_up", "1 unless the probe has found the broker dead.", self._probe.is_up),
             ("topics", "Topics that would be registered now.", len(self._topic_configs.table.topics)),
@@ -120,12 +120,12 @@ class AgentMetrics(Collector):
                 "1 while topics.json or a topic in it is broken.",
                 self._topic_configs.problem is not None,
             ),
-            ("client_channels", "Open client channels.", len(tables.channels)),
-            ("producer_groups", "Producer groups.", len(tables.producers.groups)),
-            ("producers", "Clients in producer groups, each once a group.", tables.producers.membership_count),
-            ("consumer_groups", "Consumer groups.", len(tables.consumers.groups)),
-            ("consumers", "Clients in consumer groups, each once a group.", tables.consumers.membership_count),
-            ("filter_servers", "Filter servers.", len(tables.filter_servers.filter_servers)),
+            ("client_channels", "Open client channels.", len(clients.channels)),
+            ("producer_groups", "Producer groups.", len(clients.producers.groups())),
+            ("producers", "Clients in producer groups, each once a group.", clients.producers.membership_count),
+            ("consumer_groups", "Consumer groups.", len(clients.consumers.groups())),
+            ("consumers", "Clients in consumer groups, each once a group.", clients.consumers.membership_count),
+            ("filter_servers", "Filter servers.", len(clients.filter_servers.addresses)),
         ):
             yield GaugeMetricFamily(f"broker_agent_{name}", text, value=float(value))
 

@@ -126,9 +126,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         json_schema_extra=ADVANCED,
     )
     on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
-    notify_consumer_ids_changed_enable: bool = Field(
-        True, description="Consumers are notified of changes of their group.", json_schema_extra=ADVANCED
-    )
     master_token_file: Path | None = Field(
         None,
         description="File with a bearer token for the master's agent. Needs tls_ca and tls_cert.",

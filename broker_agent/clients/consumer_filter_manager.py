@@ -2,111 +2,75 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+
+from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients.limits import DEAD_FILTER_SECONDS, MAX_DEAD_FILTERS
-from broker_agent.clients.records import ExpressionType, SubscriptionData
 from broker_agent.timing import Timing
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerFilterData:
-    """The filter of one group on one topic. Times are in milliseconds since the Unix epoch."""
-
-    group: str
-    topic: str
-    expression: str
-    expression_type: ExpressionType
-    client_version: int
-    """The sub_version that it came with: only a higher one replaces it."""
-    born_time_millis: int
-    """When this expression came into use."""
-    dead_time_millis: int | None = None
-    """When it went out of use; None while it is in use."""
-
-
 class ConsumerFilterManager:
-    """Keeps filters while their groups read the topics, and for a day after. Tags are no filters here. Thread-safe."""
+    """Keeps filters while their groups read the topics, and for a day after. Tags are no filters here."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._lock = threading.Lock()
-        self._by_group: dict[str, dict[str, ConsumerFilterData]] = {}
-        self._died: dict[tuple[str, str], float] = {}
-        """Group and topic of the dead to when that was (monotonic seconds), the longest dead first."""
+        self._by_group: dict[str, dict[str, pb.ConsumerFilterData]] = {}  # and by topic
+        self._died: dict[tuple[str, str], float] = {}  # group and topic to monotonic seconds, the longest dead first
 
-    def register(self, group: str, subscriptions: Sequence[SubscriptionData]) -> None:
-        """Takes the filters of a heartbeat. Filters on topics that the group reads no more, or by tags, are dead then.
+    def register(self, group: str, subscriptions: Mapping[str, pb.SubscriptionData]) -> None:
+        """Takes the filters among a group's subscriptions, which are by topic. All others of the group are dead then.
 
-        A filter is replaced by one with a higher version only; the same version again brings a dead one back.
+        The same or a newer version brings a dead filter back; an older one does not.
         """
-        filtered = {
-            subscription.topic: subscription
-            for subscription in subscriptions
-            if subscription.expression_type is not ExpressionType.TAG and subscription.expression
+        filters = self._by_group.setdefault(group, {})
+        wanted = {
+            topic: data
+            for topic, data in subscriptions.items()
+            if data.expression_type != pb.EXPRESSION_TYPE_TAG and data.expression
         }
-        with self._lock:
-            for topic, data in list(self._by_group.get(group, {}).items()):
-                if topic not in filtered:
-                    self._die(data)
-            for subscription in filtered.values():
-                self._register(group, subscription)
+        for topic, data in filters.items():
+            if topic not in wanted and not data.HasField("dead_time_millis"):
+                data.dead_time_millis = self._wall_millis()
+                self._died[group, topic] = self._timing.clock()
+        for topic, subscription in wanted.items():
+            old = filters.get(topic)
+            if old is None or subscription.sub_version >= old.client_version:
+                self._died.pop((group, topic), None)
+                filters[topic] = self._living(subscription, old)
+        if not filters:
+            del self._by_group[group]
+        while len(self._died) > MAX_DEAD_FILTERS:
+            self._drop_longest_dead()
 
     def unregister(self, group: str) -> None:
-        """All filters of a group are dead from now on."""
-        self.register(group, ())
+        self.register(group, {})
 
     def clean(self) -> None:
         """Drops filters that have been dead for a day."""
-        with self._lock:
-            oldest_kept = self._timing.clock() - DEAD_FILTER_SECONDS
-            while self._died and next(iter(self._died.values())) <= oldest_kept:
-                self._drop_longest_dead()
-
-    def by_group(self, group: str) -> tuple[ConsumerFilterData, ...]:
-        """The filters of a group, dead ones included, sorted by topic."""
-        with self._lock:
-            filters = self._by_group.get(group, {})
-            return tuple(filters[topic] for topic in sorted(filters))
-
-    def _register(self, group: str, subscription: SubscriptionData) -> None:
-        old = self._by_group.get(group, {}).get(subscription.topic)
-        if old is not None and subscription.sub_version < old.client_version:
-            return
-        same = old is not None and (old.expression, old.expression_type) == (
-            subscription.expression,
-            subscription.expression_type,
-        )
-        if old is not None and (same or subscription.sub_version == old.client_version):
-            new = replace(old, client_version=subscription.sub_version, dead_time_millis=None)
-        else:
-            new = ConsumerFilterData(
-                group,
-                subscription.topic,
-                subscription.expression,
-                subscription.expression_type,
-                subscription.sub_version,
-                self._wall_millis(),
-            )
-        self._died.pop((group, subscription.topic), None)
-        self._by_group.setdefault(group, {})[subscription.topic] = new
-
-    def _die(self, data: ConsumerFilterData) -> None:
-        if data.dead_time_millis is not None:
-            return
-        self._by_group[data.group][data.topic] = replace(data, dead_time_millis=self._wall_millis())
-        self._died[data.group, data.topic] = self._timing.clock()
-        if len(self._died) > MAX_DEAD_FILTERS:
+        oldest_kept = self._timing.clock() - DEAD_FILTER_SECONDS
+        while self._died and next(iter(self._died.values())) <= oldest_kept:
             self._drop_longest_dead()
+
+    def by_group(self, group: str) -> list[pb.ConsumerFilterData]:
+        """Returns the filters of a group, dead ones included, sorted by topic."""
+        return [data for _topic, data in sorted(self._by_group.get(group, {}).items())]
+
+    def _living(self, new: pb.SubscriptionData, old: pb.ConsumerFilterData | None) -> pb.ConsumerFilterData:
+        same = old is not None and (old.expression, old.expression_type) == (new.expression, new.expression_type)
+        return pb.ConsumerFilterData(
+            topic=new.topic,
+            expression=new.expression,
+            expression_type=new.expression_type,
+            client_version=new.sub_version,
+            born_time_millis=old.born_time_millis if old is not None and same else self._wall_millis(),
+        )
 
     def _drop_longest_dead(self) -> None:
         group, topic = next(iter(self._died))
         del self._died[group, topic]
-        filters = self._by_group[group]
-        del filters[topic]
-        if not filters:
+        del self._by_group[group][topic]
+        if not self._by_group[group]:
             del self._by_group[group]
 
     def _wall_millis(self) -> int:

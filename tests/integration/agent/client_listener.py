@@ -13,8 +13,9 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.clients.clients import ClientManagers
-from broker_agent.clients.server import ClientServer, ClientServerOptions
+from broker_agent.clients.limits import KEEPALIVE_SECONDS, SLOW_READER_SECONDS
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.server import ClientServer
 from groundwork.endpoints import Endpoint
 from tests.support.programs.processes import eventually
 
@@ -35,10 +36,15 @@ GROUP = "consumers"
 class Listener:
     """The listener with its managers, in this process."""
 
-    def __init__(self, options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> None:
-        self.managers = ClientManagers(max_channels=max_channels)
-        self.server = ClientServer(ANY_PORT, self.managers, lambda: BROKER, options)
-        self.managers.start()
+    def __init__(self, keepalive_seconds: float, slow_reader_seconds: float) -> None:
+        self.managers = ClientManagers()
+        self.server = ClientServer(
+            ANY_PORT,
+            self.managers,
+            lambda: BROKER,
+            keepalive_seconds=keepalive_seconds,
+            slow_reader_seconds=slow_reader_seconds,
+        )
         self.server.start()
 
     @contextmanager
@@ -49,13 +55,15 @@ class Listener:
             yield ClientServiceStub(connection)
 
     def ids(self, group: str = GROUP) -> list[str]:
-        found = self.managers.tables.consumers.group(group)
-        return found.client_ids if found else []
+        with self.managers.lock:
+            return self.managers.consumers.client_ids(group)
 
 
 @contextmanager
-def listening(options: ClientServerOptions | None = None, *, max_channels: int = 10_000) -> Iterator[Listener]:
-    listener = Listener(options, max_channels=max_channels)
+def listening(
+    *, keepalive_seconds: float = KEEPALIVE_SECONDS, slow_reader_seconds: float = SLOW_READER_SECONDS
+) -> Iterator[Listener]:
+    listener = Listener(keepalive_seconds, slow_reader_seconds)
     try:
         yield listener
     finally:
@@ -81,7 +89,7 @@ class Channel:
     def __init__(self, stub: ClientServiceStub, client_id: str = "client-1") -> None:
         self.stub = stub
         self.client_id = client_id
-        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder=client_id))
+        self.events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
         self.id = str(self.next().opened.channel_id)
 
     def next(self) -> pb.OpenClientChannelResponse:

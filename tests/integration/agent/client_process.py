@@ -19,7 +19,7 @@ TIMEOUT = 20.0
 def main(endpoint: str, client_id: str, group: str) -> None:
     with grpc.insecure_channel(endpoint) as connection:
         stub = ClientServiceStub(connection)
-        events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder=client_id))
+        events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest())
         consumer = pb.ConsumerData(
             group_name=group,
             consume_type=pb.CONSUME_TYPE_PASSIVELY,

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -16,10 +15,10 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from broker_agent.clients import channels, limits
-from broker_agent.clients.client_service import OperatorQueries
-from broker_agent.clients.clients import ClientManagers
-from broker_agent.clients.server import SERVICE, ClientServer, ClientServerOptions
+from broker_agent.clients import limits
+from broker_agent.clients.client_service import SERVICE, ClientQueries
+from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.server import ClientServer
 from broker_agent.errors import StartError
 from broker_agent.listener import AgentServer
 from groundwork.grpc_errors import RichError
@@ -75,13 +74,6 @@ def test_members_are_told_when_one_joins_leaves_or_loses_its_channel(
     assert listener.ids() == ["first"]
 
 
-def test_the_first_message_of_a_channel_says_its_id_and_how_long_it_may_be_idle(stub: ClientServiceStub) -> None:
-    events: Any = stub.OpenClientChannel(pb.OpenClientChannelRequest(holder="h"))
-    opened = next(events).opened
-    assert len(opened.channel_id) >= 20
-    assert opened.idle_timeout_millis == 120_000
-
-
 @pytest.mark.slow
 def test_a_thousand_channels_cost_no_threads_and_hold_up_nobody(listener: Listener) -> None:
     connections, channels_each = 20, 50
@@ -102,19 +94,7 @@ def test_a_thousand_channels_cost_no_threads_and_hold_up_nobody(listener: Listen
             held[-1].beat(GROUP)
             assert "newcomer" in listener.ids()
     eventually(listener.ids, lambda ids: ids == [])
-    assert len(listener.managers.tables.channels) == 0
-
-
-def test_all_channels_of_a_connection_that_is_lost_end_with_it(listener: Listener, stub: ClientServiceStub) -> None:
-    stays = Channel(stub, "stays")
-    stays.beat(GROUP)
-    with listener.connect() as lost:
-        held = [Channel(lost, f"lost-{number}") for number in range(50)]
-        for channel in held:
-            channel.beat(GROUP, producers=["producers"])
-        assert len(listener.ids()) == 51
-    eventually(listener.ids, lambda ids: ids == ["stays"])
-    eventually(lambda: listener.managers.tables.producers.groups, lambda groups: groups == ())
+    assert len(listener.managers.channels) == 0
 
 
 def test_a_killed_client_leaves_at_once_and_the_others_are_told(listener: Listener, stub: ClientServiceStub) -> None:
@@ -131,8 +111,7 @@ def test_a_killed_client_leaves_at_once_and_the_others_are_told(listener: Listen
 
 
 def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
-    options = ClientServerOptions(keepalive_time_millis=500, keepalive_timeout_millis=500)
-    with listening(options) as listener, client_process(listener, "stopped") as process:
+    with listening(keepalive_seconds=0.5) as listener, client_process(listener, "stopped") as process:
         process.wait_for("client_ready")
         assert listener.ids() == ["stopped"]
         process.signal(signal.SIGSTOP)
@@ -141,7 +120,7 @@ def test_a_stopped_client_leaves_when_its_pings_go_unanswered() -> None:
 
 def test_a_client_that_never_reads_its_notices_is_cut_with_slow_reader_and_holds_up_nobody() -> None:
     with (
-        listening(ClientServerOptions(slow_reader_seconds=0.3)) as listener,
+        listening(slow_reader_seconds=0.3) as listener,
         listener.connect(("grpc.http2.bdp_probe", 0)) as slow,  # gRPC would buffer some megabytes otherwise
         listener.connect() as lively,
     ):
@@ -166,14 +145,12 @@ def test_a_client_that_never_reads_its_notices_is_cut_with_slow_reader_and_holds
         assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
 
 
-def test_every_channel_is_told_of_the_shutdown_which_removes_nobody() -> None:
+def test_every_channel_is_told_of_the_shutdown() -> None:
     with listening() as listener, listener.connect() as stub:
         channel = Channel(stub, "client")
-        channel.beat(producers=["producers"])
         listener.server.stop()
         assert channel.next().closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
         assert list(channel.events) == []
-        assert listener.managers.tables.producers.groups == ("producers",)
         listener.server = ClientServer(listener.server.endpoint, ClientManagers(), lambda: BROKER)
 
 
@@ -192,60 +169,9 @@ def test_the_listener_answers_health_checks(listener: Listener) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_errors_have_their_code_reason_and_field(stub: ClientServiceStub) -> None:
-    error = error_of(lambda: stub.Heartbeat(pb.HeartbeatRequest(client_id=""), timeout=TIMEOUT))
-    assert (error.code, error.reason, error.domain) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "INVALID_FIELD",
-        "agent.namesrv.dev",
-    )
-    assert [violation.field for violation in error.violations] == ["client_id"]
-    gone = pb.HeartbeatRequest(client_id="c", channel_id="gone")
-    error = error_of(lambda: stub.Heartbeat(gone, timeout=TIMEOUT))
-    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
-    for call, reason in (
-        (lambda: stub.ListConsumerIds(pb.ListConsumerIdsRequest(consumer_group="x")), "CONSUMER_GROUP_NOT_FOUND"),
-        (
-            lambda: stub.ListConsumerConnections(pb.ListConsumerConnectionsRequest(consumer_group="x")),
-            "CONSUMER_GROUP_NOT_FOUND",
-        ),
-        (
-            lambda: stub.ListProducerConnections(pb.ListProducerConnectionsRequest(producer_group="x")),
-            "PRODUCER_GROUP_NOT_FOUND",
-        ),
-    ):
-        error = error_of(call)
-        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, reason)
-    error = error_of(lambda: Channel(stub, "x" * 201))
-    assert [violation.field for violation in error.violations] == ["holder"]
-
-
-def test_bytes_that_are_no_message_are_a_malformed_request_and_too_many_of_them_too_large(listener: Listener) -> None:
-    with grpc.insecure_channel(str(listener.server.endpoint)) as connection:
-        call: Any = connection.unary_unary(f"/{SERVICE.full_name}/Heartbeat", bytes, bytes)
-        error = error_of(lambda: call(b"\xff\xff", timeout=TIMEOUT))
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
-        error = error_of(lambda: call(b"x" * (limits.MAX_MESSAGE_BYTES + 1), timeout=TIMEOUT))
-        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-def test_a_client_that_is_further_behind_than_notices_may_wait_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 2)
-    with listening() as listener, listener.connect() as stub:
-        channel = Channel(stub)
-        channel.beat("one", "two")
-        assert {channel.told(), channel.told()} == {"one", "two"}
-        stub.Heartbeat(pb.HeartbeatRequest(client_id="plain", consumer_groups=map(consumer, ("one", "two"))))
-        assert {channel.told(), channel.told()} == {"one", "two"}
-        channel.beat("one", "two", "three")
-        error = error_of(lambda: [channel.beat("four", "five", "six"), *channel.events])
-        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
-        eventually(lambda: listener.ids("three"), lambda ids: ids == [])
-
-
 def test_operators_ask_on_another_listener_while_that_of_clients_is_held_up(listener: Listener) -> None:
     released = threading.Event()
-    fast = AgentServer(ANY_PORT, [(SERVICE, OperatorQueries(listener.managers))])
+    fast = AgentServer(ANY_PORT, [(SERVICE, ClientQueries(listener.managers))])
     fast.start()
     try:
         with listener.connect() as stub, grpc.insecure_channel(str(fast.endpoint)) as connection:
@@ -265,20 +191,13 @@ def test_operators_ask_on_another_listener_while_that_of_clients_is_held_up(list
         fast.stop()
 
 
-def test_one_channel_more_than_the_limit_is_refused_and_an_ended_one_makes_room() -> None:
-    with listening(max_channels=2) as listener, listener.connect() as stub:
-        first, _second = Channel(stub, "first"), Channel(stub, "second")
-        error = error_of(lambda: Channel(stub, "third"))
-        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-        first.events.cancel()
-        eventually(lambda: len(listener.managers.tables.channels), lambda count: count == 1)
-        assert Channel(stub, "third").id
-
-
 def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Listener, stub: ClientServiceStub) -> None:
     held = [Channel(stub, f"client-{number}") for number in range(5)]
     for channel in reversed(held):
         channel.beat(GROUP)
+    stub.Heartbeat(pb.HeartbeatRequest(client_id="plain", producer_groups=[pb.ProducerData(group_name="p")]))
+    (plain,) = stub.ListProducerConnections(pb.ListProducerConnectionsRequest(producer_group="p")).connections
+    assert (plain.client_id, plain.has_channel) == ("plain", False)
     request = pb.ListConsumerConnectionsRequest(consumer_group=GROUP)
     answer = stub.ListConsumerConnections(request, timeout=TIMEOUT)
     assert [connection.client_id for connection in answer.connections] == [channel.client_id for channel in held]
@@ -291,45 +210,6 @@ def test_the_connections_of_a_group_come_with_what_the_group_reads(listener: Lis
     assert now_millis - 60_000 < connection.last_heartbeat_at_millis <= now_millis
 
 
-def test_a_producer_without_a_channel_is_listed_as_such(stub: ClientServiceStub) -> None:
-    plain = pb.HeartbeatRequest(client_id="plain", producer_groups=[pb.ProducerData(group_name="producers")])
-    stub.Heartbeat(plain, timeout=TIMEOUT)
-    request = pb.ListProducerConnectionsRequest(producer_group="producers")
-    (connection,) = stub.ListProducerConnections(request, timeout=TIMEOUT).connections
-    assert (connection.client_id, connection.has_channel) == ("plain", False)
-
-
-def test_the_filters_of_a_group_outlive_it(listener: Listener, stub: ClientServiceStub) -> None:
-    channel = Channel(stub)
-    data = consumer(GROUP)
-    data.subscriptions.add(topic="T", expression="a > 5", expression_type=pb.EXPRESSION_TYPE_SQL92, sub_version=7)
-    heartbeat = pb.HeartbeatRequest(client_id="client-1", channel_id=channel.id, consumer_groups=[data])
-    stub.Heartbeat(heartbeat, timeout=TIMEOUT)
-    request = pb.ListConsumerFiltersRequest(consumer_group=GROUP)
-    (living,) = stub.ListConsumerFilters(request, timeout=TIMEOUT).filters
-    assert (living.topic, living.expression, living.client_version) == ("T", "a > 5", 7)
-    assert not living.HasField("dead_time_millis")
-    channel.events.cancel()
-    eventually(listener.ids, lambda ids: ids == [])
-    (dead,) = stub.ListConsumerFilters(request, timeout=TIMEOUT).filters
-    assert dead.dead_time_millis >= dead.born_time_millis == living.born_time_millis
-
-
-def test_filter_servers_are_told_their_broker_and_leave_with_their_channel(
-    listener: Listener, stub: ClientServiceStub
-) -> None:
-    changes: list[tuple[str, ...]] = []
-    listener.managers.on_filter_servers_change(lambda: changes.append(listener.managers.filter_servers()))
-    channel = Channel(stub, "filter server")
-    request = pb.RegisterFilterServerRequest(filter_server_addr="10.0.0.1:30000", channel_id=channel.id)
-    answer = stub.RegisterFilterServer(request, timeout=TIMEOUT)
-    assert (answer.broker_name, answer.broker_id) == ("broker-a", 1)
-    stub.RegisterFilterServer(request, timeout=TIMEOUT)
-    assert changes == [("10.0.0.1:30000",)]
-    channel.events.cancel()
-    eventually(lambda: changes, lambda seen: seen[-1] == ())
-
-
 def test_a_filter_server_is_in_the_routes_of_its_broker_for_as_long_as_its_channel_is_open(
     namesrv: NamesrvProcess,
 ) -> None:
@@ -340,7 +220,8 @@ def test_a_filter_server_is_in_the_routes_of_its_broker_for_as_long_as_its_chann
     ):
         channel = Channel(ClientServiceStub(connection), "filter server")
         request = pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:30000", channel_id=channel.id)
-        channel.stub.RegisterFilterServer(request, timeout=TIMEOUT)
+        answer = channel.stub.RegisterFilterServer(request, timeout=TIMEOUT)
+        assert (answer.broker_name, answer.broker_id) == ("broker-a", 0)
         eventually(reader.route, lambda route: "127.0.0.1:30000" in str(route))
         channel.events.cancel()
         eventually(reader.route, lambda route: route is not None and "127.0.0.1:30000" not in str(route))

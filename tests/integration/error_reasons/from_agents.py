@@ -18,7 +18,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.auth import AgentAdmission, ByPermits
 from broker_agent.clients import channels, limits
-from broker_agent.clients.clients import ClientManagers
+from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from broker_agent.topics import manager as topics_manager
 from broker_agent.topics.files import encode_topics
@@ -96,7 +96,6 @@ def with_clients(admission: AgentAdmission | None = None) -> Iterator[tuple[Call
     """An agent's listener for clients."""
     managers = ClientManagers()
     server = ClientServer(Endpoint("127.0.0.1", 0), managers, route_data_pb2.BrokerIdentity, admission=admission)
-    managers.start()
     server.start()
     try:
         with grpc.insecure_channel(str(server.endpoint)) as connection:
@@ -149,7 +148,7 @@ def _internal_defect(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
 
     monkeypatch.setattr(TopicConfigManager, "edit", fail)
     with with_topics(_own(path)) as operator, with_clients() as (client, managers):
-        monkeypatch.setattr(managers.tables.channels, "heard", fail)
+        monkeypatch.setattr(managers.channels, "heard", fail)
         heartbeat = clients.HeartbeatRequest(client_id="c", channel_id="c")
         return [operator.refused("CreateOrUpdateTopic", _put("New")), client.refused("Heartbeat", heartbeat)]
 
@@ -202,7 +201,7 @@ def _not_let_in(permits: Permits, metadata: Metadata = ()) -> Case:
 
 def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     with with_clients() as (agent, managers):
-        managers.tables.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
+        managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
         return [agent.refused("OpenClientChannel")]
 
 
@@ -284,7 +283,6 @@ AGENT_EACH_CALL: tuple[Case, ...] = (
     of_topics(("CreateOrUpdateTopic", _put(BUILT_IN.topic_name))),
     of_topics(("DeleteTopic", DELETION), slave=True),
     of_clients(
-        ("OpenClientChannel", clients.OpenClientChannelRequest(holder="x" * 1_000)),
         ("UnregisterClient", b""),
         ("ListConsumerIds", b""),
         ("ListConsumerConnections", b""),

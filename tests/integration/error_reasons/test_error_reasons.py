@@ -81,7 +81,7 @@ def test_an_agent_lists_every_bad_field_of_a_heartbeat(tmp_path: Path, monkeypat
     request = HeartbeatRequest(version="x" * 10_000, producer_groups=[ProducerData(), ProducerData(group_name="g")])
     (error,) = of_clients(("Heartbeat", request))(tmp_path, monkeypatch)
     assert [violation.field for violation in error.violations] == [
-        "producer_groups[0].group_name",
         "client_id",
         "version",
+        "producer_groups[0].group_name",
     ]

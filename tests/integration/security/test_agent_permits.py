@@ -166,7 +166,7 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
         secured_agent(namesrv, place, tmp_path, *flags) as agent,
         connected(ordinary(agent), place.files("token", "client")) as client,
     ):
-        request = clients_pb.OpenClientChannelRequest(holder="client")
+        request = clients_pb.OpenClientChannelRequest()
         channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
         next(channel)
         place.permit(client={"agents": {}})

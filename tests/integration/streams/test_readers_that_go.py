@@ -13,7 +13,7 @@ from broker_agent_api.v1 import client_service_pb2
 from google.protobuf.descriptor import MethodDescriptor
 from structlog.testing import capture_logs
 
-from broker_agent.clients.server import ClientServerOptions, handlers_of_clients
+from broker_agent.errors import FAILURES
 from groundwork.call_metrics import CallObserver
 from groundwork.rpc_handlers import CallHandlers
 from namesrv.grpc_api.handlers import handlers_of_server
@@ -40,7 +40,7 @@ PROGRAMS = {
     ),
     "agent": Program(
         client_service_pb2.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["OpenClientChannel"],
-        lambda observers: handlers_of_clients(ClientServerOptions(slow_reader_seconds=20.0), observers),
+        lambda observers: CallHandlers(FAILURES, 20.0, observers=observers),
     ),
 }
 

@@ -212,7 +212,7 @@ def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
         grpc.insecure_channel(str(running.controller.listening_on)) as connection,
     ):
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
-        request = client_service_pb2.OpenClientChannelRequest(holder="test")
+        request = client_service_pb2.OpenClientChannelRequest()
         channel: Any = stub.OpenClientChannel(request, timeout=DEADLINE)
         channel_id = next(channel).opened.channel_id
         filter_server = client_service_pb2.RegisterFilterServerRequest(
@@ -259,8 +259,8 @@ def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
         channels: list[Any] = []
         with grpc.insecure_channel(str(running.controller.listening_on)) as connection:
             stub = client_service_pb2_grpc.ClientServiceStub(connection)
-            for number in range(100):
-                request = client_service_pb2.OpenClientChannelRequest(holder=f"flood-{number}")
+            for _number in range(100):
+                request = client_service_pb2.OpenClientChannelRequest()
                 channels.append(stub.OpenClientChannel(request, timeout=DEADLINE))
                 next(channels[-1])
             beats = [

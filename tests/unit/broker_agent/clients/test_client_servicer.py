@@ -11,7 +11,7 @@ from broker_agent_api.v1 import client_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients.client_service import ClientServicer
-from broker_agent.clients.clients import ClientManagers
+from broker_agent.clients.managers import ClientManagers
 from groundwork.rpc_handlers import Context
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class _Caller:
 def test_an_open_client_channel_does_not_keep_its_request() -> None:
     async def run() -> tuple[int, int]:
         servicer = ClientServicer(ClientManagers(), route_data_pb2.BrokerIdentity)
-        request = pb.OpenClientChannelRequest(holder="a client")
+        request = pb.OpenClientChannelRequest()
         before = sys.getrefcount(request)
         stream = servicer.OpenClientChannel(request, cast("Context", _Caller()))
         async with aclosing(cast("AsyncGenerator[pb.OpenClientChannelResponse]", stream)):
