@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the native engine's wheel into engine/target/wheels for install.sh, where cargo is found. Keeps a wheel that is newer
-# than the sources. A failed build is reported and exits with 0, because the name server then runs on grpcio.
+# than the sources. A failed build is reported and exits with 0: the rest of the project works without the engine.
 #   sh engine/build.sh .venv/bin/pip
 # ENGINE_BUILD=released builds the wheel of releases and images, for Linux with glibc 2.17 or later, and copies it to dist/.
 set -eu
@@ -18,7 +18,7 @@ for wheel in target/wheels/namesrv_engine-*.whl; do
 done
 rm -f target/wheels/namesrv_engine-*.whl
 if ! sh cargo.sh; then
-    echo 'engine: no cargo 1.85 or later was found, so grpcio serves; for the native engine run make engine ENGINE_WHEEL=PATH, the path of a wheel that make wheel built elsewhere'
+    echo 'engine: no cargo 1.85 or later was found, so the native engine is missing: make engine ENGINE_WHEEL=PATH installs a wheel that make wheel built elsewhere; without it, namesrv serves on --engine development alone'
     exit 0
 fi
 
@@ -33,5 +33,5 @@ build() {
 echo 'engine: cargo was found; building the native engine (a minute or two) ...'
 if ! said=$(build 2>&1); then
     echo "$said" >&2
-    echo 'engine: the native engine could not be built (it needs a C compiler, too), so grpcio serves' >&2
+    echo 'engine: the native engine could not be built (it needs a C compiler, too): namesrv serves on --engine development alone' >&2
 fi

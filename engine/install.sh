@@ -11,4 +11,4 @@ if [ -z "${ENGINE_WHEEL:-}" ]; then
     ENGINE_WHEEL=$1
 fi
 "$pip" install --disable-pip-version-check --quiet --force-reinstall --no-deps "$ENGINE_WHEEL"
-echo "engine: the native engine is installed from $ENGINE_WHEEL; namesrv serve takes it (--engine auto)"
+echo "engine: the native engine is installed from $ENGINE_WHEEL"

@@ -23,12 +23,9 @@ more, and 10,000 may wait."""
 MAX_CONCURRENT_STREAMS = 200
 """Most open calls of one connection: each takes 12 kB. More wait at the client."""
 
-MAX_PENDING_REQUESTS = 20_000
-"""Most calls that wait to be taken, on grpcio: a storm of reconnects fits, and does not fill memory."""
-
 MAX_CONNECTIONS_PER_SECOND = 2_000
-"""Most new connections a second from one address, on the native engine; ten times as many in a burst. A whole fleet
-behind one address comes back at once, and a flood leaves accepts to others."""
+"""Most new connections a second from one address; ten times as many in a burst. A whole fleet behind one address comes
+back at once, and a flood leaves accepts to others."""
 
 MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration: publishing them is one step of the event loop."""
@@ -229,8 +226,8 @@ MAX_REFLECTIONS_UNDER_WAY = 200
 MAX_CALLS_UNDER_WAY = (
     MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
 )
-"""The first four together. The native engine counts them, and each of the last two, before Python hears of a call."""
+"""The first four together. The engine counts them, and each of the last two, before Python hears of a call."""
 
 MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
-"""Most bytes of answers, of all connections together, that wait in the native engine for readers who take nothing; over
+"""Most bytes of answers, of all connections together, that wait in the engine for readers who take nothing; over
 it the connections that hold most are closed."""

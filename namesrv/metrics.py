@@ -27,7 +27,7 @@ from namesrv.core.model import Doubt
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.warm_up import WarmUp
-from namesrv.engines.chosen_engine import ChosenEngine
+from namesrv.engines.api import EngineServer
 from namesrv.settings import NamesrvSettings
 
 # Metrics of a name server: its changes, its readers, its tables.
@@ -220,7 +220,7 @@ def _of_front(front: FrontCounter) -> Iterator[Family]:
     yield requests
 
 
-# What the engine tells Prometheus: which one it is, and of native how much it holds, refuses and answers by itself.
+# What the native engine tells Prometheus: how much it holds, refuses and answers by itself.
 
 _GAUGES = {
     "connections": "Open connections.",
@@ -247,29 +247,25 @@ _COUNTERS = {
 class EngineMetrics(Collector):
     """The engine's gauges and counters."""
 
-    def __init__(self, registry: CollectorRegistry, engine: ChosenEngine, server: object) -> None:
-        self._engine = engine
-        self._stats: Callable[[], Mapping[str, int]] = getattr(server, "stats", dict)
-        self._http2_errors: Callable[[], Mapping[str, int]] = getattr(server, "http2_errors", dict)
+    def __init__(self, registry: CollectorRegistry, server: EngineServer) -> None:
+        self._server = server
         registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        engine = GaugeMetricFamily("namesrv_engine", "1 for the engine that runs.", labels=["engine", "why"])
-        engine.add_metric(self._engine, 1.0)
-        yield engine
-        stats = self._stats()
-        for name, text in _GAUGES.items() if stats else ():
+        if not (stats := self._server.stats()):
+            return
+        for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
-        for name, text in _COUNTERS.items() if stats else ():
+        for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"namesrv_engine_{name}", text, value=float(stats[name]))
         errors = CounterMetricFamily(
             "namesrv_engine_http2_errors",
             "HTTP/2 errors reported to clients, by their RFC 9113 names.",
             labels=["reason"],
         )
-        for reason, count in self._http2_errors().items():
+        for reason, count in self._server.http2_errors().items():
             errors.add_metric([reason], float(count))
-        yield from (errors,) if stats else ()
+        yield errors
 
 
 # Exports: of metrics over HTTP, and of traces to a collector.
@@ -289,8 +285,7 @@ class Observability(Exports):
         self,
         settings: NamesrvSettings,
         metrics_of: Callable[[CollectorRegistry], Readiness],
-        server: object,
-        engine: ChosenEngine,
+        server: EngineServer,
     ) -> None:
         """Takes the listener's port; answers once started.
 
@@ -308,8 +303,8 @@ class Observability(Exports):
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
         if settings.metrics_listen:
-            self.observers = (CallMetrics(registry, getattr(server, "hits", dict)),)
-            EngineMetrics(registry, engine, server)
+            self.observers = (CallMetrics(registry, server.hits),)
+            EngineMetrics(registry, server)
             metrics = metrics_of(registry)
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)

@@ -17,7 +17,7 @@ from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS
 
-Engine = Literal["auto", "grpcio", "native"]
+Engine = Literal["native", "development"]
 RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
 
 REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
@@ -37,7 +37,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     data_dir: Path | None = Field(None, description="Folder for everything durable. Without it, nothing is on disk.")
     engine: Engine = Field(
-        "auto", description="native (any network), grpcio (trusted networks), or auto: native if it is installed."
+        "native", description="native, or development: to try things out on this machine without the native engine."
     )
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each answers cached lookups on a core."
@@ -232,6 +232,17 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             mass_loss_percent=self.mass_loss_percent,
             channel_grace_seconds=self.channel_grace_millis / 1000,
         )
+
+    @model_validator(mode="after")
+    def _check_development(self) -> Self:
+        if self.engine != "development":
+            return self
+        if not self.endpoint.is_loopback:
+            raise ValueError(f"listen is {self.listen}, but engine is development, which serves this machine alone")
+        for name in ("tls_cert", "permits_file", "remoting_listen"):
+            if getattr(self, name):
+                raise ValueError(f"{name} is set, but engine is development, which has no such thing: use native")
+        return self
 
     @model_validator(mode="after")
     def _check_remoting(self) -> Self:

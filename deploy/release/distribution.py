@@ -201,7 +201,7 @@ def check_native(scratch: Path, wheel: Path, engine: Path) -> None:
         print(run(programs / "nsctl", "status", "--namesrv", started["listen"]))
         code = namesrv.terminate()
     if (started["engine"], code) != ("native", 0):
-        raise DistributionError(f"served on {started['engine']} ({started['engine_because']}), ended with {code}")
+        raise DistributionError(f"served on {started['engine']}, ended with {code}")
 
 
 def engine_if_possible() -> Path | None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from namesrv.engines.factory import HOW_TO_GET_IT, native_problem
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
 from tests.support.rocketmq_programs.maven import NEWEST, class_path, missing
 from tests.support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
@@ -36,8 +37,9 @@ SETTINGS = (
 
 def main() -> None:
     """Runs the demo. A step that does not succeed in time ends it with an error."""
-    problem = missing()
-    if problem is not None:
+    if (problem := native_problem()) is not None:
+        sys.exit(f"this demo needs the native engine: {problem}; {HOW_TO_GET_IT}")
+    if (problem := missing()) is not None:
         sys.exit(problem)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -80,7 +82,7 @@ class Demo:
         """Starts this name server."""
         listen, remoting = free(GRPC_PORT), free(OUR_PORT)
         flags = ("--remoting-listen", f"127.0.0.1:{remoting}", "--data-dir", str(self._folder / "namesrv"))
-        namesrv = NamesrvProcess("--name", "ns-a", *flags, engine="auto", port=listen)
+        namesrv = NamesrvProcess("--name", "ns-a", *flags, port=listen)
         self._namesrv = self._stack.enter_context(namesrv)
         self._ours = str(self._namesrv.wait_for("namesrv_started")["remoting"])
         self._client: Client = self._stack.enter_context(self._namesrv.connect())

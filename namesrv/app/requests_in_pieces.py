@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from functools import partial
-from typing import Protocol
 
 from google.protobuf.message import Message
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
-from groundwork.rpc_handlers import MessageT
+from groundwork.rpc_handlers import LargeRequests, MessageT, OneInATurn
 from namesrv.app.field_rules import check_topic_count
 from namesrv.app.worker import Worker
 from namesrv.app.writer import PARSING, TableWriter
 from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import breathe
+from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES
 
 PIECE_BYTES = 32 * 1024
@@ -25,81 +25,25 @@ the interpreter cannot change hands."""
 PIECE_FIELDS = 1_500
 """Most fields of the request itself that are parsed in one call: as many topics have some 32 KiB."""
 
-LONGEST_VARINT = 10
-"""Bytes of the longest number."""
 
-
-class EndOfPiece(Protocol):
-    """Where a piece of a message ends, so that all pieces, merged one after the other, are the same message."""
-
-    def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
-        """The end of the piece that begins there; what cannot be cut is one piece."""
-
-
-def end_of_piece(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
-    """Cuts requests for engines that cannot look into messages: only those that are too large for one piece.
-
-    Python takes several times as long to find where fields end as to parse them.
-    """
-    if len(request) <= MAX_MESSAGE_BYTES:
-        return len(request)
-    return end_of_fields(request, begin, least_bytes, most_fields)
-
-
-def end_of_fields(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
-    """Cuts between fields, as native does."""
-    end = begin
-    for _ in range(most_fields):
-        end = _end_of_field(request, end)
-        if end - begin >= least_bytes or end >= len(request):
-            break
-    return min(end, len(request))
-
-
-def _end_of_field(request: bytes, begin: int) -> int:
-    """Where a field ends; the end of the request or beyond if it is a group or no field."""
-    tag, end = _varint(request, begin)
-    match tag & 7:
-        case 0:  # a varint
-            return _varint(request, end)[1]
-        case 1:
-            return end + 8
-        case 2:  # bytes, with their length before them
-            length, end = _varint(request, end)
-            return end + length
-        case 5:
-            return end + 4
-        case _:
-            return len(request)
-
-
-def _varint(request: bytes, begin: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    number = 0
-    for index, byte in enumerate(request[begin : begin + LONGEST_VARINT]):
-        number |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return number, begin + index + 1
-    return 0, len(request)
+def large_requests(end_of_piece: EndOfPiece | None, writer: TableWriter, reader: Worker) -> LargeRequests:
+    """Parses large requests in the pieces that the engine cuts, or whole if it cuts none."""
+    return OneInATurn() if end_of_piece is None else RequestsInPieces(writer, reader, end_of_piece)
 
 
 class RequestsInPieces:
     """Parses one large request of a kind at a time: registrations on the writer's thread, others on the reader's.
 
     A single field is never cut, nor are the bytes after a group or bytes that are no message. Such a piece may have
-    4 MiB, which is one call of 20 ms; so is a request of 4 MiB on an engine that cannot look into messages.
+    4 MiB, which is one call of 20 ms.
     """
 
-    def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece = end_of_piece) -> None:
+    def __init__(self, writer: TableWriter, reader: Worker, end_of_piece: EndOfPiece) -> None:
         self._writer = writer
         self._reader = reader
         self._end_of_piece = end_of_piece
         self._turns: defaultdict[type[Message], asyncio.Lock] = defaultdict(asyncio.Lock)
         """Whose turn it is, of requests of a kind: a large lookup waits for no registration but the slice under way."""
-
-    @classmethod
-    def of(cls, server: object, writer: TableWriter, reader: Worker) -> RequestsInPieces:
-        return cls(writer, reader, getattr(server, "end_of_piece", end_of_piece))
 
     async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
         """The request as a message, when its turn has come.

@@ -28,7 +28,7 @@ from namesrv.core.watch import (
     WatchIndex,
     WatchMessages,
 )
-from namesrv.engines.api import SharedWriter
+from namesrv.engines.api import EngineCall
 
 WAKE_SLICE = 8
 """Readers whose tasks are woken before giving way: sending to so many takes a millisecond or two."""
@@ -66,7 +66,7 @@ class WatchStream:
     """Its position among the changes; a RouteWatch if it is of some topics."""
     woken: asyncio.Event
     """Set when there may be something to send."""
-    writer: SharedWriter | None = None
+    writer: EngineCall | None = None
     """Sends what others are sent, too, without the stream's task; None: the engine cannot."""
     is_idle: bool = False
     """Whether its task waits to be woken, with everything sent."""
@@ -127,7 +127,7 @@ class WatchDispatcher:
         subscription: Subscription,
         after_revision: int | None,
         peer: str,
-        writer: SharedWriter | None = None,
+        writer: EngineCall | None = None,
         sharer: Sharer = MACHINE,
     ) -> AsyncIterator[WatchStream]:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.

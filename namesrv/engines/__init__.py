@@ -1,4 +1,4 @@
-"""The engines, which carry calls to handlers and answers back: native (Rust) and grpcio.
+"""The engine, which carries calls to handlers and answers back: native, in Rust. Another one serves for development.
 
 Begin reading in ``api``.
 """

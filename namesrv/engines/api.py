@@ -1,11 +1,16 @@
-"""What the name server needs of any engine: options, cacheable answers, repeated calls and shared writes."""
+"""What the name server needs of an engine: a server, and contexts of calls that can do more than gRPC's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, cast
+from typing import Protocol, Self
 
+import grpc
+
+from groundwork.rpc_handlers import Context
 from groundwork.shares import ShareRules
 from namesrv.core.model import BrokerKey
 from namesrv.core.state import RouteState
@@ -24,9 +29,7 @@ def max_request_bytes(path: str) -> int:
     return MAX_REGISTRATION_BYTES if path == REGISTER_BROKER else MAX_MESSAGE_BYTES
 
 
-# Answers that an engine may give again by itself, as the servicers see it: they name the dependencies of an answer.
-#
-# A dependency is a topic, a broker group, or all clusters. Engines without a cache pass over all of it.
+# The dependencies of an answer that the engine may give again by itself: a topic, a broker group, or all clusters.
 
 CLUSTERS_DEPENDENCY = "\0"
 """The dependency of an answer about all clusters and groups."""
@@ -35,24 +38,6 @@ KEPT_METHODS = frozenset(
     f"/namesrv_api.v1.RouteService/{name}" for name in ("GetTopicRoute", "BatchGetTopicRoutes", "GetBrokerClusterInfo")
 )
 """Calls whose answers may be kept."""
-
-
-def serve_from(server: object, state: RouteState) -> None:
-    """Has a server keep answers of these tables, if it can."""
-    if hasattr(server, "keep_answers_of"):
-        server.keep_answers_of(state)
-
-
-def forget_answers(server: object) -> None:
-    """Has a server forget the answers that it keeps, if it can."""
-    if hasattr(server, "forget_answers"):
-        server.forget_answers()
-
-
-def may_keep(context: object, dependencies: Callable[[], Sequence[str]]) -> None:
-    """Names the dependencies of the answer, if the engine keeps answers. The answer must be given in this very step."""
-    if hasattr(context, "may_keep"):
-        context.may_keep(dependencies())
 
 
 def route_dependencies(state: RouteState, topic: str) -> list[str]:
@@ -66,59 +51,110 @@ def group_dependency(broker: BrokerKey) -> str:
     return f"\0{broker.cluster_name}\0{broker.broker_name}"
 
 
-# Calls that come again and again, byte for byte, from the same caller, as the servicers see them.
-#
-# An engine that knows such a call asks for its answer again, without a parse, a context and the checks that only look
-# at the bytes and at who sent them. Whatever can have changed since is looked at anew. Other engines pass over all of
-# it.
+# The context of a call. The context of the development engine is gRPC's own, which the functions below pass over.
 
 Again = Callable[[], bytes | None]
 """Does all that the call asks for once more, and counts it, and returns the answer. None, with nothing done: the call
 has to be looked at as a whole, because it may not end well. Never waits."""
 
 
-def may_repeat(context: object, again: Again) -> None:
-    """Says how the call that is answered well in this very step is answered when it comes again."""
-    if hasattr(context, "may_repeat"):
-        context.may_repeat(again)
+class EngineCall(ABC):
+    """What the native engine offers the servicer of a call, beside gRPC's context."""
 
+    @abstractmethod
+    def may_keep(self, dependencies: Sequence[str]) -> None:
+        """Names all dependencies of the answer, which is computed in this very step: the engine may give it again."""
 
-# Streams that an engine can send the same message to, many at once, as those see it who tell them of changes.
-#
-# A stream's own task sends what it makes for this stream alone, and waits for a reader who is slow. Engines without
-# such streams have each task woken instead.
-
-
-class SharedWriter(Protocol):
-    """The context of such a stream."""
+    @abstractmethod
+    def may_repeat(self, again: Again) -> None:
+        """Says how the call, answered well in this very step, is answered when the same bytes come from its caller."""
 
     @property
+    @abstractmethod
     def is_free(self) -> bool:
-        """Whether the client has taken the last message, so that another one can leave at once."""
+        """Whether the client has taken the last message of the stream, so that another one can leave at once."""
 
+    @abstractmethod
     def write_to_all(self, streams: Sequence[Self], message: bytes) -> None:
         """Sends a message to free streams of the same server, without their tasks."""
 
 
-def shared_writer(context: object) -> SharedWriter | None:
+def may_keep(context: Context, dependencies: Callable[[], Sequence[str]]) -> None:
+    """Names the dependencies of the answer, if the engine keeps answers. The answer must be given in this very step."""
+    if isinstance(context, EngineCall):
+        context.may_keep(dependencies())
+
+
+def may_repeat(context: Context, again: Again) -> None:
+    """Says how the call that is answered well in this very step is answered when it comes again."""
+    if isinstance(context, EngineCall):
+        context.may_repeat(again)
+
+
+def shared_writer(context: Context) -> EngineCall | None:
     """The context of a stream, if its engine can send the same message to many at once."""
-    return cast("SharedWriter", context) if hasattr(context, "write_to_all") else None
+    return context if isinstance(context, EngineCall) else None
 
 
-# The end of an engine.
+# The server.
 
 LISTENER_SECONDS = 5.0
 """How long the stop of an engine may take beyond the time that calls get."""
+
+Hits = Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]
+"""Answers that the engine gave by itself, by method and code: how many, and the seconds they took."""
 
 
 class EngineFailed(Exception):
     """The engine stopped by itself, or a part of it did. The text is the cause."""
 
 
-async def watch_engine(server: object) -> None:
-    """Raises EngineFailed when the engine of a started server fails. Returns at once for engines that cannot."""
-    if hasattr(server, "until_failed"):
-        await server.until_failed()
+class EndOfPiece(Protocol):
+    """Where a piece of a message ends, so that all pieces, merged one after the other, are the same message."""
+
+    def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
+        """The end of the piece that begins there; what cannot be cut is one piece."""
+
+
+class EngineServer(grpc.aio.Server):
+    """A server of gRPC that carries the calls of a name server."""
+
+    @abstractmethod
+    def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
+        """Takes sockets that listen already, all at one port; returns that. Raises ValueError if it cannot."""
+
+    @abstractmethod
+    def keep_answers_of(self, state: RouteState) -> None:
+        """Keeps answers of these tables from now on, if it keeps any."""
+
+    @abstractmethod
+    def forget_answers(self) -> None:
+        """Has all answers be computed again."""
+
+    @abstractmethod
+    def forget_callers(self) -> None:
+        """Has every caller be decided on again, because permits changed. Thread-safe."""
+
+    @abstractmethod
+    async def until_failed(self) -> None:
+        """Raises EngineFailed when a started engine fails. Runs until cancelled."""
+
+    @property
+    @abstractmethod
+    def end_of_piece(self) -> EndOfPiece | None:
+        """Cuts large requests into pieces; None: they are parsed whole."""
+
+    @abstractmethod
+    def hits(self) -> Hits:
+        """What the engine has answered by itself."""
+
+    @abstractmethod
+    def stats(self) -> Mapping[str, int]:
+        """Figures of the engine by the names of their metrics; none if it has none."""
+
+    @abstractmethod
+    def http2_errors(self) -> Mapping[str, int]:
+        """HTTP/2 errors that were reported to clients, by reason."""
 
 
 # How the native engine is to be.

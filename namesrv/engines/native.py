@@ -47,7 +47,11 @@ from namesrv.engines.api import (
     CLUSTERS_DEPENDENCY,
     KEPT_METHODS,
     Again,
+    EndOfPiece,
+    EngineCall,
     EngineFailed,
+    EngineServer,
+    Hits,
     Options,
     group_dependency,
     max_request_bytes,
@@ -104,7 +108,7 @@ def _field(value: str | bytes) -> bytes:
 _OK = grpc.StatusCode.OK
 
 
-class Call(grpc.aio.ServicerContext[Any, Any]):
+class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     """A call under way, and its servicer's context.
 
     One message of a stream may be on its way to the client while the next one is made; the one after that waits.
@@ -220,7 +224,6 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
     # What servicers ask of their context.
 
     def may_keep(self, dependencies: Sequence[str]) -> None:
-        """Names all dependencies of the answer, which is computed in this very step."""
         self.depends_on = (dependencies, self._server.generation)
 
     def may_repeat(self, again: Again) -> None:
@@ -246,11 +249,9 @@ class Call(grpc.aio.ServicerContext[Any, Any]):
 
     @property
     def is_free(self) -> bool:
-        """Whether the client has taken the last message of the stream, so that another one can leave at once."""
         return self._begun and not (self._writing or self._gone or self._done)
 
     def write_to_all(self, streams: Sequence[Call], message: bytes) -> None:
-        """Sends one message to streams that are free: one step for all of them."""
         for stream in streams:
             stream._writing = True  # noqa: SLF001 - it is one of us
         self._server.engine.write_all([stream.call.id for stream in streams], message)
@@ -484,7 +485,7 @@ DRAIN, END, LEAVE = 1, 2, 3
 """Stages of the engine's end."""
 
 
-class NativeServer(grpc.aio.Server):
+class NativeServer(EngineServer):
     """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
 
     def __init__(self, options: Options, tls: ListenerTls | None) -> None:
@@ -529,7 +530,6 @@ class NativeServer(grpc.aio.Server):
         return self._entrance.listen(address, with_tls=True)
 
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
-        """Takes sockets that listen already, all at one port; returns that."""
         return self._entrance.adopt(sockets, with_tls=with_tls)
 
     async def start(self) -> None:
@@ -580,18 +580,14 @@ class NativeServer(grpc.aio.Server):
         return False
 
     async def until_failed(self) -> NoReturn:
-        """Waits until the engine fails, and raises EngineFailed then. Runs until cancelled."""
         await self._has_failed.wait()
         raise EngineFailed(self._cause)
 
-    # What a server has that looks into messages.
+    # What an engine has beyond that.
 
-    @staticmethod
-    def end_of_piece(request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
-        """Where a piece of a request ends that can be parsed before the others."""
-        return end_of_piece(request, begin, least_bytes, most_fields)
-
-    # What a server has that keeps answers.
+    @property
+    def end_of_piece(self) -> EndOfPiece:
+        return end_of_piece
 
     def keep_answers_of(self, state: RouteState) -> None:
         self._state = state
@@ -599,12 +595,10 @@ class NativeServer(grpc.aio.Server):
             self._answers.serve(state)
 
     def forget_answers(self) -> None:
-        """Has all answers be computed again."""
         if self._answers is not None:
             self._answers.forget()
 
     def forget_callers(self) -> None:
-        """Has every caller be decided on again, because permits changed. Thread-safe."""
         if self._answers is not None:
             self.engine.renew_permits()
             self._known.forget()
@@ -614,8 +608,7 @@ class NativeServer(grpc.aio.Server):
         """Of the tables: how often they have changed, as the engine counts."""
         return 0 if self._answers is None else self._answers.generation
 
-    def hits(self) -> dict[tuple[str, grpc.StatusCode], tuple[int, float]]:
-        """What the engine has answered by itself, by method and code: how many, and the seconds they took."""
+    def hits(self) -> Hits:
         if self._answers is None:
             return {}
         counts, nanos = self.engine.hits()
@@ -634,7 +627,6 @@ class NativeServer(grpc.aio.Server):
         return {} if self._answers is None else self.engine.stats()
 
     def http2_errors(self) -> Mapping[str, int]:
-        """HTTP/2 errors that were reported to clients, by reason."""
         return {} if self._answers is None else self.engine.http2_errors()
 
     # What calls need.

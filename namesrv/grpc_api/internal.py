@@ -13,7 +13,6 @@ from namesrv.app.access import caller_of
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import StallDetector
 from namesrv.core.errors import invalid_field
-from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.grpc_api.handlers import Context
 
 _log = structlog.get_logger(__name__)
@@ -25,9 +24,8 @@ COUNT_SECONDS = 1.0
 class DiagnosticsCalls:
     """Tells about this process."""
 
-    def __init__(self, stall_detector: StallDetector, engine: ChosenEngine, clients: LookupClients) -> None:
+    def __init__(self, stall_detector: StallDetector, clients: LookupClients) -> None:
         self._stall_detector = stall_detector
-        self._engine = engine
         self._clients = clients
         self._counted_at = -math.inf
         self._task_count = 0
@@ -40,8 +38,6 @@ class DiagnosticsCalls:
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at, self._task_count = now, len(asyncio.all_tasks())
         return diagnostics_pb.GetDiagnosticsResponse(
-            engine=self._engine.name,
-            engine_because=self._engine.why,
             task_count=self._task_count,
             loop_lag_millis=self._stall_detector.longest_delay() * 1000,
         )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Iterable
 
-import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from namesrv_api.v1 import (
@@ -33,6 +31,7 @@ from namesrv.app.access import Authorizer, NamedBrokers
 from namesrv.app.counters import FrontCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
+from namesrv.engines.api import EngineServer
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
@@ -66,7 +65,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
+def bind(server: EngineServer, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Raises:
@@ -75,7 +74,7 @@ def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | 
     listen = settings.endpoint
     try:
         if handed_over := listeners_handed_over(listen):
-            return _adopt(server, handed_over, with_tls=tls is not None)
+            return server.adopt(handed_over, with_tls=tls is not None)
     except ValueError as error:
         raise CannotListen(f"socket activation: {error}") from error
     try:
@@ -87,20 +86,8 @@ def bind(server: grpc.aio.Server, settings: NamesrvSettings, tls: ListenerTls | 
         raise CannotListen(f"setting listen: {error}") from error
 
 
-def _adopt(server: grpc.aio.Server, sockets: list[socket.socket], *, with_tls: bool) -> int:
-    """Has a server listen on sockets that listen already; returns the port."""
-    adopt = getattr(server, "adopt", None)
-    if adopt is None:
-        raise ValueError(
-            "grpcio cannot take the listener that systemd hands over: use the native engine (--engine native), "
-            "or disable namesrv.socket"
-        )
-    port: int = adopt(sockets, with_tls=with_tls)
-    return port
-
-
 def add_services(
-    server: grpc.aio.Server,
+    server: EngineServer,
     settings: NamesrvSettings,
     services: Iterable[tuple[ServiceDescriptor, Iterable[object]]],
     health: HealthService,

@@ -29,7 +29,7 @@ from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
-from namesrv.app.requests_in_pieces import RequestsInPieces
+from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins, print_kv_config
 from namesrv.app.watches import WatchDispatcher
@@ -39,9 +39,8 @@ from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.pins import Pins
 from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, forget_answers, serve_from, watch_engine
-from namesrv.engines.chosen_engine import EngineMissing, choose_engine, warn_of_exposure
-from namesrv.engines.grpcio import build_server
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
+from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.grpc_api.admin import AdminChanges, AdminQueries
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -83,12 +82,10 @@ class NamesrvServer:
         in_force = stored_settings(settings, database)
         settings = in_force.settings
         try:
-            self._engine = choose_engine(settings.engine, settings.endpoint)
-            warn_of_exposure(self._engine, settings.endpoint)
             self._security = Security(settings)
+            self._grpc = build_server(settings, self._security.tls)
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
-        self._grpc = build_server(self._engine.name, settings, self._security.tls)
         port = bind(self._grpc, settings, self._security.tls)
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
@@ -117,7 +114,7 @@ class NamesrvServer:
         self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)
         self._product_env = ClusterTest.of(settings, clock.monotonic)
-        self._clients = LookupClients(partial(forget_answers, self._grpc), clock.monotonic, clock.wall_millis)
+        self._clients = LookupClients(self._grpc.forget_answers, clock.monotonic, clock.wall_millis)
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
@@ -125,7 +122,7 @@ class NamesrvServer:
         self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
-            serve_from(self._grpc, self._state)
+            self._grpc.keep_answers_of(self._state)
         self._authorizer = self._security.authorizer(self._state)
         self._front = listen_remoting(settings, self._authorizer, self._front_counter)
         self._add_services(settings)
@@ -156,7 +153,7 @@ class NamesrvServer:
             self._shares,
         )
         try:
-            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc, self._engine)
+            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:
@@ -175,8 +172,7 @@ class NamesrvServer:
             name=identity.name,
             epoch=identity.epoch,
             listen=str(self.endpoint),
-            engine=self._engine.name,
-            engine_because=self._engine.why,
+            engine=settings.engine,
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
@@ -196,7 +192,7 @@ class NamesrvServer:
 
     def _background_work(self) -> list[Coroutine[Any, Any, None]]:
         return [
-            watch_engine(self._grpc),
+            self._grpc.until_failed(),
             self._writer.watch(),
             self._reader.watch(),
             self._stall_detector.watch(),
@@ -214,13 +210,9 @@ class NamesrvServer:
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
-            *(() if self._has_all_gauges() else (GrownProcess().run(),)),
-            *((self._front.run(),) if self._front is not None else ()),
+            # The engine gives memory back by its own gauges, which know nothing of another listener.
+            *((self._front.run(), GrownProcess().run()) if self._front is not None else ()),
         ]
-
-    def _has_all_gauges(self) -> bool:
-        """Whether the engine knows of all listeners what is under way: native does of its own, and gives back."""
-        return self._engine.name == "native" and self._front is None
 
     def _add_services(self, settings: NamesrvSettings) -> None:
         state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
@@ -257,7 +249,7 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, (*queries, *changes)),
-            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._engine, self._clients),)),
+            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
         ]
         if self._front is not None:
             changes_of_front = FrontChanges(self._routes, self._writer, self._channels, self._registrations, changes)
@@ -270,7 +262,7 @@ class NamesrvServer:
                 product_env=self._product_env,
                 changes=changes_of_front,
             )
-        self._security.on_permits_reloaded = getattr(self._grpc, "forget_callers", self._security.on_permits_reloaded)
+        self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(
             self._grpc,
@@ -280,7 +272,7 @@ class NamesrvServer:
             observers=observers,
             authorizer=self._authorizer,
             shares=self._shares,
-            large_requests=RequestsInPieces.of(self._grpc, self._writer, self._reader),
+            large_requests=large_requests(self._grpc.end_of_piece, self._writer, self._reader),
         )
 
     def _set_health(self) -> None:

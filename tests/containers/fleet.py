@@ -31,8 +31,6 @@ HARDENED = (
 )
 NAMESRVS = {"namesrv-a": 11, "namesrv-b": 12}
 """The name servers and the last byte of their addresses."""
-ENGINES = {"namesrv-a": ["--engine=grpcio"], "namesrv-b": ["--engine=native"]}
-"""Every test of a fleet sees both engines of the name server."""
 AGENTS = {"agent-master": 21, "agent-slave": 22}
 """The agents and the last byte of their addresses; the index is the broker id."""
 
@@ -62,7 +60,7 @@ class Fleet:
         """Starts the container of a role and waits until it is healthy."""
         if role in NAMESRVS:
             mount = f"--volume={self.container(role)}-data:/var/lib/namesrv"
-            command = ["localhost/namesrv", "serve", f"--name={role}", "--allow-insecure", *ENGINES[role]]
+            command = ["localhost/namesrv", "serve", f"--name={role}", "--allow-insecure"]
         else:
             mount = f"--volume={REPOSITORY}/examples/demo/topics.json:/etc/broker-agent/topics.json:ro"
             command = ["localhost/broker-agent", "serve", *self._registration(list(AGENTS).index(role))]

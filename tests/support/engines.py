@@ -6,7 +6,7 @@ from importlib import import_module
 
 NATIVE = "native"
 """What name servers run on in tests, as in use."""
-DEVELOPMENT = "grpcio"
+DEVELOPMENT = "development"
 """What every call is tested on, too."""
 LEFT_OUT = "the native engine is not installed; `make engine` says what it needs"
 """Why tests are skipped where there is no native engine."""

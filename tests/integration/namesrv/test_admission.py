@@ -14,7 +14,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 from groundwork.grpc_errors import PUSHBACK_KEY, RichError
 from groundwork.health_service import HealthService
 from namesrv.app.quotas import FairShares
-from namesrv.engines.grpcio import build_server
+from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import add_services
 from namesrv.settings import NamesrvSettings
@@ -74,7 +74,7 @@ def test_open_calls_of_health_and_reflection_are_limited_for_each_caller() -> No
 async def _probe() -> None:
     require_native()
     settings = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
-    server: Any = build_server("native", settings)
+    server: Any = build_server(settings)
     shares = FairShares.of(probes=2, reflections=1)
     add_services(server, settings, (), HealthService(), observers=(), authorizer=None, shares=shares)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -105,7 +105,7 @@ async def _probe() -> None:
 async def _flood(flooded: str) -> None:
     require_native()
     settings = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
-    server, slow = build_server("native", settings), Slow()
+    server, slow = build_server(settings), Slow()
     shares = FairShares.of(lookups=MOST, registrations=MOST, admin_calls=MOST, streams=MOST)
     handlers = handlers_of_server(20.0, shares=shares)
     for service in SERVICES:

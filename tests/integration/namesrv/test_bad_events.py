@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from groundwork.rpc_handlers import marked
 from namesrv.engines.api import EngineFailed
-from namesrv.engines.grpcio import build_server
+from namesrv.engines.factory import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.engines import LEFT_OUT
@@ -44,7 +44,7 @@ class _Server:
     """A server of the native engine. ``hold`` keeps its event loop busy until two further calls have come."""
 
     def __init__(self) -> None:
-        server = build_server("native", NamesrvSettings.load(None, FLAGS))
+        server = build_server(NamesrvSettings.load(None, FLAGS))
         assert isinstance(server, NativeServer)
         self.server = server
 

@@ -107,10 +107,10 @@ def test_a_socket_that_does_not_listen_is_refused() -> None:
         )
 
 
-def test_grpcio_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
+def test_the_development_engine_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
     assert refusal(held, address(held), DEVELOPMENT) == (
-        "namesrv: socket activation: grpcio cannot take the listener that systemd hands over: "
-        "use the native engine (--engine native), or disable namesrv.socket"
+        "namesrv: socket activation: engine is development, which cannot take the listener that systemd hands over: "
+        "use the native engine, or disable namesrv.socket"
     )
 
 

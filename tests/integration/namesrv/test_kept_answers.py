@@ -15,8 +15,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
 from namesrv.core.changes import Change
-from namesrv.engines.api import serve_from
-from namesrv.engines.grpcio import build_server
+from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
@@ -98,8 +97,8 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
         self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
-        self.server = build_server("native", configured)
-        serve_from(self.server, state)
+        self.server = build_server(configured)
+        self.server.keep_answers_of(state)
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())

@@ -25,14 +25,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where each piece that was parsed begins."""
     native = pytest.importorskip("namesrv.engines.native", reason=LEFT_OUT)
     begun: list[int] = []
-    end_of_piece = native.NativeServer.end_of_piece
+    end_of_piece = native.end_of_piece
 
     def noted(request: bytes, begin: int, *of_piece: int) -> int:
         begun.append(begin)
         end: int = end_of_piece(request, begin, *of_piece)
         return end
 
-    monkeypatch.setattr(native.NativeServer, "end_of_piece", staticmethod(noted))
+    monkeypatch.setattr(native, "end_of_piece", noted)
     return begun
 
 

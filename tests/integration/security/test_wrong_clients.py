@@ -43,7 +43,7 @@ def refused_start(modules: Path, *arguments: str) -> str:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)" in done.stderr
-    assert "or use --engine grpcio" in done.stderr
+    assert "or try it on this machine with --engine development" in done.stderr
     return done.stderr
 
 
@@ -51,16 +51,8 @@ def refused_start(modules: Path, *arguments: str) -> str:
 def test_a_wheel_that_cannot_be_used_is_one_line_that_says_what_to_install(wheel: str, tmp_path: Path) -> None:
     name, content, problem = WRONG_WHEELS[wheel]
     (tmp_path / name).write_text(content, encoding="ascii")
-    line = refused_start(tmp_path, "--listen", "127.0.0.1:0", "--engine", "native")
+    line = refused_start(tmp_path, "--listen", "127.0.0.1:0")
     assert line.startswith("namesrv: setting engine: native cannot be used: namesrv-engine ")
-    assert problem in line
-
-
-def test_auto_beyond_loopback_does_not_start_on_a_wheel_that_cannot_be_loaded(tmp_path: Path) -> None:
-    name, content, problem = WRONG_WHEELS["an error when it is loaded"]
-    (tmp_path / name).write_text(content, encoding="ascii")
-    line = refused_start(tmp_path, "--listen", "0.0.0.0:0", "--allow-insecure")
-    assert "which auto requires beyond loopback (listen 0.0.0.0:0)" in line
     assert problem in line
 
 

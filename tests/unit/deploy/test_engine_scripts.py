@@ -67,11 +67,11 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.mark.parametrize("version", [None, "cargo 1.84.1 (66221abde 2024-11-19)", "cargo 0.99.0"])
-def test_without_a_new_cargo_one_line_says_that_grpcio_serves(machine: Machine, version: str | None) -> None:
+def test_without_a_new_cargo_one_line_says_what_is_missing(machine: Machine, version: str | None) -> None:
     if version is not None:
         machine.program("cargo", f"echo '{version}'")
     said, complained = machine.run("build.sh")
-    assert said.startswith("engine: no cargo 1.85 or later was found, so grpcio serves; ")
+    assert said.startswith("engine: no cargo 1.85 or later was found, so the native engine is missing: ")
     assert "ENGINE_WHEEL=" in said
     assert (said.count("\n"), complained) == (1, "")
     assert machine.run("install.sh") == ("", "")
@@ -126,7 +126,7 @@ def test_what_was_built_is_installed(machine: Machine) -> None:
     wheel = machine.wheels / "namesrv_engine-0.2.0-abi3.whl"
     wheel.touch()
     said, _ = machine.run("install.sh")
-    assert said.startswith(f"engine: the native engine is installed from {wheel}; ")
+    assert said.startswith(f"engine: the native engine is installed from {wheel}")
     assert machine.asked[0].endswith(f" {wheel}")
 
 
@@ -136,14 +136,14 @@ def test_a_build_that_fails_is_shown_and_is_not_the_end_of_the_set_up(machine: M
     said, complained = machine.run("build.sh")
     assert said.count("\n") == 1, "only that it builds"
     assert complained.splitlines()[0] == "no linker"
-    assert "so grpcio serves" in complained.splitlines()[-1]
+    assert "--engine development alone" in complained.splitlines()[-1]
     assert machine.run("install.sh") == ("", "")
 
 
 def test_a_wheel_is_installed_without_cargo(machine: Machine) -> None:
     assert machine.run("build.sh", ENGINE_WHEEL="dist/some.whl") == ("", "")
     said, _ = machine.run("install.sh", ENGINE_WHEEL="dist/some.whl")
-    assert said.startswith("engine: the native engine is installed from dist/some.whl; ")
+    assert said.startswith("engine: the native engine is installed from dist/some.whl")
     asked, folder = machine.asked
     assert asked.startswith("pip install ")
     assert asked.endswith(" dist/some.whl")

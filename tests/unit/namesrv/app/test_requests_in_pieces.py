@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -13,11 +12,13 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from namesrv.app.requests_in_pieces import EndOfPiece, RequestsInPieces, end_of_fields, end_of_piece
+from namesrv.app.requests_in_pieces import RequestsInPieces, large_requests
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
+from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
+from tests.support.engines import LEFT_OUT
 from tests.support.refusals import refuses
 
 TOPICS = st.builds(
@@ -46,21 +47,14 @@ DEADLINE = 20.0
 """Seconds until the thread must have come so far."""
 
 
-def of_native(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
-    engine = pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+def cutter(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
+    engine = pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
     def end_of_piece(request: bytes, begin: int, _least_bytes: int, _most_fields: int, /) -> int:
         end: int = engine.end_of_piece(request, begin, least_bytes, most_fields)
         return end
 
     return end_of_piece
-
-
-def in_python(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
-    return lambda request, begin, _least_bytes, _most_fields: end_of_fields(request, begin, least_bytes, most_fields)
-
-
-CUTTERS = pytest.mark.parametrize("cutter", [of_native, in_python])
 
 
 def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int, /) -> int:
@@ -72,7 +66,6 @@ def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest
     return asyncio.run(RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request))
 
 
-@CUTTERS
 @given(
     one=REGISTRATIONS,
     unknown=UNKNOWN_FIELDS,
@@ -81,7 +74,6 @@ def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest
     most_fields=st.integers(1, 10),
 )
 def test_pieces_of_any_size_are_the_message_that_was_sent(
-    cutter: Callable[..., EndOfPiece],
     one: pb.RegisterBrokerRequest,
     unknown: bytes,
     other: pb.RegisterBrokerRequest,
@@ -93,10 +85,9 @@ def test_pieces_of_any_size_are_the_message_that_was_sent(
     assert parsed(request, cutter(least_bytes, most_fields)) == sent
 
 
-@CUTTERS
 @given(sent=REGISTRATIONS, least_bytes=st.integers(0, 400), damage=st.binary(max_size=40), at=st.integers(0, 2_000))
 def test_what_is_damaged_ends_in_pieces_as_in_one(
-    cutter: Callable[..., EndOfPiece], sent: pb.RegisterBrokerRequest, least_bytes: int, damage: bytes, at: int
+    sent: pb.RegisterBrokerRequest, least_bytes: int, damage: bytes, at: int
 ) -> None:
     request = sent.SerializeToString()
     damaged = request[:at] + damage + request[at + len(damage) :]
@@ -110,25 +101,16 @@ def test_what_is_damaged_ends_in_pieces_as_in_one(
         assert in_pieces.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("cut", [end_of_piece, one_topic])
-def test_without_the_native_engine_requests_are_parsed_or_refused_too(cut: EndOfPiece) -> None:
+def test_requests_are_parsed_or_refused_whatever_the_pieces_are() -> None:
     request = THREE.SerializeToString()
-    assert parsed(request, cut) == THREE
-    assert parsed(b"", cut) == pb.RegisterBrokerRequest()
+    assert parsed(request, one_topic) == THREE
+    assert parsed(b"", one_topic) == pb.RegisterBrokerRequest()
     damaged = request[:TOPIC_BYTES] + b"\xff" * TOPIC_BYTES + request[2 * TOPIC_BYTES :]
     with pytest.raises(DecodeError):
-        parsed(damaged, cut)
+        parsed(damaged, one_topic)
 
 
-def test_without_the_native_engine_only_what_is_too_large_for_one_piece_is_cut() -> None:
-    topic = THREE.SerializeToString()[:TOPIC_BYTES]
-    at_limit = topic * (MAX_MESSAGE_BYTES // TOPIC_BYTES)
-    assert end_of_piece(at_limit, 0, 1_000, 1_000) == len(at_limit)
-    assert 1_000 <= end_of_piece(at_limit + topic, 0, 1_000, 1_000) < 1_000 + TOPIC_BYTES
-
-
-@CUTTERS
-def test_topics_over_the_limit_are_refused_before_all_are_parsed(cutter: Callable[..., EndOfPiece]) -> None:
+def test_topics_over_the_limit_are_refused_before_all_are_parsed() -> None:
     ends: list[int] = []
     cut = cutter(1_000)
 
@@ -141,30 +123,19 @@ def test_topics_over_the_limit_are_refused_before_all_are_parsed(cutter: Callabl
     assert ends[-1] <= len(EMPTY_TOPIC) * MAX_TOPICS_PER_REGISTRATION + 1_000
 
 
-@CUTTERS
-def test_what_cannot_be_cut_has_the_limit_of_one_piece(cutter: Callable[..., EndOfPiece]) -> None:
+def test_what_cannot_be_cut_has_the_limit_of_one_piece() -> None:
     field = b"\xfa\x06\xfa\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 6)
     assert parsed(field + field, cutter(1_000)) == pb.RegisterBrokerRequest.FromString(field + field)
     with refuses(Reason.LIMIT_EXCEEDED, match="bytes of one field: 4194305"):
         parsed(b"\xfa\x06\xfb\xff\xff\x01" + bytes(MAX_MESSAGE_BYTES - 5), cutter(1_000))
 
 
-def test_a_native_server_says_where_a_large_request_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = pytest.importorskip("namesrv.engines.native", reason="the native engine is not installed")
-    topics = [route_data_pb2.TopicConfig(topic=f"topic-{number}") for number in range(10_000)]
-    request = pb.RegisterBrokerRequest(topic_configs=topics).SerializeToString()
-    end_of_piece = server.NativeServer.end_of_piece
-    ends: list[int] = []
-
-    def noted(request: bytes, begin: int, least_bytes: int, most_fields: int) -> int:
-        ends.append(end_of_piece(request, begin, least_bytes, most_fields))
-        return ends[-1]
-
-    monkeypatch.setattr(server.NativeServer, "end_of_piece", staticmethod(noted))
-    requests = RequestsInPieces.of(server.NativeServer, WRITER, READER)
-    assert len(asyncio.run(requests.parsed(pb.RegisterBrokerRequest, request)).topic_configs) == len(topics)
-    assert len(ends) > 5
-    assert ends[-1] == len(request)
+def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
+    topics = [route_data_pb2.TopicConfig(topic=f"topic-{number:0120}") for number in range(40_000)]
+    request = pb.RegisterBrokerRequest(topic_configs=topics)
+    assert request.ByteSize() > MAX_MESSAGE_BYTES
+    whole = large_requests(None, WRITER, READER)
+    assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString())) == request
 
 
 class Parsing:
@@ -210,7 +181,7 @@ def test_a_large_lookup_waits_for_no_registration() -> None:
         requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
         registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
         await parsing.stopped()
-        requests._end_of_piece = end_of_piece
+        requests._end_of_piece = lambda request, *_: len(request)
         async with asyncio.timeout(DEADLINE):
             found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString())
         assert (found, registration.done()) == (lookup, False)

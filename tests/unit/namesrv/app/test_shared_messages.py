@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import cast
 
@@ -13,10 +14,11 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.handlers import Context
 from tests.support.core_fleet import Fleet
+from tests.support.fakes.engine_call import FakeEngineCall
 from tests.unit.namesrv.worlds.watching import Caller, Requests, Server, next_of, run
 
 
-class _SharedCaller(Caller):
+class _SharedCaller(FakeEngineCall, Caller):
     """A context that can be sent what others are sent, too."""
 
     def __init__(self, sent: list[tuple[int, bytes]]) -> None:
@@ -24,7 +26,7 @@ class _SharedCaller(Caller):
         self.sent = sent
         """By all of them: to how many a message was sent at once, and the message."""
 
-    def write_to_all(self, streams: list[_SharedCaller], message: bytes) -> None:
+    def write_to_all(self, streams: Sequence[_SharedCaller], message: bytes) -> None:
         assert all(stream.is_free for stream in streams)
         self.sent.append((len(streams), message))
 

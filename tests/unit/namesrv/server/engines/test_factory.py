@@ -1,10 +1,14 @@
-"""What the settings come to for an engine."""
+"""The server of each engine, and the error where the native engine cannot be used."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from namesrv.engines.grpcio import build_server
+from groundwork.version import __version__
+from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.settings import NamesrvSettings
 from tests.support.engines import LEFT_OUT
 
@@ -13,6 +17,18 @@ def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
     pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
     from namesrv.engines.native import NativeServer  # noqa: PLC0415 - as above
 
-    server = build_server("native", NamesrvSettings.load(None, {"max_connections": 1_000}))
+    server = build_server(NamesrvSettings.load(None, {"max_connections": 1_000}))
     assert isinstance(server, NativeServer)
     assert server.options.max_connections == 1_000, "there are descriptors for so many"
+
+
+@pytest.mark.parametrize(("version", "problem"), [(None, "is not installed"), ("0.0.1", "is of version 0.0.1")])
+def test_native_that_cannot_be_used_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, problem: str
+) -> None:
+    module = None if version is None else SimpleNamespace(__version__=version)
+    monkeypatch.setitem(sys.modules, "namesrv_engine", module)
+    with pytest.raises(EngineMissing) as refused:
+        build_server(NamesrvSettings.load(None, {}))
+    for part in (problem, f"pip install ./namesrv_engine-{__version__}-*.whl", "--engine development"):
+        assert part in str(refused.value)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("namesrv_engine", reason="the native engine is not installed")
+from tests.support.engines import LEFT_OUT
+
+pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
 from namesrv.engines.native import KnownCalls
 

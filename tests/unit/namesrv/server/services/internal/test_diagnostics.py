@@ -8,7 +8,6 @@ from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, G
 
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
-from namesrv.engines.chosen_engine import ChosenEngine
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.worlds.watching import CONTEXT
@@ -18,13 +17,13 @@ def told(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:
     return asyncio.run(calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT))
 
 
-def test_diagnostics_tell_the_engine_and_the_longest_delay() -> None:
+def test_diagnostics_tell_the_tasks_and_the_longest_delay() -> None:
     clock = VirtualClock()
     detector = StallDetector(clock.monotonic, lambda _: None, 10.0)
-    calls = DiagnosticsCalls(detector, ChosenEngine("grpcio", "for a test"), LookupClients(lambda: None))
+    calls = DiagnosticsCalls(detector, LookupClients(lambda: None))
     detector.begin()
     clock.advance(TICK_SECONDS + 0.5)
-    expected = GetDiagnosticsResponse(engine="grpcio", engine_because="for a test", task_count=1, loop_lag_millis=500.0)
+    expected = GetDiagnosticsResponse(task_count=1, loop_lag_millis=500.0)
     assert told(calls) == expected
 
 
@@ -32,7 +31,7 @@ def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         detector = StallDetector(loop.time, lambda _: None, 10.0)
-        calls = DiagnosticsCalls(detector, ChosenEngine("grpcio", "for a test"), LookupClients(lambda: None))
+        calls = DiagnosticsCalls(detector, LookupClients(lambda: None))
 
         async def count() -> int:
             return (await calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT)).task_count

@@ -19,6 +19,7 @@ from namesrv.core.model import DataVersion, LiveKey
 from namesrv.engines.api import Again
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
+from tests.support.fakes.engine_call import FakeEngineCall
 from tests.support.registrations import data_version, identity
 
 KEY = LiveKey(CLUSTER, A)
@@ -27,15 +28,6 @@ HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity(A))
 
 def question(counter: int = 1) -> pb.QueryDataVersionRequest:
     return pb.QueryDataVersionRequest(broker=identity(A), data_version=data_version(counter))
-
-
-class _Context:
-    """The context of an engine that knows calls."""
-
-    again: Again | None = None
-
-    def may_repeat(self, again: Again) -> None:
-        self.again = again
 
 
 class _World:
@@ -50,7 +42,7 @@ class _World:
 
     def call(self, request: Any) -> tuple[bytes | None, Again | None]:
         """The answer, None if there is no such broker; and what answers the call when it comes again."""
-        context: Any = _Context()
+        context: Any = FakeEngineCall()
         beats = isinstance(request, pb.BrokerHeartbeatRequest)
         answer = self.servicer.BrokerHeartbeat if beats else self.servicer.QueryDataVersion
         try:

@@ -1,0 +1,80 @@
+"""Makes the server on the engine of the settings. Nothing else in the program knows which engine runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from groundwork.listener_tls import ListenerTls
+from groundwork.program import descriptors_of_listener
+from groundwork.version import __version__
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
+from namesrv.engines.development import DevelopmentServer
+from namesrv.limits import (
+    MAX_ANSWER_BYTES_WAITING,
+    MAX_CALLS_UNDER_WAY,
+    MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTIONS_PER_SECOND,
+    MAX_METADATA_BYTES,
+    MAX_PROBES_UNDER_WAY,
+    MAX_REFLECTIONS_UNDER_WAY,
+    MAX_REQUEST_BYTES_UNDER_WAY,
+)
+from namesrv.settings import NamesrvSettings
+
+NATIVE_PACKAGE = "namesrv-engine"
+"""The distribution of the native engine; its module is ``namesrv_engine``."""
+
+HOW_TO_GET_IT = f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)"
+
+
+class EngineMissing(Exception):
+    """The native engine cannot be used here. The text says what to do."""
+
+
+def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
+    """Makes a server without services and ports. Raises EngineMissing."""
+    if settings.engine == "development":
+        return DevelopmentServer()
+    if (problem := native_problem()) is not None:
+        raise EngineMissing(
+            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
+            "or try it on this machine with --engine development"
+        )
+    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
+
+    return NativeServer(_options(settings), tls)
+
+
+def native_problem() -> str | None:
+    """Returns why the native engine cannot be used here; None if it can."""
+    try:
+        version = import_module("namesrv_engine").__version__
+    except ModuleNotFoundError as error:
+        return f"{NATIVE_PACKAGE} is not installed ({error})"
+    except Exception as error:  # noqa: BLE001 - a broken binary raises anything
+        return f"{NATIVE_PACKAGE} cannot be loaded ({error})"
+    if version != __version__:
+        return f"{NATIVE_PACKAGE} is of version {version}, and namesrv of {__version__}"
+    return None
+
+
+def _options(settings: NamesrvSettings) -> Options:
+    # RocketMQ's protocol, where it is spoken, has half of the descriptors.
+    descriptors = descriptors_of_listener(2 if settings.remoting_listen else 1)
+    return Options(
+        threads=settings.engine_threads,
+        permits=settings.permits_file is not None,
+        cache_bytes=settings.cache_bytes,
+        max_metadata=MAX_METADATA_BYTES,
+        max_streams=MAX_CONCURRENT_STREAMS,
+        max_connections=min(settings.max_connections, descriptors),
+        max_calls=MAX_CALLS_UNDER_WAY,
+        max_health_calls=MAX_PROBES_UNDER_WAY,
+        max_reflection_calls=MAX_REFLECTIONS_UNDER_WAY,
+        max_bytes_in=MAX_REQUEST_BYTES_UNDER_WAY,
+        max_waiting=MAX_ANSWER_BYTES_WAITING,
+        shares=settings.share_rules,
+        max_connection_rate=MAX_CONNECTIONS_PER_SECOND,
+        keepalive=settings.keepalive_time_millis / 1000,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_SECONDS,
+    )
