@@ -22,7 +22,7 @@ from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 
 from bench.figures import Figure, Sample, machine_line, progress, shown, summarise, table, write_json
 from bench.load import CLIENT_OPTIONS, REGISTER_BROKER
-from bench.peers.servers import own_engines
+from bench.peers.servers import NATIVE
 from bench.probes.loop import LoopFigures
 from bench.probes.namesrv import PROBE_SIGNAL
 from bench.steady_lookups import CALLS_PER_SECOND, SteadyLookups
@@ -77,9 +77,9 @@ class Requests:
 class ProbedNamesrv(Process):
     """A name server on a free port of loopback with a probe in its event loop."""
 
-    def __init__(self, engine: str, *arguments: str) -> None:
+    def __init__(self, *arguments: str) -> None:
         options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0", *arguments)
-        super().__init__([sys.executable, "-m", "bench.probes.namesrv", "--engine", engine, *options])
+        super().__init__([sys.executable, "-m", "bench.probes.namesrv", *options])
         try:
             self.target = str(self.wait_for("namesrv_started")["listen"])
         except BaseException:
@@ -97,8 +97,7 @@ class ProbedNamesrv(Process):
 class Round:
     """One name server in all phases, each on the tables that those before it left."""
 
-    def __init__(self, engine: str, scale: Scale, namesrv: ProbedNamesrv, lookups: SteadyLookups) -> None:
-        self._engine = engine
+    def __init__(self, scale: Scale, namesrv: ProbedNamesrv, lookups: SteadyLookups) -> None:
         self._scale = scale
         self._namesrv = namesrv
         self._lookups = lookups
@@ -128,7 +127,7 @@ class Round:
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         """Measures what the block does and what it leaves behind."""
-        self._workload = f"{self._engine}: {name}"
+        self._workload = f"{NATIVE}: {name}"
         self._lookups.take()
         self._namesrv.take()
         began = time.perf_counter()
@@ -147,19 +146,19 @@ class Round:
         self._samples.append(Sample(self._workload, name, unit, value))
 
 
-def measure(scale: Scale, engines: Sequence[str], rounds: int) -> list[Sample]:
-    """Runs all phases on a fresh name server of each engine, the engines in turn."""
+def measure(scale: Scale, rounds: int) -> list[Sample]:
+    """Runs all phases on a fresh name server in each round."""
     requests = Requests(scale)
     samples: list[Sample] = []
-    for number, engine in itertools.product(range(1, rounds + 1), engines):
-        progress(f"event_loop: round {number} of {rounds}, {engine}")
+    for number in range(1, rounds + 1):
+        progress(f"event_loop: round {number} of {rounds}")
         with (
-            ProbedNamesrv(engine) as namesrv,
+            ProbedNamesrv() as namesrv,
             grpc.insecure_channel(namesrv.target, CLIENT_OPTIONS) as connection,
             SteadyLookups(namesrv.target, scale.profile) as lookups,
         ):
-            samples += Round(engine, scale, namesrv, lookups).run(requests, connection)
-    return sorted(samples, key=lambda sample: engines.index(sample.workload.partition(":")[0]))
+            samples += Round(scale, namesrv, lookups).run(requests, connection)
+    return samples
 
 
 def verdicts(figures: Sequence[Figure]) -> str:
@@ -181,12 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, help="file for every value of every round")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--engine", choices=own_engines(), help="default: all that are installed, in turn")
     parser.add_argument("--topics", type=int, help="for a trial: tiny tables with so many topics")
     options = parser.parse_args(arguments)
     scale = tiny(options.topics) if options.topics else Scale()
-    engines = [options.engine] if options.engine else own_engines()
-    figures = summarise(measure(scale, engines, options.rounds))
+    figures = summarise(measure(scale, options.rounds))
     print(machine_line())
     print(f"Event loop under changes: {options.rounds} rounds, {CALLS_PER_SECOND} lookups per second all the time.")
     print(table(figures))

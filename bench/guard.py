@@ -1,9 +1,9 @@
 """Fails if a call has become much dearer than it was: ``python -m bench.guard``.
 
-Bare times mean nothing on a machine that is shared. So each engine that can run here is compared with the naive server,
-in the same minutes. The native engine's lookups are compared with a server of its own kind, which looks nothing up,
-where cargo can build that one: what the engine answers by itself (a hit) and through Python (a miss). Beside the naive
-server they would be held to how fast a machine runs Python, which differs by half between two kinds of processors.
+Bare times mean nothing on a machine that is shared. So registrations are compared with those of the naive server, in
+the same minutes. Lookups are compared with a server of the engine's own kind, which looks nothing up, where cargo can
+build that one: what the engine answers by itself (a hit) and through Python (a miss). Beside the naive server they
+would be held to how fast a machine runs Python, which differs by half between two kinds of processors.
 
 Compared is CPU time of the server's processes, in several rounds that take turns. Each server is judged by its cheapest
 round: neighbours on a shared machine make a call dearer and never cheaper. The bounds leave room for other machines; a
@@ -31,16 +31,15 @@ from bench.figures import Sample, machine, machine_line, progress, shown, summar
 from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
 from bench.peers import generator
 from bench.peers.recipes import Missing, RecipeFailed
-from bench.peers.servers import NAIVE, NULL, Server, own_engines, server_cores, turned
+from bench.peers.servers import NAIVE, NATIVE, NULL, Server, server_cores, turned
 from bench.workload import Profile
+from namesrv.engines.factory import native_problem
 
-LOOKUP = "lookup"
 REGISTRATION = "unchanged registration"
 HIT = "hit"
 MISS = "miss"
-_PEERS = {LOOKUP: NAIVE, REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
+_PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
 """What each call is compared with."""
-_NATIVE = "native"
 COSTS_FILE = Path(__file__).parent / "guard.json"
 """What calls cost when they were measured last, with the machine on which that was."""
 _MAY_RISE = 1.5
@@ -50,35 +49,33 @@ _ROUNDS = 5
 _LOOKUPS = 5_000
 _REGISTRATIONS = 1_000
 
-Costs = Mapping[str, Mapping[str, float]]
-"""Server CPU of a call by engine and call, divided by that of the server that it is compared with."""
+Costs = Mapping[str, float]
+"""Server CPU of each call, divided by that of the server that it is compared with."""
 
 
 class Ratio(NamedTuple):
-    """How dear a call of an engine is, beside another server's."""
+    """How dear a call is, beside another server's."""
 
-    engine: str
     call: str
     own: tuple[float, ...]
-    """What the engine's call cost, one figure of each round."""
+    """What the call cost, one figure of each round."""
     peers: tuple[float, ...]
     """What the other server's cost, in the same rounds."""
 
     @property
     def value(self) -> float:
-        """The engine's cheapest round beside the other server's."""
+        """The cheapest round beside the other server's."""
         return min(self.own) / min(self.peers)
 
 
-def measure(engines: Sequence[str], rounds: int) -> list[Sample]:
-    """Server CPU of each call on each engine and what it is compared with, in milliseconds per 1,000 calls."""
+def measure(rounds: int) -> list[Sample]:
+    """Server CPU of each call and what it is compared with, in milliseconds per 1,000 calls."""
     samples = []
     server_core, load_cores = server_cores(pin=True)
     with _running_on(load_cores), ExitStack() as stack:
-        servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, *engines)]
-        apart = [server for server in servers if server.name == _NATIVE]
-        beside_naive = [server for server in servers if server.name != _NATIVE]
-        if apart and (null := _null_server(server_core)) is not None:
+        servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, NATIVE)]
+        apart = servers[1:]
+        if (null := _null_server(server_core)) is not None:
             apart.append(stack.enter_context(null))
         for server in servers:
             send(server.target, REGISTER_BROKER, list(_PROFILE.registrations()))
@@ -87,7 +84,6 @@ def measure(engines: Sequence[str], rounds: int) -> list[Sample]:
             progress(f"guard: round {number} of {rounds}")
             fresh = _lookups(_LOOKUPS, asked_as=f"{number}-")
             calls: list[tuple[Sequence[Server], str, str, Sequence[bytes]]] = [
-                (beside_naive, LOOKUP, GET_TOPIC_ROUTE, _lookups(_LOOKUPS)),
                 (servers, REGISTRATION, REGISTER_BROKER, _repeated_registrations()),
                 (apart, HIT, GET_TOPIC_ROUTE, _lookups(_LOOKUPS)),
                 (apart, MISS, GET_TOPIC_ROUTE, fresh),
@@ -130,12 +126,12 @@ def _repeated_registrations() -> list[bytes]:
 
 
 def ratios_of(samples: Iterable[Sample]) -> list[Ratio]:
-    """What each engine's calls cost, beside what the other server's did."""
+    """What calls cost, beside what the other server's did."""
     values = {(figure.workload, figure.name): figure.values for figure in summarise(samples)}
     return [
-        Ratio(engine, call, costs, values[_PEERS[call], call])
-        for (engine, call), costs in sorted(values.items())
-        if engine not in _PEERS.values()
+        Ratio(call, costs, values[_PEERS[call], call])
+        for (server, call), costs in sorted(values.items())
+        if server == NATIVE
     ]
 
 
@@ -147,13 +143,13 @@ def known_costs() -> Costs:
 
 def bound_of(costs: Costs, ratio: Ratio) -> float:
     """What a ratio may be."""
-    return costs[ratio.engine][ratio.call] * _MAY_RISE
+    return costs[ratio.call] * _MAY_RISE
 
 
 def judge(costs: Costs, ratios: Iterable[Ratio]) -> list[str]:
     """What is dearer than its bound allows, a sentence each."""
     return [
-        f"one {ratio.call} on {ratio.engine} costs {shown(ratio.value)} times the {_PEERS[ratio.call]} server's,"
+        f"one {ratio.call} costs {shown(ratio.value)} times the {_PEERS[ratio.call]} server's,"
         f" and may cost {shown(bound_of(costs, ratio))}: rounds {', '.join(map(shown, ratio.own))}"
         f" beside {', '.join(map(shown, ratio.peers))}"
         for ratio in ratios
@@ -161,16 +157,16 @@ def judge(costs: Costs, ratios: Iterable[Ratio]) -> list[str]:
     ]
 
 
-def guard(engines: Sequence[str], rounds: int) -> int:
+def guard(rounds: int) -> int:
     """Measures and judges; what is too dear is measured once more. Returns the exit code."""
     costs = known_costs()
     findings: list[str] = []
     for _ in range(2):
-        ratios = _measured(engines, rounds)
+        ratios = _measured(rounds)
         for ratio in ratios:
             measured, bound = shown(ratio.value), shown(bound_of(costs, ratio))
             print(
-                f"{ratio.engine}, {ratio.call}: {measured} times the {_PEERS[ratio.call]} server's, may be {bound}",
+                f"{ratio.call}: {measured} times the {_PEERS[ratio.call]} server's, may be {bound}",
                 flush=True,
             )
         findings = judge(costs, ratios)
@@ -178,16 +174,15 @@ def guard(engines: Sequence[str], rounds: int) -> int:
             progress(f"guard: {finding}")
         if not findings:
             return 0
-        engines = list(dict.fromkeys(ratio.engine for ratio in ratios if judge(costs, [ratio])))
     return 1
 
 
 def calibrate(rounds: int) -> None:
-    """Measures, and writes down what calls cost: engines that are not installed here keep what they had."""
-    costs = {engine: dict(calls) for engine, calls in known_costs().items()}
-    for ratio in _measured(own_engines(), rounds):
-        costs.setdefault(ratio.engine, {})[ratio.call] = round(ratio.value, 3)
-        print(f"{ratio.engine}, {ratio.call}: {shown(ratio.value)} times the {_PEERS[ratio.call]} server's")
+    """Measures, and writes down what calls cost; what cannot be compared here keeps what it had."""
+    costs = dict(known_costs())
+    for ratio in _measured(rounds):
+        costs[ratio.call] = round(ratio.value, 3)
+        print(f"{ratio.call}: {shown(ratio.value)} times the {_PEERS[ratio.call]} server's")
     COSTS_FILE.write_text(json.dumps({"machine": machine(), "rounds": rounds, "costs": costs}, indent=2) + "\n")
 
 
@@ -195,18 +190,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Guards or calibrates; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.guard", description="Fails if a call has become dearer.")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="default: %(default)s")
-    parser.add_argument("--engine", choices=own_engines(), help="default: all that are installed")
     parser.add_argument("--calibrate", action="store_true", help=f"write what all calls cost to {COSTS_FILE.name}")
     options = parser.parse_args(arguments)
+    if (problem := native_problem()) is not None:
+        print(f"guard: skipped: {problem}")
+        return 0
     os.environ[generator.PROFILE] = generator.TRIAL  # costs were calibrated beside that null server, too
     if options.calibrate:
         calibrate(options.rounds)
         return 0
-    return guard([options.engine] if options.engine else own_engines(), options.rounds)
+    return guard(options.rounds)
 
 
-def _measured(engines: Sequence[str], rounds: int) -> list[Ratio]:
-    samples = measure(engines, rounds)
+def _measured(rounds: int) -> list[Ratio]:
+    samples = measure(rounds)
     print(machine_line())
     print(table(summarise(sorted(samples, key=lambda sample: sample.workload))))
     return ratios_of(samples)

@@ -15,11 +15,11 @@ from bench.load import CLIENT_OPTIONS, GET_TOPIC_ROUTE
 from bench.workload import Profile
 
 CALLS_PER_SECOND = 500
-"""Modest: a tenth of what the slower engine does."""
+"""Modest: a tenth of what an engine in Python would do."""
 
 _CALL_SECONDS = 30.0
 _IN_FLIGHT = 100
-"""Calls under way at most; those that are due wait. grpcio refuses some that come close to max_concurrent_streams."""
+"""Calls under way at most; those that are due wait."""
 
 _DIFFERENT_TOPICS = 10_000
 

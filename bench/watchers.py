@@ -26,7 +26,7 @@ from bench.load import CLIENT_OPTIONS, cpu_seconds, open_many_files
 from bench.peers.calls import Grpc
 from bench.peers.generator import Group, Plan, watching
 from bench.peers.recipes import Missing, RecipeFailed
-from bench.peers.servers import TLS, own_servers
+from bench.peers.servers import OWN_SERVERS, TLS
 from bench.workload import registration
 from tests.support.programs.processes import eventually
 from tests.support.secured.certificates import Authority
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, help="file for every value of every round")
     parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--server", action="append", choices=own_servers(), help="may be given again; default: all")
+    parser.add_argument("--server", action="append", choices=OWN_SERVERS, help="may be given again; default: all")
     parser.add_argument(
         "--watchers", type=int, action="append", help="may be given again; default: 100, 1,000 and 10,000"
     )
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         scale = scale._replace(watchers=tuple(options.watchers))
     try:
         with processors_awake():
-            figures = summarise(measure(scale, options.server or own_servers(), options.rounds))
+            figures = summarise(measure(scale, options.server or OWN_SERVERS, options.rounds))
     except (Missing, RecipeFailed) as error:
         raise SystemExit(f"the watchers cannot run: {error}") from None
     print(machine_line())

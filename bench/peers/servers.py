@@ -11,20 +11,20 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from bench.peers import remoting
 from bench.peers.calls import Grpc, Language, Remoting
 from bench.peers.generator import pinned, program
 from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
-from namesrv.settings import Engine
 from tests.support.programs.processes import BIN, Process, eventually
 from tests.support.secured.certificates import Authority
 
 ItemT = TypeVar("ItemT")
 
+NATIVE = "native"
+"""This name server."""
 NAIVE = "naive"
 JAVA = "java"
 RUST = "rust"
@@ -41,8 +41,8 @@ VARIANTS = {
     "+no-cache": ("--cache-bytes", "0"),
     "+half-cache": ("--cache-bytes", "4000000"),
 }
-"""Native with other options, by how its name ends: measured when it is asked for. Half of a cache is room for the
-answers about half of 20,000 topics of width 1, so that half of the lookups are hits. A front is RocketMQ's protocol
+"""This name server with other options, by how its name ends: measured when it is asked for. Half of a cache is room for
+the answers about half of 20,000 topics of width 1, so that half of the lookups are hits. A front is RocketMQ's protocol
 beside gRPC, with nobody on it."""
 RUST_VERSION = "1.0.0"
 JAVA_VERSION = "5.5.0"
@@ -64,34 +64,27 @@ _JAVA_OPTIONS = (
     "-XX:-OmitStackTraceInFastThrow",
     "-XX:-UseLargePages",
 )
+_NAMESRV_COMMAND = (
+    *(str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0"),
+    *("--log-format", "json", "--warm-up-millis", "0"),
+)
 _STARTED = {NAIVE: "naive_started", NULL: "null_started", NULL_REMOTING: "null_started"}
 _JAVA_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _SHOWN_CHARACTERS = 500
 _SETTLED_ANSWERS = 20
 """Equal answers, a hundredth of a second and more apart, after which nobody is expected to leave."""
-_OPTIONAL_PACKAGES = {"native": "namesrv_engine"}
-
-
-def own_engines() -> list[str]:
-    """The engines of this name server that can run here."""
-    return [name for name in get_args(Engine) if name != "auto" and find_spec(_OPTIONAL_PACKAGES.get(name, "grpc"))]
-
-
-def own_servers() -> list[str]:
-    """The same, plain and with TLS."""
-    engines = own_engines()
-    return [*engines, *(name + TLS for name in engines)]
+OWN_SERVERS = (NATIVE, NATIVE + TLS)
+"""This name server, plain and with TLS."""
 
 
 def all_servers() -> list[str]:
     """Names of everything that is measured if nothing is said."""
-    return [*own_servers(), NAMESRV_REMOTING, NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
+    return [*OWN_SERVERS, NAMESRV_REMOTING, NAIVE, JAVA, RUST, NULL, NULL_REMOTING]
 
 
 def askable_servers() -> list[str]:
     """Names of everything that can be asked for."""
-    variants = [f"native{name}" for name in VARIANTS] if "native" in own_engines() else []
-    return [*all_servers(), *variants]
+    return [*all_servers(), *(NATIVE + name for name in VARIANTS)]
 
 
 class Server(Process):
@@ -170,9 +163,9 @@ class Server(Process):
             return [str(program()), "null", self.protocol]
         if self.name == NAMESRV_REMOTING:
             # Between two runs everybody leaves, which is no loss to be held up.
-            return [*_namesrv_command("auto"), *_FRONT, "--mass-loss-percent", "100"]
-        engine, plus, variant = self.name.partition("+")
-        return [*_namesrv_command(engine), *VARIANTS.get(plus + variant, ()), *self._tls_options()]
+            return [*_NAMESRV_COMMAND, *_FRONT, "--mass-loss-percent", "100"]
+        _, plus, variant = self.name.partition("+")
+        return [*_NAMESRV_COMMAND, *VARIANTS.get(plus + variant, ()), *self._tls_options()]
 
     def _tls_options(self) -> list[str]:
         if not self.name.endswith(TLS):
@@ -193,11 +186,6 @@ class Server(Process):
             return f"127.0.0.1:{port}"
         where = "remoting" if self.name == NAMESRV_REMOTING else "listen"
         return str(self.wait_for(_STARTED.get(self.name, "namesrv_started"))[where])
-
-
-def _namesrv_command(engine: str) -> list[str]:
-    options = ["--listen", "127.0.0.1:0", "--log-format", "json", "--warm-up-millis", "0"]
-    return [str(BIN / "namesrv"), "serve", "--engine", engine, *options]
 
 
 def _java_command(folder: Path, port: int) -> list[str]:
@@ -277,6 +265,6 @@ def described(name: str) -> str:
         NULL: "answers without meaning, over gRPC",
         NULL_REMOTING: "answers without meaning, over the remoting protocol",
     }
-    engine, plus, variant = name.partition("+")
+    _, plus, variant = name.partition("+")
     options = " ".join(VARIANTS.get(plus + variant, ()))
-    return texts.get(name, f"namesrv serve --engine {engine} {options}".strip() + " with TLS" * name.endswith(TLS))
+    return texts.get(name, f"namesrv serve {options}".strip() + " with TLS" * name.endswith(TLS))

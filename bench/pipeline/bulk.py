@@ -41,7 +41,7 @@ def _bulk(rows: int, sizes: Sizes, store: str | None) -> Iterator[Sample]:
     profile = Profile(TOPICS, BROKERS, max(1, rows // TOPICS))
     workload = f"{profile.name}: {profile.topics * profile.width:,} queue rows" + (", on S3" if store else "")
     with ExitStack() as stack:
-        namesrv = stack.enter_context(NamesrvProcess("--name", "ns-a", engine="auto"))
+        namesrv = stack.enter_context(NamesrvProcess("--name", "ns-a"))
         progress(f"filling a name server with {profile.name}")
         fill(stack.enter_context(namesrv.connect()), profile)
         for number in range(sizes.rounds):

@@ -55,7 +55,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="pipeline-kills-") as folder,
         # Nothing expires: every change is one that this program makes.
-        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0", engine="auto") as namesrv,
+        NamesrvProcess("--name", "ns-a", "--scan-not-active-broker-interval-millis", "0") as namesrv,
         namesrv.connect() as client,
     ):
         log = Path(folder) / "log"

@@ -40,7 +40,7 @@ def start(sizes: Sizes) -> Iterator[Sample]:
     """``route-pipeline ingest`` on a new log, and on one of 100,000 batches; and only opening each to write."""
     with tempfile.TemporaryDirectory(prefix="bench-start-") as folder:
         for number in range(sizes.rounds):
-            with NamesrvProcess("--name", "ns-a", engine="auto") as namesrv, namesrv.connect() as client:
+            with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
                 client.registration.RegisterBroker(registration(["TopicTest"], identity()), timeout=20)
                 for name, batches in (("a new log", 0), (f"a log of {OLD_BATCHES:,} batches", OLD_BATCHES)):
                     progress(f"start on {name}: round {number + 1}")
@@ -132,7 +132,7 @@ def _make_log(place: str, batches: int) -> None:
     """Two name servers, of which the second hears of each change one batch later; a batch for each change."""
     progress(f"making a log of {batches:,} batches")
     with ExitStack() as stack:
-        servers = [stack.enter_context(NamesrvProcess("--name", name, engine="auto")) for name in ("ns-a", "ns-b")]
+        servers = [stack.enter_context(NamesrvProcess("--name", name)) for name in ("ns-a", "ns-b")]
         clients = [stack.enter_context(server.connect()) for server in servers]
         here = cast(SparkSession, _TasksHere())
         ingester = Ingester(here, [server.endpoint for server in servers], RouteLog.create(place))

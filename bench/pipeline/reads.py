@@ -29,7 +29,7 @@ SPARK_SECONDS = 600
 def small_read(sizes: Sizes) -> Iterator[Sample]:
     """Batch reads of a small name server, each way by a fresh Spark each round."""
     silent = "--scan-not-active-broker-interval-millis", "0"  # a broker that is heard of once stays
-    with NamesrvProcess("--name", "ns-a", *silent, engine="auto") as namesrv, namesrv.connect() as client:
+    with NamesrvProcess("--name", "ns-a", *silent) as namesrv, namesrv.connect() as client:
         topics = [f"Topic{number}" for number in range(SMALL_TOPICS)]
         client.registration.RegisterBroker(registration(topics, identity()), timeout=20)
         for _ in range(sizes.rounds):
@@ -47,7 +47,7 @@ def change_to_row(sizes: Sizes) -> Iterator[Sample]:
     waited: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder,
-        NamesrvProcess("--name", "ns-a", engine="auto") as namesrv,
+        NamesrvProcess("--name", "ns-a") as namesrv,
         namesrv.connect() as client,
     ):
         log = Path(folder) / "followed"

@@ -19,11 +19,11 @@ from pathlib import Path
 from bench.awake import processors_awake
 from bench.figures import progress
 from bench.load import open_many_files
-from bench.peers.servers import own_engines
 from bench.report import pictures
 from bench.report.page import COMMAND, PAGES, rendered
-from bench.report.sections import NATIVE, QUICK, SECTIONS, Effort, engine_of
+from bench.report.sections import QUICK, SECTIONS, Effort, engine_of
 from bench.report.store import FILE, merge, read, stored
+from namesrv.engines.factory import native_problem
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measure(options: argparse.Namespace) -> list[str]:
     """Measures sections, and writes each as soon as it is measured; returns those that failed."""
-    if NATIVE not in own_engines():
-        raise SystemExit("the native engine is not installed: run make engine")
+    if (problem := native_problem()) is not None:
+        raise SystemExit(f"{problem}: run make engine")
     effort = (QUICK if options.quick else Effort())._replace(scale=options.scale)
     failed = []
     open_many_files()

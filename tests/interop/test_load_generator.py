@@ -13,16 +13,18 @@ from bench.peers import generator
 from bench.peers.calls import Grpc, Remoting
 from bench.peers.generator import Group, Plan
 from bench.peers.recipes import RecipeFailed
-from bench.peers.servers import NULL, NULL_REMOTING, Server, own_engines
+from bench.peers.servers import NULL, NULL_REMOTING, Server
 from bench.report import __main__ as report
 from bench.report.store import read
 from tests.interop.programs import require
+from tests.support.engines import require_native
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
+    require_native()
     require("cargo")
     generator.program()
 
@@ -37,7 +39,7 @@ def test_every_call_of_a_list_is_made_and_counted_by_its_kind(tmp_path: Path) ->
     grpc = Grpc()
     brokers = [grpc.register(broker, range(10), counter=1) for broker in range(4)]
     calls = [grpc.lookup(topic) for topic in range(10)] + [grpc.heartbeat(0)]
-    with Server("grpcio", None) as server:
+    with Server("native", None) as server:
         fill = Group("fill", brokers, connections=1, limit=len(brokers))
         outcome = run(server, tmp_path, Group("clients", calls, connections=3, in_flight=2, limit=55), fill=fill)
     kinds = outcome["groups"]["clients"]["kinds"]
@@ -49,14 +51,14 @@ def test_every_call_of_a_list_is_made_and_counted_by_its_kind(tmp_path: Path) ->
 
 
 def test_an_answer_with_http_200_and_a_grpc_error_is_an_error(tmp_path: Path) -> None:
-    with Server("grpcio", None) as server:
+    with Server("native", None) as server:
         outcome = run(server, tmp_path, Group("clients", [Grpc().lookup(1)], connections=1, limit=7))
     assert outcome["groups"]["clients"]["kinds"]["GetTopicRoute"]["errors"] == {"grpc-status 5": 7}
 
 
 def test_a_table_that_cannot_be_filled_is_no_measurement(tmp_path: Path) -> None:
     refused = Group("fill", [Grpc().heartbeat(0)], connections=1, limit=1)
-    with Server("grpcio", None) as server, pytest.raises(RecipeFailed, match="filling: 1 x grpc-status 5"):
+    with Server("native", None) as server, pytest.raises(RecipeFailed, match="filling: 1 x grpc-status 5"):
         run(server, tmp_path, Group("clients", [Grpc().lookup(1)], connections=1, limit=1), fill=refused)
 
 
@@ -87,18 +89,17 @@ def test_servers_are_compared_by_each_workload(tmp_path: Path, capsys: pytest.Ca
     file = tmp_path / "results" / "peers.json"
     arguments = ["--scale", "0.01", "--rounds", "1", "--seconds", "0.3", "--warm-up", "0"]
     arguments += ["--json", str(file)]
-    for flag, names in (("--server", ["grpcio", "naive"]), ("--workload", ["lookups", "storm", "cold-restart"])):
+    for flag, names in (("--server", ["native", "naive"]), ("--workload", ["lookups", "storm", "cold-restart"])):
         arguments += [argument for name in names for argument in (flag, name)]
     peers.main(arguments)
     shown = capsys.readouterr().out
-    assert "lookups: grpcio" in shown
+    assert "lookups: native" in shown
     written = json.loads(file.read_text())
     assert [(record["workload"], record["server"]) for record in written["records"]] == [
-        (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("grpcio", "naive")
+        (workload, server) for workload in ("lookups", "storm", "cold-restart") for server in ("native", "naive")
     ]
 
 
-@pytest.mark.skipif("native" not in own_engines(), reason="the native engine is not installed")
 def test_report_measures_a_section_and_keeps_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     report.main(["--only", "connections", "--quick", "--scale", "0.01", "--json", str(file)])

@@ -32,18 +32,18 @@ FIGURES = (
 
 
 def test_every_phase_is_reported_as_a_table_with_the_bar_and_as_json(
-    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "event_loop.json"
-    event_loop.main(["--topics", "50", "--rounds", "1", "--engine", engine, "--json", str(file)])
+    event_loop.main(["--topics", "50", "--rounds", "1", "--json", str(file)])
     report: dict[str, Any] = json.loads(file.read_text())
     figures = {(figure["workload"], figure["name"]): figure for figure in report["figures"]}
-    expected = {(f"{engine}: {phase}", name) for phase in PHASES for name in FIGURES}
-    assert figures.keys() == expected | {(f"{engine}: {PHASES[-1]}", "registrations per second")}
+    expected = {(f"native: {phase}", name) for phase in PHASES for name in FIGURES}
+    assert figures.keys() == expected | {(f"native: {PHASES[-1]}", "registrations per second")}
     assert all(len(figure["values"]) == 1 and figure["values"][0] >= 0 for figure in figures.values())
     shown = capsys.readouterr()
     for phase in PHASES:
-        in_table, beside_bar = (line for line in shown.out.splitlines() if line.startswith(f"{engine}: {phase}"))
-        assert in_table == f"{engine}: {phase}"
+        in_table, beside_bar = (line for line in shown.out.splitlines() if line.startswith(f"native: {phase}"))
+        assert in_table == f"native: {phase}"
         assert "10 ms" in beside_bar
     assert "round 1 of 1" in shown.err

@@ -30,15 +30,15 @@ FIGURES = (
 
 
 def test_every_kind_of_change_is_reported_as_a_table_and_as_json(
-    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "watchers.json"
-    watchers.main(["--topics", "50", "--server", engine, "--json", str(file)])
+    watchers.main(["--topics", "50", "--server", "native", "--json", str(file)])
     report: dict[str, Any] = json.loads(file.read_text())
     names = [figure["name"] for figure in report["figures"]]
     expected = [f"{kind}: {figure}" for kind in KINDS for figure in FIGURES]
     assert names == ["resident memory of the server, each", *expected]
-    assert {figure["workload"] for figure in report["figures"]} == {f"{engine}: 5 watchers of one topic"}
+    assert {figure["workload"] for figure in report["figures"]} == {"native: 5 watchers of one topic"}
     assert all(figure["values"][0] > 0 for figure in report["figures"] if "told" in figure["name"])
     shown = capsys.readouterr()
     assert all(name in shown.out for name in names)

@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
@@ -21,7 +21,6 @@ from bench.peers.servers import VARIANTS, all_servers, askable_servers, describe
 from bench.peers.summary import errors_of
 from bench.peers.workloads import all_workloads, clustered_table, spread_table
 from bench.workload import Broker, Profile
-from namesrv.settings import Engine
 
 
 def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:
@@ -125,16 +124,12 @@ def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> Non
     assert errors_of({"groups": {"clients": group}}) == {"grpc-status 14": 2, "unanswered": 1}
 
 
-COSTS = {"grpcio": {guard.LOOKUP: 1.5, guard.REGISTRATION: 1.2}, "native": {guard.REGISTRATION: 0.3, guard.HIT: 1.2}}
+COSTS = {guard.REGISTRATION: 0.3, guard.HIT: 1.2}
 
 
 def ratios(factor: float) -> list[guard.Ratio]:
     """So many times what a call costs, measured in three rounds."""
-    return [
-        guard.Ratio(engine, call, (cost * factor,) * 3, (1.0,) * 3)
-        for engine, calls in COSTS.items()
-        for call, cost in calls.items()
-    ]
+    return [guard.Ratio(call, (cost * factor,) * 3, (1.0,) * 3) for call, cost in COSTS.items()]
 
 
 def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None:
@@ -144,10 +139,10 @@ def test_the_guard_lets_pass_what_costs_what_it_did_and_a_quarter_more() -> None
 
 def test_the_guard_names_every_call_that_costs_twice_as_much() -> None:
     findings = guard.judge(COSTS, ratios(2.0))
-    assert len(findings) == 4
-    assert "one unchanged registration on native costs 0.6 times the naive server's, and may cost 0.45" in findings[2]
-    assert "one hit on native costs 2.4 times the null server's, and may cost 1.8" in findings[3]
-    assert findings[3].endswith("rounds 2.4, 2.4, 2.4 beside 1, 1, 1")
+    assert len(findings) == 2
+    assert "one unchanged registration costs 0.6 times the naive server's, and may cost 0.45" in findings[0]
+    assert "one hit costs 2.4 times the null server's, and may cost 1.8" in findings[1]
+    assert findings[1].endswith("rounds 2.4, 2.4, 2.4 beside 1, 1, 1")
 
 
 def test_each_call_is_compared_with_the_server_of_its_own_kind_in_the_same_round() -> None:
@@ -164,27 +159,23 @@ def test_each_call_is_compared_with_the_server_of_its_own_kind_in_the_same_round
     ]
     ratios = sorted(guard.ratios_of(samples))
     assert ratios == [
-        guard.Ratio("native", guard.HIT, (6.0, 12.0), (4.0, 8.0)),
-        guard.Ratio("native", guard.REGISTRATION, (2.0, 4.0), (10.0, 20.0)),
+        guard.Ratio(guard.HIT, (6.0, 12.0), (4.0, 8.0)),
+        guard.Ratio(guard.REGISTRATION, (2.0, 4.0), (10.0, 20.0)),
     ]
     assert [ratio.value for ratio in ratios] == [1.5, 0.2]
 
 
 def test_rounds_that_neighbours_disturbed_do_not_trip_the_guard() -> None:
-    assert guard.judge(COSTS, [guard.Ratio("native", guard.HIT, (1.2, 6.0, 2.5), (1.4, 1.0, 1.3))]) == []
+    assert guard.judge(COSTS, [guard.Ratio(guard.HIT, (1.2, 6.0, 2.5), (1.4, 1.0, 1.3))]) == []
 
 
 def test_a_call_that_costs_twice_as_much_trips_the_guard_through_disturbed_rounds_of_the_other_server() -> None:
-    [finding] = guard.judge(COSTS, [guard.Ratio("native", guard.HIT, (2.4, 3.0, 2.6), (4.0, 1.0, 5.0))])
+    [finding] = guard.judge(COSTS, [guard.Ratio(guard.HIT, (2.4, 3.0, 2.6), (4.0, 1.0, 5.0))])
     assert "costs 2.4 times" in finding
 
 
-def test_every_engine_has_costs_to_be_held_to() -> None:
-    costs = guard.known_costs()
-    assert costs.keys() == set(get_args(Engine)) - {"auto"}
-    for engine, calls in costs.items():
-        lookups = {guard.HIT, guard.MISS} if engine == "native" else {guard.LOOKUP}
-        assert calls.keys() == {guard.REGISTRATION} | lookups
+def test_every_call_has_costs_to_be_held_to() -> None:
+    assert guard.known_costs().keys() == {guard.REGISTRATION, guard.HIT, guard.MISS}
 
 
 def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
@@ -198,5 +189,5 @@ def test_processor_time_is_counted_finer_than_the_kernel_s_ticks() -> None:
 def test_variants_of_native_are_measured_only_if_they_are_asked_for() -> None:
     assert not set(askable_servers()) - set(all_servers()) - {f"native{variant}" for variant in VARIANTS}
     assert not {f"native{variant}" for variant in VARIANTS} & set(all_servers())
-    assert described("native+no-cache") == "namesrv serve --engine native --cache-bytes 0"
-    assert described("native+tls") == "namesrv serve --engine native with TLS"
+    assert described("native+no-cache") == "namesrv serve --cache-bytes 0"
+    assert described("native+tls") == "namesrv serve with TLS"

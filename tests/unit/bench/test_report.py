@@ -206,7 +206,7 @@ def test_section_that_fails_costs_no_other_its_figures(
     def fail(_: object) -> list[Figure]:
         raise TimeoutError("too late")
 
-    monkeypatch.setattr(report, "own_engines", lambda: ["native"])
+    monkeypatch.setattr(report, "native_problem", lambda: None)
     monkeypatch.setitem(SECTIONS, "storm", fail)
     monkeypatch.setitem(SECTIONS, "memory", lambda _: [Figure("memory", "peak", "MiB", (1.0,))])
     with pytest.raises(SystemExit, match=r"not measured: python -m bench\.report --only storm"):
