@@ -59,7 +59,7 @@ has to be looked at as a whole, because it may not end well. Never waits."""
 
 
 class EngineCall(ABC):
-    """What the native engine offers the servicer of a call, beside gRPC's context."""
+    """What the native engine offers the servicer of a call in addition to gRPC's context."""
 
     @abstractmethod
     def may_keep(self, dependencies: Sequence[str]) -> None:
