@@ -75,9 +75,7 @@ class BrokerController:
         self._stopping = threading.Event()
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
-        self._results = RegistrationResults(
-            lambda: self._current.state.is_slave, settings.ha_master_address, topic_configs.update_order_topics
-        )
+        self._results = RegistrationResults(lambda: self._current.state.is_slave, topic_configs.update_order_topics)
         self._outer_api = BrokerOuterAPI((), timing)
         self._listen()
         self._targets = NamesrvTargets(

@@ -351,12 +351,9 @@ class RegistrationResults:
     def __init__(
         self,
         is_slave: Callable[[], bool],
-        ha_master_address: str | None,
         update_order_topics: Callable[[Collection[str]], None],
     ) -> None:
-        """Without ``ha_master_address``, a slave replicates from the address that the answers name."""
         self._is_slave = is_slave
-        self._ha_master_address = ha_master_address
         self._update_order_topics = update_order_topics
         self._lock = threading.Lock()
         self._master: Master | None = None
@@ -387,8 +384,7 @@ class RegistrationResults:
 
         RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
         """
-        fixed = self._ha_master_address
-        named = (Master(r.master_addr, fixed or r.ha_server_addr) for r in results if r.master_addr is not None)
+        named = (Master(r.master_addr, r.ha_server_addr) for r in results if r.master_addr is not None)
         master = next(named, None)
         with self._lock:
             if master is None or master == self._master:

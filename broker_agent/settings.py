@@ -104,11 +104,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         description="Milliseconds of silence after which a name server is pinged.",
         json_schema_extra=ADVANCED,
     )
-    ha_master_address: _Address | None = Field(
-        None,
-        description="Address that a slave replicates from, instead of the master that name servers name.",
-        json_schema_extra=ADVANCED,
-    )
     master_agent: _Address | None = Field(
         None,
         description="Master's agent for a slave, host:port; by default on the master's host, at its default port.",

@@ -13,7 +13,6 @@ from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.broker_outer_api import Master
 from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
@@ -241,15 +240,6 @@ def test_topics_that_a_name_server_calls_ordered_become_so_and_are_registered(
     assert [topic.topic_name for topic in table.topics if topic.order] == ["T"]
     saved = json.loads((tmp_path / "own" / "topics.json").read_text())
     assert saved["topicConfigTable"]["T"]["order"] is True
-
-
-def test_a_slave_whose_master_address_is_configured_replicates_from_there_whatever_it_is_told(
-    name_server: StartNameServer, agent: StartAgent
-) -> None:
-    server = name_server()
-    server.master_addr, server.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
-    with agent(server, broker_id=1, ha_master_address="10.0.0.5:10912") as running:
-        assert running.controller.master == Master("10.0.0.9:10911", "10.0.0.5:10912")
 
 
 def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(

@@ -160,7 +160,7 @@ def test_a_slave_learns_the_master_and_its_ha_address_at_a_period_although_nothi
 def test_the_first_master_that_is_named_wins_and_silence_takes_nothing_back(
     name_server: StartNameServer, settings: MakeSettings
 ) -> None:
-    slave = RegistrationResults(lambda: True, None, lambda _topics: pytest.fail("no topic is ordered"))
+    slave = RegistrationResults(lambda: True, lambda _topics: pytest.fail("no topic is ordered"))
     nobody = RegisterBrokerResult(Endpoint("a", 1), None, None)
     first = RegisterBrokerResult(Endpoint("b", 1), "10.0.0.9:10911", None)
     second = RegisterBrokerResult(Endpoint("c", 1), "10.0.0.8:10911", "10.0.0.8:10912")
