@@ -198,12 +198,6 @@ class ChangeLog:
     def __len__(self) -> int:
         return len(self._changes)
 
-    def begin_at(self, revision: int) -> None:
-        """Has the first change be the one after a revision, where the state at that came from somewhere else."""
-        assert not self._changes, "it begins before the first change"
-        self.last = Change(revision, 0, Cause("start"), ())
-        self.compacted_revision = revision
-
     def append(self, applied_at_millis: int, cause: Cause, rows: tuple[Row, ...]) -> Change:
         """Adds the next revision. The newest change is always kept, whatever its size."""
         belongs_to_loop()

@@ -11,10 +11,7 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     Doubted,
-    HoldKey,
     Intent,
-    IntentKey,
-    IntentKind,
     QueueNumbers,
     StaticMapping,
 )
@@ -175,13 +172,3 @@ def intent_message(intent: Intent) -> admin_service_pb2.Intent:
     else:
         message.topic = intent.key.topic
     return message
-
-
-def intent_of(message: admin_service_pb2.Intent) -> Intent:
-    """An intent from the wire. Raises ValueError for a kind that this version does not know."""
-    kind = IntentKind(message.kind)
-    key: IntentKey = BrokerKey(message.cluster_name, message.broker_name)
-    if kind is IntentKind.TOPIC_HOLD:
-        key = HoldKey(message.topic, message.cluster_name if message.HasField("cluster_name") else None)
-    ends_at_millis = message.ends_at_millis if message.HasField("ends_at_millis") else None
-    return Intent(kind, key, message.caller, message.since_millis, message.comment, ends_at_millis)

@@ -341,11 +341,10 @@ class KeptAnswers:
         self._generation = 0
 
     def serve(self, state: RouteState) -> None:
-        """Answers are of these tables from now on; those of others are forgotten."""
+        """Keeps answers of these tables from now on."""
         self._state = state
-        self._engine.clear()
         self._change([])
-        state.change_log.listen(lambda change: self._on_change(state, change))
+        state.change_log.listen(self._on_change)
 
     def forget(self) -> None:
         """Has the next call of each kind be computed again."""
@@ -378,9 +377,7 @@ class KeptAnswers:
         if self._permits:
             self._engine.set_class(call.call, _PERMITTED)
 
-    def _on_change(self, state: RouteState, change: Change) -> None:
-        if state is not self._state:
-            return
+    def _on_change(self, change: Change) -> None:
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
             self._engine.clear()
         dependencies: list[str] = []

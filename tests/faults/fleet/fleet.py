@@ -62,7 +62,7 @@ CONNECTION = (
 JOIN_SECONDS = 10.0
 END_SECONDS = 20.0
 """Until a process of ours has ended once it is asked to."""
-TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard", "namesrv_warm"})
+TOLD_BY_LOGS = frozenset({"own_stall", "channel_end_doubted", "mass_loss_guard"})
 """Lines of name servers that checks go by."""
 
 

@@ -77,19 +77,9 @@ class Timeline:
             ),
             down_at_first=False,
         )
-        self._deaf = _spans(
-            (
-                (link, record["at"], record["event"] == "healed")
-                for record, link in links
-                if record["event"] == "healed" or (record["event"] == "cut" and record.get("down", True))
-            ),
-            down_at_first=False,
-        )
         self._logs: dict[str, list[float]] = defaultdict(list)
-        self._warm: dict[str, list[float]] = defaultdict(list)
         for record in of_kind(records, "log"):
-            seen_at = self._warm if record["event"] == "namesrv_warm" else self._logs
-            seen_at[record["server"]].append(record["seen_at"])
+            self._logs[record["server"]].append(record["seen_at"])
 
     def tables_given(self, group: str, version: int, end: float) -> list[Table]:
         """The tables that a group was given until a time, from a version on."""
@@ -130,11 +120,6 @@ class Timeline:
         is_over = any(begin <= ended and at <= end for begin, end in self._silent[client])
         return is_over and not any(_overlaps(span, before, at) for span in self._disturbed[client, server])
 
-    def deaf_since(self, client: str, server: str, at: float) -> float | None:
-        """Since when the client could not hear the server, without a break; None if it could, or might."""
-        spans = [span for span in (*self._down[server], *self._deaf[client, server]) if span[0] <= at <= span[1]]
-        return min((begin for begin, _ in spans), default=None)
-
     def doubts(self, server: str, begin: float, end: float) -> bool:
         """Whether the name server had, in a time, a reason to keep brokers that it could not hear."""
         went_down = [span for span in self._down[server] if span[0] >= 0]  # before its first start there was nothing
@@ -145,11 +130,6 @@ class Timeline:
         """When a process that is heard at a time last came back; minus infinity if it never was away."""
         # It may be heard before it has said that it is there.
         return max((min(span[1], at) for span in self._down[process] if span[0] <= at), default=-math.inf)
-
-    def was_warm(self, server: str, at: float) -> bool:
-        """Whether a name server had said at a time that it is warm, in the life that it had then."""
-        began = max((ended for ended in self._ended[server] if ended <= at), default=-math.inf)
-        return any(began <= warm <= at for warm in self._warm[server])
 
     def comes_back_after(self, process: str, at: float) -> float:
         """When a process that was down at a time ran again; the time itself if it ran."""
