@@ -7,7 +7,7 @@ from groundwork.program import run_program
 
 def main() -> None:
     """Runs the program, or says which extra is missing."""
-    run_program("broker-agent", "broker_agent.cli", "broker-agent", {"serve": "BROKER_AGENT_"})
+    run_program("broker-agent", "broker_agent.cli", "broker-agent")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
 from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
-from groundwork.json_lines import take_stderr
 from groundwork.logs import configure_logs
 from groundwork.printable import say
 from groundwork.program import use_all_descriptors
@@ -80,8 +79,6 @@ def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> N
 def serve(settings: AgentSettings) -> None:
     """Registers the broker with every name server and keeps it registered, until SIGTERM or SIGINT."""
     use_all_descriptors()
-    if settings.log_format == "json":
-        take_stderr()
     configure_logs(settings.log_format, settings.log_level)
     try:
         controller = _controller(settings)

@@ -8,11 +8,13 @@ import logging
 import logging.handlers
 import queue
 import sys
+import threading
+from types import TracebackType
 from typing import Any, Literal, TextIO
 
 import structlog
 
-from groundwork.json_lines import LogFormat, real_stderr
+from groundwork.json_lines import LogFormat
 from groundwork.printable import printable, printable_json
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -94,11 +96,30 @@ def _leave_out_what_no_line_has() -> None:
     setattr(logging, "logAsyncioTasks", False)  # noqa: B010 - Python 3.11 has no such switch
 
 
+def _log_uncaught() -> None:
+    """Has exceptions that nobody catches and warnings logged, which Python writes as text of several lines."""
+    log = logging.getLogger("python")
+
+    def uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        log.error("uncaught_exception", exc_info=(kind, error, where))
+
+    def uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+        if found.exc_value is not None and not isinstance(found.exc_value, SystemExit):
+            uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+
+    def ignored(found: Any) -> None:
+        log.error("ignored_exception of %.200r", found.object, exc_info=found.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, uncaught_in_thread, ignored
+    logging.captureWarnings(True)
+
+
 def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:
     """Sends all logs, ours and the libraries', to standard error through one bounded queue.
 
     Args:
-        log_format: ``text`` for a terminal, ``json`` for a machine: one object a line.
+        log_format: ``text`` for a terminal, ``json`` for a machine: one object a line, also for warnings of Python and
+            exceptions that nobody catches.
 
     Returns:
         The writer. Its ``stop`` writes what still waits; a program that ends as Python programs do need not call it.
@@ -120,7 +141,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    stream = real_stderr()
+    stream = sys.stderr
     finish: list[Any] = (
         [structlog.processors.JSONRenderer(), _printable_line]
         if log_format == "json"
@@ -140,6 +161,8 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.Q
     root.handlers[:] = [_BoundedQueueHandler(lines)]
     root.setLevel(level.upper())
     logging.getLogger("grpc").setLevel(max(logging.INFO, root.level))  # its debug lines come with every call
+    if log_format == "json":
+        _log_uncaught()
     listener.start()
     atexit.register(listener.stop)
     return listener

@@ -10,7 +10,9 @@ import inspect
 import json
 import os
 import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Concatenate, NoReturn, Self, TypeVar
@@ -25,9 +27,9 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
-from typer.core import TyperCommand
 
-from groundwork.json_lines import tell
+from groundwork.command_line import LoggingCommand
+from groundwork.json_lines import tell, write_json_lines
 
 EXIT_BAD_START = 2
 """Exit code when a program cannot start as asked: bad setting, port in use, unreadable file."""
@@ -113,6 +115,8 @@ def add_command(
         config_file, print_config = values.pop("config"), values.pop("print_config")
         given = {option.name: values.pop(option.name) for option in options}
         flags = {key: value for key, value in values.items() if value not in (None, [], ())}
+        if _log_format(settings, config_file, flags) == "json":
+            write_json_lines()
         loaded = _load_or_exit(settings, config_file, flags)
         for problem in unknown_variables(settings, os.environ):
             tell(_program_of(settings), f"warning: {problem}", "variable_ignored", "warning")
@@ -132,10 +136,11 @@ def add_command(
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, cls=_Command, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
+    kind = type("Command", (_Command,), {"variable": f"{settings.model_config['env_prefix']}LOG_FORMAT"})
+    app.command(name, cls=kind, help=inspect.getdoc(run), context_settings={"max_content_width": 120})(command)
 
 
-class _Command(TyperCommand):
+class _Command(LoggingCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {_PANEL: [], _ADVANCED_PANEL: []}
         for parameter in self.get_params(ctx):
@@ -171,6 +176,16 @@ def exit_with(program: str, message: str) -> NoReturn:
     """Ends a program that cannot start: one line on standard error, exit code 2."""
     tell(program, message, "cannot_start", "error")
     raise SystemExit(EXIT_BAD_START)
+
+
+def _log_format(settings: type[ProgramSettings], config_file: Path | None, flags: Mapping[str, Any]) -> object:
+    """Returns the format that the settings ask for, which may have errors. Those are then told in that format."""
+    given = flags.get("log_format") or os.environ.get(f"{settings.model_config['env_prefix']}LOG_FORMAT")
+    if given or config_file is None:
+        return given
+    with suppress(OSError, ValueError):
+        return tomllib.loads(config_file.read_text(encoding="utf-8")).get("log_format")
+    return None
 
 
 def _load_or_exit(settings: type[SettingsT], config_file: Path | None, flags: dict[str, Any]) -> SettingsT:

@@ -7,7 +7,7 @@ from groundwork.program import run_program
 
 def main() -> None:
     """Runs the program, or says which extra is missing."""
-    run_program("namesrv", "namesrv.cli", "namesrv", {"serve": "NAMESRV_"})
+    run_program("namesrv", "namesrv.cli", "namesrv")
 
 
 if __name__ == "__main__":

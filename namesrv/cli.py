@@ -15,7 +15,6 @@ from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
 from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
-from groundwork.json_lines import take_stderr
 from groundwork.logs import configure_logs
 from groundwork.printable import printable
 from groundwork.program import stop_event, use_all_descriptors
@@ -46,8 +45,6 @@ def serve(settings: NamesrvSettings) -> None:
     async def serve_until_signal() -> None:
         await serve_until(settings, stop_event())
 
-    if settings.log_format == "json":
-        take_stderr()
     configure_logs(settings.log_format, settings.log_level)
     reload_on_hangup()
     tune_garbage_collection()

@@ -7,7 +7,7 @@ from groundwork.program import run_program
 
 def main() -> None:
     """Runs the program, or says which extra is missing."""
-    run_program("nsctl", "nsctl.cli", "nsctl", {"console": "NAMESRV_CONSOLE_"})
+    run_program("nsctl", "nsctl.cli", "nsctl")
 
 
 if __name__ == "__main__":

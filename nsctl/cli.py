@@ -10,8 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from groundwork.command_line import version_option
-from groundwork.json_lines import tell
-from groundwork.printable import how_to_install
+from groundwork.printable import how_to_install, say
 from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff
@@ -133,5 +132,5 @@ def _of_console(module: str) -> Any:
 
 
 def _exit_with(message: str) -> NoReturn:
-    tell(PROGRAM, message, "cannot_start", "error")
+    say(PROGRAM, message)
     raise SystemExit(USAGE)

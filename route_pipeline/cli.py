@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from groundwork.program import run_program
 
-LOGGING, VARIABLES = ("ingest", "follow", "compact"), "ROUTE_PIPELINE_"
-"""Commands that run unattended, whose lines may be JSON; and how the variable begins that says so."""
-
 
 def main() -> None:
     """Runs the program, or says which extra is missing."""
-    run_program("route-pipeline", "route_pipeline.commands", "route-pipeline", dict.fromkeys(LOGGING, VARIABLES))
+    run_program("route-pipeline", "route_pipeline.commands", "route-pipeline")

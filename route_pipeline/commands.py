@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from groundwork.command_line import version_option
+from groundwork.command_line import LoggingCommand, version_option
 from groundwork.endpoints import Endpoint, parse_endpoints
-from groundwork.json_lines import LogFormat, tell
+from groundwork.json_lines import LogFormat, tell, write_json_lines
+from groundwork.logs import configure_logs
 from groundwork.terminal import TableConsole
 from route_pipeline import tables
 from route_pipeline.java import JavaNotFoundError
@@ -78,11 +79,12 @@ Sink = Annotated[
 Jars = Annotated[
     str | None, typer.Option(metavar="FILE,FILE", help="Delta Lake, if Spark is not to fetch it from Maven Central.")
 ]
+LOG_FORMAT_VARIABLE = "ROUTE_PIPELINE_LOG_FORMAT"
 Lines = Annotated[
     LogFormat,
     typer.Option(
         "--log-format",
-        envvar="ROUTE_PIPELINE_LOG_FORMAT",
+        envvar=LOG_FORMAT_VARIABLE,
         help="text, or json: a line is an object. Spark's own lines are as its log4j2.properties say.",
     ),
 ]
@@ -161,7 +163,11 @@ def _program(*, version: Annotated[bool, version_option("route-pipeline")] = Fal
     pass
 
 
-@app.command("ingest")
+class _Unattended(LoggingCommand):
+    variable = LOG_FORMAT_VARIABLE
+
+
+@app.command("ingest", cls=_Unattended)
 def ingest_command(
     namesrv: Namesrv,
     out: Out,
@@ -172,9 +178,10 @@ def ingest_command(
     sink: Sink = PARQUET,
     jars: Jars = None,
     master: Master = None,
-    log_format: Lines = "text",  # noqa: ARG001 - heeded before the command line is read, so that its errors are told so
+    log_format: Lines = "text",
 ) -> None:
     """Append what changed since the last ingest; the first one begins with a snapshot."""
+    _log_as(log_format)
     endpoints = _endpoints(namesrv)
     options = _options(option, endpoints, timeout)
     with _failures():
@@ -191,7 +198,7 @@ def ingest_command(
     _say(f"{result.rows:,} rows appended to {log.url}, {result.quarantined:,} put aside, run {result.run_id}")
 
 
-@app.command("follow")
+@app.command("follow", cls=_Unattended)
 def follow_command(
     namesrv: Namesrv,
     out: Out,
@@ -204,9 +211,10 @@ def follow_command(
     sink: Sink = PARQUET,
     jars: Jars = None,
     master: Master = None,
-    log_format: Lines = "text",  # noqa: ARG001 - heeded before the command line is read, so that its errors are told so
+    log_format: Lines = "text",
 ) -> None:
     """Append what changes, every so often, until interrupted."""
+    _log_as(log_format)
     endpoints = _endpoints(namesrv)
     options = _options(option, endpoints, timeout)
     with _failures():
@@ -288,7 +296,7 @@ def divergence_command(
         tables.print_divergence(_console(), found, leads, limit)
 
 
-@app.command("compact")
+@app.command("compact", cls=_Unattended)
 def compact_command(
     log_url: Log,
     keep_days: Annotated[
@@ -298,9 +306,10 @@ def compact_command(
         float, typer.Option(min=0, max=8_760, help="How long files stay that were replaced, for readers under way.")
     ] = GRACE.total_seconds() / 3600,
     master: Master = None,
-    log_format: Lines = "text",  # noqa: ARG001 - as above
+    log_format: Lines = "text",
 ) -> None:
     """Put small files together, drop changes that are too old, and delete files that are no longer of the log."""
+    _log_as(log_format)
     dropped: tuple[str, ...] = ()
     with _failures():
         log = RouteLog.open(log_url)
@@ -436,6 +445,13 @@ def _failures() -> Iterator[None]:
 def _console() -> TableConsole:
     width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
     return TableConsole(width=width)
+
+
+def _log_as(log_format: LogFormat) -> None:
+    """Has all lines of this program and its libraries be objects, if they are to be JSON."""
+    if log_format == "json":
+        write_json_lines()
+        configure_logs(log_format, "warning")
 
 
 def _say(progress: str) -> None:

@@ -22,7 +22,7 @@ from groundwork.channels import ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable
 from groundwork.hangup import reload_on_hangup
-from groundwork.json_lines import LogFormat, take_stderr
+from groundwork.json_lines import LogFormat
 from groundwork.listener_tls import ListenerFiles, ListenerTls
 from groundwork.logs import configure_logs
 from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
@@ -223,8 +223,6 @@ def main(arguments: Sequence[str]) -> None:
 
 def console(settings: ConsoleSettings, *, namesrv: str | None, context: str | None, **tls: str | None) -> None:
     """Serve a web page that shows what name servers hold, live, until SIGTERM or SIGINT."""
-    if settings.log_format == "json":
-        take_stderr()
     configure_logs(settings.log_format, "info")
     reload_on_hangup()
     try:

@@ -1,4 +1,4 @@
-"""With logs of JSON every line on standard error is an object, whatever goes wrong, in every program."""
+"""With logs of JSON, lines of a program, warnings and exceptions are objects on standard error, in every program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ PROGRAMS = {
 }
 """Command line of each, its event when it serves, and the key of that which has its address."""
 ANYWHERE = ("--listen", "127.0.0.1:0")
-TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number", "without an end")
+TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
 """What each tells of when everything goes wrong in it."""
 
 
@@ -84,7 +85,7 @@ def test_a_program_that_does_not_start_says_why_in_an_object(program: str, situa
         flags, said = SITUATIONS[situation](program, taken, tmp_path)
         lines = what_it_says([*PROGRAMS[program][0], *flags, "--log-format", "json"])
     assert [line for line in lines if said in line.get("text", "")], lines
-    assert {line["event"] for line in lines} <= {"cannot_start", "said"}
+    assert {line["event"] for line in lines} == {"cannot_start"}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +116,21 @@ def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_p
     with Process(arguments, troubled_environment(file)) as process:
         speak_wrongly(Endpoint.parse(str(process.wait_for(started)[where])))
         file.touch()
-        eventually(
-            lambda: [each for each in TROUBLE[:-1] if f"trouble {each}" not in process.raw], lambda left: not left
-        )
+        eventually(lambda: untold(TROUBLE, process.raw), lambda left: not left)
         assert process.terminate() == 0
         text = process.raw
     objects(text)
     assert untold(TROUBLE, text) == []
+
+
+def test_an_exception_that_ends_the_program_is_an_object_with_its_traceback() -> None:
+    program = (
+        "from groundwork.logs import configure_logs\nconfigure_logs('json', 'info')\nraise ValueError('two\\nlines')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    (line,) = objects(done.stderr)
+    assert (done.returncode, line["event"]) == (1, "uncaught_exception")
+    assert line["exception"].endswith("ValueError: two\nlines")
 
 
 def untold(troubles: Sequence[str], text: str) -> list[str]:

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import sys
+import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,12 +88,15 @@ def _logging(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> Iterator
     root, err = logging.getLogger(), io.StringIO()
     handlers, level = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", err)
+    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
     listener = configure_logs(log_format, "info")
     try:
         yield err
         listener.stop()
     finally:
         atexit.unregister(listener.stop)
+        logging.captureWarnings(False)
         root.handlers[:] = handlers
         root.setLevel(level)
         structlog.reset_defaults()

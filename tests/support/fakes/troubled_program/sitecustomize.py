@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -30,8 +29,6 @@ def _make_trouble() -> None:
     warnings.warn("trouble in a call", RuntimeWarning, stacklevel=1)
     _Unraisable()
     logging.getLogger("trouble number one").error("%d", "two")
-    sys.stderr.write("trouble of\ntwo lines\n")
-    sys.stderr.write("trouble without an end")
     for loop in [each for each in gc.get_objects() if isinstance(each, asyncio.AbstractEventLoop)]:
         if loop.is_running():
             loop.call_soon_threadsafe(_fail, "a callback")
