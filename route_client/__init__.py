@@ -4,8 +4,6 @@
 Begin reading in ``aio_client`` and ``source``.
 """
 
-# Before anything imports gRPC.
-from route_client import fork_handlers as _fork_handlers  # isort: skip
 from groundwork.channels import ClientFiles
 from route_client.aio_client import AioRouteClient
 from route_client.cache import Answer, Counters, FoundBroker, KnownRoute, Origin, Removal, RouteChange, Stale

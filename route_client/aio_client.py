@@ -12,7 +12,6 @@ from typing import Self
 from route_client.cache import FoundBroker, KnownRoute, any_broker_of
 from route_client.changes import Callback, Changes
 from route_client.errors import TopicNotFoundError
-from route_client.forks import Owner
 from route_client.queues import LatencyFaults, PublishInfo, PublishInfoCache, QueueSelector, subscribe_info
 from route_client.route import MessageQueue, TopicRoute
 from route_client.settings import ClientSettings
@@ -23,8 +22,8 @@ class AioRouteClient:
     """Routes by topic, kept up to date by whichever name server answers.
 
     Use it in an ``async with`` statement, or call ``start`` and ``close``, on one event loop. What is not ``async``
-    here may be called from any thread, apart from ``forget``. A forked process cannot use it: each method but ``close``
-    raises ForkedProcessError there.
+    here may be called from any thread, apart from ``forget``. Create the client after a fork: in a process that was
+    forked from its own, asking for a route raises ForkedProcessError, and ``close`` does nothing.
     """
 
     def __init__(
@@ -48,13 +47,10 @@ class AioRouteClient:
             BadTopicNameError: A topic's name breaks the rules.
             TooManyTopicsError: They are more than the client keeps.
             OSError: The folder of the disk cache cannot be made.
-            ForkedProcessError: This process was forked from one that had made a client.
         """
-        self.owner = Owner(self)
-        """The process that may use it."""
         self.settings = settings or ClientSettings()
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._owned_source = RouteSource(endpoints, self.settings, topics, self._rng, self.owner)
+        self._source = RouteSource(endpoints, self.settings, topics, self._rng)
         self._infos = PublishInfoCache(self.settings)
         self.faults = LatencyFaults(time.monotonic, self._rng)
         """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
@@ -73,8 +69,17 @@ class AioRouteClient:
         Args:
             caller: A thread that waits for this, if it is another one.
         """
-        if self.owner.is_this_process:
+        if not self.is_inherited:
             await self._source.close(caller or threading.current_thread())
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that made the client."""
+        return self._source.is_inherited
+
+    def check_open(self) -> None:
+        """Raises ForkedProcessError or ClientClosedError where the client cannot be used."""
+        self._source.check_open()
 
     async def __aenter__(self) -> Self:
         try:
@@ -207,11 +212,6 @@ class AioRouteClient:
     def status(self) -> ClientStatus:
         """The status of the client."""
         return self._source.status()
-
-    @property
-    def _source(self) -> RouteSource:
-        self.owner.check()
-        return self._owned_source
 
     async def _default_route(self, not_found: TopicNotFoundError) -> TopicRoute:
         if not self.settings.default_topic:

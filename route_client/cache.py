@@ -324,7 +324,7 @@ class RouteCache:
         self.counters.answers += 1
         if entry is not None and self._is_to_be_held(entry.known.route, answer):
             return self._hold(entry, answer)
-        if entry is not None and entry.held is not None and answer.route is not None:
+        if entry is not None and entry.held is not None and not loses_all_brokers(entry.known.route, answer.route):
             self.counters.holds_averted += 1
         return self._take(answer)
 

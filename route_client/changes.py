@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -12,7 +13,6 @@ from types import TracebackType
 from typing import Self
 
 from route_client.cache import RouteChange
-from route_client.forks import Owner
 
 Callback = Callable[[RouteChange], object]
 
@@ -24,17 +24,18 @@ class Changes:
 
     A change of a topic that still waits is merged into it: from the first before to the last after. Changes that undo
     each other are dropped. So a reader cannot be too slow, and never more waits than the topics that the client keeps.
-    Close it, or use it in a ``with`` statement. Iterating raises ForkedProcessError in a forked process.
+    Close it, or use it in a ``with`` statement.
     """
 
-    def __init__(self, owner: Owner, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
+    def __init__(self, topics: Collection[str] | None, on_close: Callable[[Changes], object]) -> None:
         """Takes the topics that the reader wants (None means all), and a function to call when it wants no more."""
-        self._owner = owner
         self._topics = None if topics is None else frozenset(topics)
         self._on_close = on_close
         self._waiting: dict[str, RouteChange] = {}
         self._condition = threading.Condition()
         self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of a reader that iterates by ``async for``."""
         self._closed = False
 
     def put(self, change: RouteChange) -> None:
@@ -53,18 +54,17 @@ class Changes:
         self._wake.set()
 
     def close(self) -> None:
-        """Ends the iteration. Changes that still wait are dropped. Does nothing in a forked process."""
-        if not self._owner.is_this_process:
-            return
+        """Ends the iteration. Changes that still wait are dropped."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
-        self._wake.set()
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and its reader with it
+                self._loop.call_soon_threadsafe(self._wake.set)
         self._on_close(self)
 
     def take(self, timeout_seconds: float | None = None) -> RouteChange | None:
         """The next change; waits for it. None after the time, or once closed."""
-        self._owner.check()
         with self._condition:
             self._condition.wait_for(lambda: self._closed or self._waiting, timeout_seconds)
             if self._closed or not self._waiting:
@@ -80,6 +80,7 @@ class Changes:
         return self
 
     async def __anext__(self) -> RouteChange:
+        self._loop = asyncio.get_running_loop()
         while not self._closed:
             if (change := self.take(0)) is not None:
                 return change
@@ -109,13 +110,12 @@ class CallbackThread(Changes):
 
     def __init__(
         self,
-        owner: Owner,
         callback: Callback,
         topics: Collection[str] | None,
         on_close: Callable[[Changes], object],
     ) -> None:
         """Starts the thread. It ends after the call that runs when this is closed."""
-        super().__init__(owner, topics, on_close)
+        super().__init__(topics, on_close)
         self._callback = callback
         self.failures = 0
         """Calls that raised."""
@@ -144,20 +144,18 @@ class CallbackThread(Changes):
 class Listeners:
     """All readers of a client's changes. Changes come from the event loop; readers come and go from any thread."""
 
-    def __init__(self, owner: Owner) -> None:
-        """Takes the process that the readers belong to."""
-        self._owner = owner
+    def __init__(self) -> None:
         self._all: dict[Changes, None] = {}
 
     def changes(self, topics: Collection[str] | None = None) -> Changes:
         """Adds a reader that iterates."""
-        reader = Changes(self._owner, topics, self._drop)
+        reader = Changes(topics, self._drop)
         self._all[reader] = None
         return reader
 
     def call(self, callback: Callback, topics: Collection[str] | None = None) -> CallbackThread:
         """Adds a callback."""
-        thread = CallbackThread(self._owner, callback, topics, self._drop)
+        thread = CallbackThread(callback, topics, self._drop)
         self._all[thread] = None
         return thread
 

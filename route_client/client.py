@@ -25,8 +25,8 @@ ResultT = TypeVar("ResultT")
 class RouteClient:
     """Routes by topic, kept up to date by whichever name server answers. May be used from any thread.
 
-    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. A forked
-    process cannot use it: each method but ``close`` raises ForkedProcessError there.
+    Use it in a ``with`` statement or call ``close``. Answers from the cache do not leave the calling thread. Create the
+    client after a fork: in a process that was forked from its own, asking for a route raises ForkedProcessError.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RouteClient:
 
         Does nothing in a forked process: threads and connections are the parent's.
         """
-        if not self._client.owner.is_this_process:
+        if self._client.is_inherited:
             return
         with self._closing:
             if self._closed:
@@ -145,9 +145,9 @@ class RouteClient:
         return self._client.status()
 
     def _result_of(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        if not self._client.owner.is_this_process:
+        if self._client.is_inherited:
             work.close()
-        self._client.owner.check()
+            self._client.check_open()
         with self._closing:
             if self._closed:
                 work.close()

@@ -12,7 +12,7 @@
 | NoWritableQueueError        | there is a route, and no queue to send to                       |
 | TooManyTopicsError          | the client keeps as many topics as it may                       |
 | ClientClosedError           | the client is closed                                            |
-| ForkedProcessError          | gRPC ran before this process was forked                         |
+| ForkedProcessError          | the client is of the process that this one was forked from      |
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class ClientClosedError(RouteClientError):
 
 
 class ForkedProcessError(RouteClientError):
-    """A forked process uses a client of its parent, or makes one after its parent did; the text says what to do."""
+    """A forked process uses a client of its parent."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"this client is of process {pid}: create the client after the fork")
 
 
 class TopicNotFoundError(RouteClientError):

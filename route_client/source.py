@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import random
 import threading
 import time
@@ -21,11 +22,11 @@ from route_client.endpoints import DnsRefresh, EndpointChooser, EndpointList
 from route_client.errors import (
     BadTopicNameError,
     ClientClosedError,
+    ForkedProcessError,
     NoNamesrvAnsweredError,
     RequestRefusedError,
     TopicNotFoundError,
 )
-from route_client.forks import Owner
 from route_client.keeper import RouteKeeper
 from route_client.lookups import Lookups
 from route_client.namesrv import Namesrvs
@@ -78,7 +79,6 @@ class RouteSource:
         settings: ClientSettings,
         topics: Iterable[str],
         rng: random.Random,
-        owner: Owner,
     ) -> None:
         """Connects to nobody yet. Arguments and errors as in the clients."""
         listed = EndpointList.parse(endpoints)
@@ -87,7 +87,7 @@ class RouteSource:
         self._topics = KeptTopics(settings.max_topics)
         for topic in topics:
             self._topics.add(_checked(topic))
-        self.listeners = Listeners(owner)
+        self.listeners = Listeners()
         self._disk = None if settings.cache_dir is None else DiskWriter(DiskCache(settings.cache_dir, settings.fleet))
         self._dns = DnsRefresh(listed, self._chooser, settings.timeout_seconds) if listed.dns_names else None
         self._namesrvs = Namesrvs(settings)
@@ -105,6 +105,7 @@ class RouteSource:
         self._tasks: list[asyncio.Task[None]] = []
         self._hold_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._pid = os.getpid()
 
     async def start(self) -> None:
         """Begins to keep routes. If there are topics already, asks for all of them; that nobody answers is no error."""
@@ -144,7 +145,7 @@ class RouteSource:
             TopicNotFoundError: A name server that tells every change says that there is none.
             ClientClosedError: The client is closed.
         """
-        self._check_open()
+        self.check_open()
         known = self.cache.get(topic)
         if known is None or known.route is not None:
             return known
@@ -192,7 +193,15 @@ class RouteSource:
             cache_writes_failed=disk.cache.failed_writes if disk is not None else 0,
         )
 
-    def _check_open(self) -> None:
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that made the client."""
+        return os.getpid() != self._pid
+
+    def check_open(self) -> None:
+        """Raises ForkedProcessError or ClientClosedError where the client cannot be used."""
+        if self.is_inherited:
+            raise ForkedProcessError(self._pid)
         if self._closed:
             raise ClientClosedError("the client is closed")
 

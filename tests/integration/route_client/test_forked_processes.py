@@ -1,57 +1,55 @@
-"""Clients in programs that start processes by fork, spawn or forkserver: a route or an error, no hang and no crash."""
+"""Clients in processes that are forked or spawned: an error or a route, and no hang."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import pytest
-
-from tests.integration.route_client import forking_program
+from route_client import ClientSettings, RouteClient
 from tests.support.programs.processes import NamesrvProcess
 from tests.support.registrations import identity, registration
 
-PARENT = "parent: broker-a"
-CHILD = "child: broker-a"
-WITHOUT_GRPC = "child: gRPC does not work"
-REFUSED = ["inherited: refused"] * 8
+TOPIC = "TopicTest"
+IN_A_FORKED_CHILD = """
+import os, signal, sys
+from route_client import ForkedProcessError, RouteClient
+
+with RouteClient("127.0.0.1:1") as client:
+    if child := os.fork():
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    signal.alarm(20)
+    for ask in (client.route, client.publish_info, client.forget):
+        try:
+            ask("TopicTest")
+        except ForkedProcessError as error:
+            print(error, flush=True)
+    client.close()
+    os._exit(0)
+"""
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[NamesrvProcess]:
-    """A name server that knows the topic."""
-    with NamesrvProcess() as process:
-        with process.connect() as client:
-            client.registration.RegisterBroker(registration([forking_program.TOPIC], identity()), timeout=20)
-        yield process
+def test_a_forked_child_that_uses_its_parents_client_is_told_to_create_one_after_the_fork() -> None:
+    # gRPC's handlers may keep the child from this code.
+    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    command = [sys.executable, "-c", IN_A_FORKED_CHILD]
+    program = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    lines = program.stdout.splitlines()
+    assert (len(lines), program.returncode) == (3, 0), program.stderr
+    assert all(line.endswith("create the client after the fork") for line in lines)
 
 
-def run(namesrv: NamesrvProcess, method: str, parent_has: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", forking_program.__name__, str(namesrv.endpoint), method, parent_has]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=True, env={**os.environ, **environment}
-    )
+def _broker_of(endpoint: str) -> str:
+    with RouteClient(endpoint, ClientSettings(timeout_seconds=5)) as client:
+        known = client.route(TOPIC)
+        assert known.route is not None
+        return known.route.broker_datas[0].broker_name
 
 
-@pytest.mark.parametrize(
-    ("method", "parent_has", "lines"),
-    [
-        ("fork", "never", [CHILD, "ended: 0 0"]),
-        ("fork", "closed", [PARENT, WITHOUT_GRPC, "ended: 0 0"]),
-        ("fork", "open", [PARENT, *REFUSED, WITHOUT_GRPC, "ended: 0 0", PARENT]),
-        ("spawn", "open", [PARENT, CHILD, "ended: 0", PARENT]),
-        ("forkserver", "open", [PARENT, CHILD, "ended: 0", PARENT]),
-    ],
-)
-def test_a_process_gets_routes_or_a_clear_error_by_how_it_was_started(
-    namesrv: NamesrvProcess, method: str, parent_has: str, lines: list[str]
-) -> None:
-    program = run(namesrv, method, parent_has)
-    assert program.stdout.splitlines() == lines, program.stderr
-
-
-def test_a_fork_under_grpcs_own_fork_handlers_is_logged_as_a_danger(namesrv: NamesrvProcess) -> None:
-    text = "gRPC's fork handlers may crash the child: import route_client before grpc, and leave"
-    assert text in run(namesrv, "fork", "closed", GRPC_ENABLE_FORK_SUPPORT="1").stderr
+def test_a_spawned_process_creates_a_client_of_its_own_while_its_parent_has_one(namesrv: NamesrvProcess) -> None:
+    with namesrv.connect() as connected:
+        connected.registration.RegisterBroker(registration([TOPIC], identity()), timeout=20)
+    endpoint = str(namesrv.endpoint)
+    with RouteClient(endpoint), multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(_broker_of, [endpoint]).get(60) == "broker-a"

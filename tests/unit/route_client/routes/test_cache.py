@@ -110,6 +110,16 @@ def test_a_loss_is_believed_at_once_if_each_broker_really_went(cache: RouteCache
     assert cache.counters.held == 0
 
 
+def test_a_loss_that_is_confirmed_while_it_is_held_is_not_counted_as_averted(cache: RouteCache) -> None:
+    cache.offer(answer(BOTH, 1))
+    cache.offer(answer(None, 2))
+    really_went = min(REALLY_WENT)
+    empty = replace(BOTH, broker_datas=())
+    cache.offer(answer(empty, 3, removals=(removal(really_went), removal(really_went, broker_id=1))))
+    assert shown(cache) == (empty, None)
+    assert cache.counters.holds_averted == 0
+
+
 @pytest.mark.parametrize(
     "reason",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from route_client.cache import KnownRoute, RouteChange, Stale
-from route_client.changes import Listeners, join_all
-from route_client.forks import Owner
+from route_client.changes import Changes, Listeners, join_all
 from route_client.route import TopicRoute
 from tests.support.routes.wire_routes import removal, route
 
@@ -30,14 +30,6 @@ def change(
     return RouteChange(topic, known(before, topic) if before else None, known(after, topic, stale))
 
 
-class Made:
-    """Stands for a client of this process."""
-
-
-def listeners_of_a_client() -> Listeners:
-    return Listeners(Owner(Made()))
-
-
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
@@ -48,7 +40,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def test_changes_of_a_topic_that_wait_become_one() -> None:
-    buffer = listeners_of_a_client().changes()
+    buffer = Listeners().changes()
     buffer.put(RouteChange("T", None, known(ONE), (removal(1),)))  # type: ignore[arg-type]
     buffer.put(change(TWO, THREE, "U"))
     buffer.put(RouteChange("T", known(ONE), known(TWO), (removal(2),)))  # type: ignore[arg-type]
@@ -64,14 +56,14 @@ def test_changes_of_a_topic_that_wait_become_one() -> None:
 
 @pytest.mark.parametrize(("before", "between"), [(ONE, TWO), (ONE, None), (None, ONE)])
 def test_changes_that_undo_each_other_are_not_told(before: TopicRoute | None, between: TopicRoute | None) -> None:
-    buffer = listeners_of_a_client().changes()
+    buffer = Listeners().changes()
     buffer.put(change(before, between))
     buffer.put(RouteChange("T", known(between), known(before)))
     assert buffer.take(0) is None
 
 
 def test_a_route_that_is_held_back_is_a_change_too() -> None:
-    buffer = listeners_of_a_client().changes()
+    buffer = Listeners().changes()
     buffer.put(change(ONE, TWO))
     buffer.put(RouteChange("T", known(TWO), known(TWO, stale=Stale.HELD)))
     held = buffer.take(0)
@@ -80,7 +72,7 @@ def test_a_route_that_is_held_back_is_a_change_too() -> None:
 
 
 def test_only_the_topics_that_are_wanted_are_kept() -> None:
-    buffer = listeners_of_a_client().changes({"U"})
+    buffer = Listeners().changes({"U"})
     buffer.put(change(None, ONE, "T"))
     buffer.put(change(None, ONE, "U"))
     wanted = buffer.take(0)
@@ -92,7 +84,7 @@ def test_only_the_topics_that_are_wanted_are_kept() -> None:
 def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
     all_seen, called_again = threading.Event(), threading.Event()
-    listeners = listeners_of_a_client()
+    listeners = Listeners()
 
     def raises(told: RouteChange) -> None:
         if told.topic == "U":
@@ -121,7 +113,7 @@ def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_nev
     entered, release, done = threading.Event(), threading.Event(), threading.Event()
     got: list[RouteChange] = []
     quick: list[RouteChange] = []
-    listeners = listeners_of_a_client()
+    listeners = Listeners()
 
     def blocks(told: RouteChange) -> None:
         got.append(told)
@@ -148,7 +140,7 @@ def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_nev
 
 def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for() -> None:
     entered, release = threading.Event(), threading.Event()
-    listeners = listeners_of_a_client()
+    listeners = Listeners()
 
     def blocks(_: RouteChange) -> None:
         entered.set()
@@ -162,7 +154,7 @@ def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for()
 
 
 def test_an_iteration_ends_when_it_is_closed() -> None:
-    listeners = listeners_of_a_client()
+    listeners = Listeners()
     queue = listeners.changes()
     listeners.put(change(None, ONE))
     first = next(iter(queue))
@@ -171,3 +163,19 @@ def test_an_iteration_ends_when_it_is_closed() -> None:
     queue.close()
     listeners.put(change(ONE, TWO))
     assert list(queue) == []
+
+
+async def _all_of(changes: Changes) -> list[RouteChange]:
+    return [change async for change in changes]
+
+
+def test_an_asynchronous_iteration_ends_when_another_thread_closes_it() -> None:
+    async def read() -> list[RouteChange]:
+        changes = Listeners().changes()
+        reading = asyncio.create_task(_all_of(changes))
+        await asyncio.sleep(0)  # it waits now
+        await asyncio.to_thread(changes.close)
+        async with asyncio.timeout(WAIT):
+            return await reading
+
+    assert asyncio.run(read()) == []
