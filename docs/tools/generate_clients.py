@@ -30,7 +30,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from groundwork.rpc_handlers import Behaviour, Composition, part_classes
-from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.server.listener import SERVICES
@@ -48,7 +48,7 @@ NOTICE = "<!-- Written by docs/tools/generate_clients.py from clients.intro.md a
 PARTS: dict[str, Sequence[type]] = {
     "RegistrationService": (RegistrationServicer,),
     "RouteService": part_classes(RouteServicer),
-    "AdminService": (*part_classes(AdminQueries), *part_classes(AdminChanges)),
+    "AdminService": part_classes(AdminServicer),
 }
 """The classes that answer the calls of the name server's services."""
 

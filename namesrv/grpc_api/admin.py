@@ -16,7 +16,7 @@ from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of
 from namesrv.app.event_log import log_removed, log_topic_deleted
-from namesrv.app.operators import IntentChange, KvChange, Operators, SettingsInForce
+from namesrv.app.operators import IntentChange, KvChange, Operators
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -197,28 +197,21 @@ MAX_CONFIG_VALUES = 100
 _log = structlog.get_logger(__name__)
 
 
-class ConfigQueries:
-    """Settings are shown as they are in force, and as the next start would have them."""
+class ConfigCalls:
+    """Settings are shown as they are in force, and as the next start would have them. Operators changes them."""
 
-    def __init__(self, state: RouteState, in_force: SettingsInForce) -> None:
+    def __init__(self, state: RouteState, operators: Operators) -> None:
         self._state = state
-        self._in_force = in_force
+        self._operators = operators
 
     async def GetNamesrvConfig(  # noqa: N802 - calls have the names of the wire contract
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
-        now, later = self._in_force.settings, self._in_force.at_next_start
+        in_force = self._operators.in_force
+        now, later = in_force.settings, in_force.at_next_start
         entries = [_config_entry(name, key.text_of(later), now) for name, key in CONFIG_KEYS.items()]
         return pb.GetNamesrvConfigResponse(header=self._state.header(), entries=entries)
-
-
-class ConfigChanges:
-    """Settings are checked and changed by Operators; the answers are made here."""
-
-    def __init__(self, state: RouteState, operators: Operators) -> None:
-        self._state = state
-        self._operators = operators
 
     async def UpdateNamesrvConfig(  # noqa: N802
         self, request: pb.UpdateNamesrvConfigRequest, context: Context
@@ -347,37 +340,6 @@ _SINCE = re.compile(r"-?[0-9]{1,19}")
 """Milliseconds since the Unix epoch, as far as 64 bits go."""
 
 
-class IntentQueries:
-    """Intents are listed oldest first."""
-
-    def __init__(self, state: RouteState, reader: Worker) -> None:
-        self._state = state
-        self._reader = reader
-
-    async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListIntentsRequest, _context: Context
-    ) -> pb.ListIntentsResponse:
-        """What is in force, oldest first."""
-        size = min(
-            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
-            limits.MAX_INTENT_PAGE_SIZE,
-        )
-        after = _position_after(request)
-        # One more than fits tells whether there is a next page.
-        found = await self._reader.run(partial(intents_after, self._state.intents, after, size + 1))
-        page = found[:size]
-        return pb.ListIntentsResponse(
-            header=self._state.header(),
-            intents=[self._listed(intent) for intent in page],
-            next_page_token=token_after(request, _text_of_intent(page[-1])) if len(found) > size else "",
-        )
-
-    def _listed(self, intent: Intent) -> pb.Intent:
-        message = intent_message(intent)
-        message.awaits_registration = self._state.is_absent(intent.key)
-        return message
-
-
 class Position(NamedTuple):
     """A place in the list. It names what it is after and not how many, so it outlives changes."""
 
@@ -449,15 +411,39 @@ class _AboutTopic(Protocol):
     def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
 
 
-class IntentChanges:
+class IntentCalls:
     """Requests are checked here; Operators makes intents durable and puts them in force."""
 
-    def __init__(self, routes: Routes, writer: TableWriter, operators: Operators) -> None:
+    def __init__(self, routes: Routes, writer: TableWriter, operators: Operators, reader: Worker) -> None:
         self._routes, self._state = routes, routes.state
         self._writer = writer
         self._operators = operators
+        self._reader = reader
 
-    async def WipeWritePermOfBroker(  # noqa: N802 - calls have the names of the wire contract
+    async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
+        self, request: pb.ListIntentsRequest, _context: Context
+    ) -> pb.ListIntentsResponse:
+        """What is in force, oldest first."""
+        size = min(
+            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
+            limits.MAX_INTENT_PAGE_SIZE,
+        )
+        after = _position_after(request)
+        # One more than fits tells whether there is a next page.
+        found = await self._reader.run(partial(intents_after, self._state.intents, after, size + 1))
+        page = found[:size]
+        return pb.ListIntentsResponse(
+            header=self._state.header(),
+            intents=[self._listed(intent) for intent in page],
+            next_page_token=token_after(request, _text_of_intent(page[-1])) if len(found) > size else "",
+        )
+
+    def _listed(self, intent: Intent) -> pb.Intent:
+        message = intent_message(intent)
+        message.awaits_registration = self._state.is_absent(intent.key)
+        return message
+
+    async def WipeWritePermOfBroker(  # noqa: N802
         self, request: pb.WipeWritePermOfBrokerRequest, context: Context
     ) -> pb.WipeWritePermOfBrokerResponse:
         """WIPE_WRITE_PERM_OF_BROKER, 205. RocketMQ's wipe ends with the next registration that has a new version."""
@@ -699,11 +685,12 @@ def _topics_in_use(topics: TopicsInUse) -> pb.TopicsInUse | None:
 # The calls of AdminService that read and change the KV configuration.
 
 
-class KvConfigQueries:
-    """Entries are read from the tables."""
+class KvConfigCalls:
+    """Requests are checked and answered here; Operators makes changes durable and puts them in force."""
 
-    def __init__(self, state: RouteState) -> None:
+    def __init__(self, state: RouteState, operators: Operators) -> None:
         self._state = state
+        self._operators = operators
 
     async def GetKvConfig(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetKvConfigRequest, _context: Context
@@ -736,14 +723,6 @@ class KvConfigQueries:
             rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
         next_page_token = token_after(request, names[size - 1]) if len(names) > size else ""
         return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=next_page_token)
-
-
-class KvConfigChanges:
-    """Requests are checked and answered here; Operators makes changes durable and puts them in force."""
-
-    def __init__(self, state: RouteState, operators: Operators) -> None:
-        self._state = state
-        self._operators = operators
 
     async def PutKvConfig(  # noqa: N802
         self, request: pb.PutKvConfigRequest, context: Context
@@ -883,12 +862,12 @@ def _number_after(request: pb.ListWatchersRequest) -> int:
 # AdminService: what operators call.
 
 
-class AdminQueries(NamedTuple):
-    """Calls of the service that only read, by subject: a copy answers them, too."""
+class AdminServicer(NamedTuple):
+    """Answers the calls of the service, by subject."""
 
-    kv_config: KvConfigQueries
-    config: ConfigQueries
-    intents: IntentQueries
+    kv_config: KvConfigCalls
+    config: ConfigCalls
+    intents: IntentCalls
     audit: AuditCalls
     explain: ExplainCalls
     watchers: WatcherListCalls
@@ -896,36 +875,22 @@ class AdminQueries(NamedTuple):
     @classmethod
     def of(
         cls,
-        state: RouteState,
-        in_force: SettingsInForce,
+        routes: Routes,
+        writer: TableWriter,
+        operators: Operators,
         watchers: WatchDispatcher,
+        *,
         journal: Journal | None,
         reader: Worker,
-        *,
         started_at_millis: int,
     ) -> Self:
+        state = routes.state
         audit = AuditCalls(state, journal, reader)
         return cls(
-            KvConfigQueries(state),
-            ConfigQueries(state, in_force),
-            IntentQueries(state, reader),
+            KvConfigCalls(state, operators),
+            ConfigCalls(state, operators),
+            IntentCalls(routes, writer, operators, reader),
             audit,
             ExplainCalls(state, audit, reader, started_at_millis),
             WatcherListCalls(state, watchers),
-        )
-
-
-class AdminChanges(NamedTuple):
-    """Calls of the service that change something, by subject: the owner of the tables answers them."""
-
-    kv_config: KvConfigChanges
-    config: ConfigChanges
-    intents: IntentChanges
-
-    @classmethod
-    def of(cls, routes: Routes, writer: TableWriter, operators: Operators) -> Self:
-        return cls(
-            KvConfigChanges(routes.state, operators),
-            ConfigChanges(routes.state, operators),
-            IntentChanges(routes, writer, operators),
         )

@@ -31,6 +31,7 @@ from namesrv.app.event_log import (
     log_write_permission_wiped,
 )
 from namesrv.app.lookup_clients import LookupClients
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
@@ -57,13 +58,14 @@ from namesrv.core.routes import Routes
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
+from namesrv.core.warm_up import WarmUp
 from namesrv.error_codes import ResponseCode
-from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.answers import no_such_topic
 from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, read_registration
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
-from namesrv.remoting.served import Served
+from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire import fields
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.codes import RequestCode as Code
@@ -85,10 +87,11 @@ _ALL = 2**31
 class ListCalls:
     """Lists, from the tables as they are while the list is made."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._lists = served.state.topic_lists
-        self._reader = served.reader
+    def __init__(self, state: RouteState, routes: RouteJson, reader: Worker) -> None:
+        self._state = state
+        self._lists = state.topic_lists
+        self._routes = routes
+        self._reader = reader
         self._one_at_a_time = asyncio.Lock()
         """Held while a list is made. Only what is written counts as unsent, so the lists of thousands of connections
         must not be made together."""
@@ -96,7 +99,7 @@ class ListCalls:
     async def cluster_info(self, request: Request, _caller: Caller) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
         async with self._one_at_a_time:
-            parts = self._served.routes.cluster_info(bare_keys=fields.bare_keys(request))
+            parts = self._routes.cluster_info(bare_keys=fields.bare_keys(request))
             body = await run_cooperatively(_joined(parts))
         return answer(request, ResponseCode.SUCCESS, body)
 
@@ -129,7 +132,7 @@ class ListCalls:
         self, request: Request, taken: Callable[[], NamesAfter], broker_addr: str | None = None
     ) -> bytes:
         async with self._one_at_a_time:
-            await settled(self._served.state)
+            await settled(self._state)
             body = await self._reader.run(partial(_topic_list, taken(), broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
 
@@ -166,8 +169,17 @@ _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 class LookupCalls:
     """Answered at once, from whole answers or pieces that are kept."""
 
-    def __init__(self, served: Served, product_env: ClusterTest | None, clients: LookupClients) -> None:
-        self._served = served
+    def __init__(
+        self, routes: RouteJson, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
+    ) -> None:
+        """Answers from the routes.
+
+        Args:
+            product_env: Is asked for topics that are unknown here; None: nobody is.
+            clients: Notes who looks topics up.
+        """
+        self._routes = routes
+        self._warm_up = warm_up
         self._clients = clients
         self._product_env = product_env
 
@@ -179,11 +191,10 @@ class LookupCalls:
             self._clients.note(caller.name, caller_of(caller.context), topic)
         bare_keys = request.version < STANDARD_JSON_VERSION and fields.bare_keys(request)
         zone_name = _zone_name(request) if _ZONE_NAME in given else None
-        served = self._served
-        body = served.routes.route(topic, zone_name, bare_keys=bare_keys)
+        body = self._routes.route(topic, zone_name, bare_keys=bare_keys)
         if body is not None:
             return answer(request, ResponseCode.SUCCESS, body)
-        if not served.warm_up.is_warm():
+        if not self._warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")
         return None if self._product_env is not None else no_such_topic(request, topic)
 
@@ -195,12 +206,12 @@ class LookupCalls:
         encoded = await self._product_env.route(topic, _zone_name(request))
         if encoded is None:
             return no_such_topic(request, topic)
-        body = self._served.routes.of_encoded(topic, encoded, bare_keys=fields.bare_keys(request))
+        body = self._routes.of_encoded(topic, encoded, bare_keys=fields.bare_keys(request))
         return answer(request, ResponseCode.SUCCESS, body)
 
     def member_group(self, request: Request, _caller: Caller) -> bytes:
         """GET_BROKER_MEMBER_GROUP, 901."""
-        body = self._served.routes.member_group(fields.broker(request), bare_keys=fields.bare_keys(request))
+        body = self._routes.member_group(fields.broker(request), bare_keys=fields.bare_keys(request))
         return answer(request, ResponseCode.SUCCESS, body)
 
 
@@ -216,17 +227,18 @@ _GIVEN = 100
 """Most lines of a request to change settings: as many as AdminService takes."""
 
 
-class OperatorQueries:
-    """Calls that only read."""
+class OperatorCalls:
+    """Changes take what is not there for gone already, and no question is asked first, as in RocketMQ."""
 
-    def __init__(self, state: RouteState, queries: AdminQueries) -> None:
+    def __init__(self, state: RouteState, admin: AdminServicer, gate: Gate) -> None:
         self._state = state
-        self._queries = queries
+        self._admin = admin
+        self._gate = gate
 
     async def get_kv_config(self, request: Request, caller: Caller) -> bytes:
         """GET_KV_CONFIG, 101."""
         asked = pb.GetKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
-        told = await self._queries.kv_config.GetKvConfig(asked, caller.context)
+        told = await self._admin.kv_config.GetKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS, fields={"value": told.value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
@@ -240,31 +252,22 @@ class OperatorQueries:
 
     async def get_config(self, request: Request, caller: Caller) -> bytes:
         """GET_NAMESRV_CONFIG, 319: as Java's properties."""
-        told = await self._queries.config.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), caller.context)
+        told = await self._admin.config.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), caller.context)
         lines = (f"{entry.key}={entry.value}\n" for entry in sorted(told.entries, key=lambda entry: entry.key))
         return answer(request, ResponseCode.SUCCESS, "".join(lines).encode())
-
-
-class OperatorChanges:
-    """Calls that change something. What is not there counts as gone already, and nothing is asked, as in RocketMQ."""
-
-    def __init__(self, state: RouteState, changes: AdminChanges, gate: Gate) -> None:
-        self._state = state
-        self._changes = changes
-        self._gate = gate
 
     async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
         """PUT_KV_CONFIG, 100."""
         namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
         asked = pb.PutKvConfigRequest(namespace=namespace, key=key)
         asked.value = fields.text_or_empty(request, "value")
-        await self._changes.kv_config.PutKvConfig(asked, caller.context)
+        await self._admin.kv_config.PutKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
     async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
         """DELETE_KV_CONFIG, 102."""
         asked = pb.DeleteKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
-        await self._changes.kv_config.DeleteKvConfig(asked, caller.context)
+        await self._admin.kv_config.DeleteKvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
     async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
@@ -275,7 +278,7 @@ class OperatorChanges:
         topics, remark = 0, None
         for cluster_name, broker_name in self._groups(request):
             asked = pb.WipeWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name, force=True)
-            topics += (await self._changes.intents.WipeWritePermOfBroker(asked, caller.context)).wipe_topic_count
+            topics += (await self._admin.intents.WipeWritePermOfBroker(asked, caller.context)).wipe_topic_count
             remedy = f"mqadmin addWritePerm -b {broker_name} (RocketMQ 4.9 or later), or nsctl restore {broker_name}"
             remark = f"broker {broker_name} stays without write permission, also after it restarts, until {remedy}"
             log_write_permission_wiped(broker_name, cluster_name, remedy)
@@ -287,7 +290,7 @@ class OperatorChanges:
         topics = 0
         for cluster_name, broker_name in self._groups(request):
             asked = pb.AddWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name)
-            topics += (await self._changes.intents.AddWritePermOfBroker(asked, caller.context)).add_topic_count
+            topics += (await self._admin.intents.AddWritePermOfBroker(asked, caller.context)).add_topic_count
         return answer(request, ResponseCode.SUCCESS, fields={"addTopicCount": str(topics)})
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
@@ -296,7 +299,7 @@ class OperatorChanges:
         if request.fields.get("clusterName"):
             asked.cluster_name = fields.text(request, "clusterName")
         with suppress_refusals(Reason.TOPIC_NOT_FOUND):
-            await self._changes.intents.DeleteTopic(asked, caller.context)
+            await self._admin.intents.DeleteTopic(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
     async def update_config(self, request: Request, caller: Caller) -> bytes:
@@ -308,7 +311,7 @@ class OperatorChanges:
             raise config_key_denied("of any name")
         self._gate.check(caller, Grade.SETTINGS)
         asked = pb.UpdateNamesrvConfigRequest(values=_properties(request.body))
-        await self._changes.config.UpdateNamesrvConfig(asked, caller.context)
+        await self._admin.config.UpdateNamesrvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
 
     def _groups(self, request: Request) -> list[BrokerKey]:
@@ -580,25 +583,9 @@ class Calls(NamedTuple):
 
 
 def calls_of(
-    served: Served,
-    queries: AdminQueries,
-    gate: Gate,
-    *,
-    product_env: ClusterTest | None,
-    clients: LookupClients,
-    registrations: RegistrationCalls,
-    changes: OperatorChanges,
+    lookups: LookupCalls, lists: ListCalls, registrations: RegistrationCalls, operators: OperatorCalls, gate: Gate
 ) -> Calls:
-    """The calls of a name server.
-
-    Args:
-        product_env: Is asked for topics that are unknown here; None: nobody is.
-        clients: Notes who looks topics up.
-        registrations: Changes what brokers report.
-        changes: Changes the intents.
-    """
-    lookups, lists = LookupCalls(served, product_env, clients), ListCalls(served)
-    reading = OperatorQueries(served.state, queries)
+    """The calls of a name server, each with the grade that it needs."""
     at_once: dict[int, AtOnce] = {
         Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
         Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
@@ -615,17 +602,17 @@ def calls_of(
         Code.GET_UNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_topics),
         Code.GET_UNIT_SUB_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_topics),
         Code.GET_UNIT_SUB_UNUNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_ununit_topics),
-        Code.GET_KV_CONFIG: gate.guarded(Grade.LOOKUPS, reading.get_kv_config),
-        Code.GET_KVLIST_BY_NAMESPACE: gate.guarded(Grade.LOOKUPS, reading.list_kv_configs),
-        Code.GET_NAMESRV_CONFIG: gate.guarded(Grade.OPERATORS, reading.get_config),
+        Code.GET_KV_CONFIG: gate.guarded(Grade.LOOKUPS, operators.get_kv_config),
+        Code.GET_KVLIST_BY_NAMESPACE: gate.guarded(Grade.LOOKUPS, operators.list_kv_configs),
+        Code.GET_NAMESRV_CONFIG: gate.guarded(Grade.OPERATORS, operators.get_config),
         Code.REGISTER_BROKER: registrations.register,
         Code.UNREGISTER_BROKER: registrations.unregister,
         Code.REGISTER_TOPIC: registrations.register_topic,
-        Code.PUT_KV_CONFIG: gate.guarded(Grade.OPERATORS, changes.put_kv_config),
-        Code.DELETE_KV_CONFIG: gate.guarded(Grade.OPERATORS, changes.delete_kv_config),
-        Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, changes.wipe_write_perm),
-        Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, changes.add_write_perm),
-        Code.DELETE_TOPIC: gate.guarded(Grade.OPERATORS, changes.delete_topic),
-        Code.UPDATE_NAMESRV_CONFIG: changes.update_config,
+        Code.PUT_KV_CONFIG: gate.guarded(Grade.OPERATORS, operators.put_kv_config),
+        Code.DELETE_KV_CONFIG: gate.guarded(Grade.OPERATORS, operators.delete_kv_config),
+        Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.wipe_write_perm),
+        Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.add_write_perm),
+        Code.DELETE_TOPIC: gate.guarded(Grade.OPERATORS, operators.delete_topic),
+        Code.UPDATE_NAMESRV_CONFIG: operators.update_config,
     }
     return Calls(at_once, in_turn)

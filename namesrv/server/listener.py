@@ -22,8 +22,10 @@ from groundwork.health_service import HealthService
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
+from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers, LargeRequests
 from groundwork.share_gate import ShareGate
+from groundwork.shares import Shares
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from groundwork.watched_file import CHECK_SECONDS, WatchedFile
@@ -36,7 +38,10 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
 from namesrv.limits import MAX_MESSAGE_BYTES
-from namesrv.remoting.front import RemotingFront
+from namesrv.remoting.calls import Calls
+from namesrv.remoting.limits import MAX_CONNECTIONS
+from namesrv.remoting.listener import RemotingListener
+from namesrv.remoting.tls import RemotingTls
 from namesrv.settings import NamesrvSettings
 
 # The listener: its port, the services of both packages, and the services that every gRPC server has.
@@ -125,19 +130,26 @@ def add_services(
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 
 
-def listen_remoting(
-    settings: NamesrvSettings, authorizer: Authorizer | None, counter: FrontCounter
-) -> RemotingFront | None:
-    """Makes the listener of RocketMQ's protocol; None if no setting asks for it.
+def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: FrontCounter) -> RemotingListener:
+    """Makes the listener of RocketMQ's protocol.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
         CertificateError: The certificates cannot be used.
     """
-    if not settings.remoting_listen:
-        return None
+    endpoint, files, mode = settings.remoting_endpoint, settings.listener_files(), settings.remoting_tls_mode
+    assert endpoint is not None, "it is made where it listens"
+    most = min(MAX_CONNECTIONS, descriptors_of_listener())
     try:
-        return RemotingFront(settings, authorizer, counter)
+        return RemotingListener(
+            endpoint,
+            calls,
+            counter,
+            tls=RemotingTls(files) if files is not None and mode != "disabled" else None,
+            tls_mode=mode,
+            slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
+            shares=Shares("connections of RocketMQ's protocol", most, settings.share_rules),
+        )
     except OSError as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error
 

@@ -21,7 +21,6 @@ from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
-from namesrv.app.clearing_up import clear_up
 from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import FrontCounter, RegistrationCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
@@ -31,7 +30,7 @@ from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, drop_expired_pins, print_kv_config
+from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expired_pins, print_kv_config
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -41,12 +40,15 @@ from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
 from namesrv.metrics import NamesrvMetrics, Observability, Sources
-from namesrv.remoting.front import FrontChanges
+from namesrv.remoting.caller import Gate, Grade
+from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
+from namesrv.remoting.listener import RemotingListener
+from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
@@ -124,7 +126,7 @@ class NamesrvServer:
         if not self._observation.begins_traces:
             self._grpc.keep_answers_of(self._state)
         self._authorizer = self._security.authorizer(self._state)
-        self._front = listen_remoting(settings, self._authorizer, self._front_counter)
+        self._front: RemotingListener | None = None
         self._add_services(settings)
 
     def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
@@ -236,32 +238,23 @@ class NamesrvServer:
             started_at_millis=started_at_millis,
             data_dir_problem=self._durable.data_dir_problem,
         )
-        queries = AdminQueries.of(
-            state,
-            self._operators.in_force,
+        admin = AdminServicer.of(
+            self._routes,
+            self._writer,
+            self._operators,
             watchers,
-            self._durable.journal,
-            self._reader,
+            journal=self._durable.journal,
+            reader=self._reader,
             started_at_millis=started_at_millis,
         )
-        changes = AdminChanges.of(self._routes, self._writer, self._operators)
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
-            (ADMIN_SERVICE, (*queries, *changes)),
+            (ADMIN_SERVICE, admin),
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
         ]
-        if self._front is not None:
-            changes_of_front = FrontChanges(self._routes, self._writer, self._channels, self._registrations, changes)
-            self._front.serve(
-                state,
-                self._durable.warm_up,
-                queries,
-                self._reader,
-                clients=self._clients,
-                product_env=self._product_env,
-                changes=changes_of_front,
-            )
+        if settings.remoting_listen:
+            self._front = listen_remoting(settings, self._remoting_calls(settings, admin), self._front_counter)
         self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(
@@ -273,6 +266,17 @@ class NamesrvServer:
             authorizer=self._authorizer,
             shares=self._shares,
             large_requests=large_requests(self._grpc.end_of_piece, self._writer, self._reader),
+        )
+
+    def _remoting_calls(self, settings: NamesrvSettings, admin: AdminServicer) -> Calls:
+        gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
+        routes = RouteJson(self._state)
+        return calls_of(
+            LookupCalls(routes, self._durable.warm_up, self._product_env, self._clients),
+            ListCalls(self._state, routes, self._reader),
+            RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate),
+            OperatorCalls(self._state, admin, gate),
+            gate,
         )
 
     def _set_health(self) -> None:

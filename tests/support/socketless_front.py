@@ -16,12 +16,12 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, Turns
 from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls import Calls, OperatorChanges, RegistrationCalls, calls_of
+from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
 from namesrv.remoting.connection import Connection
 from namesrv.remoting.memory import FrameMemory
-from namesrv.remoting.served import Served
+from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
@@ -127,15 +127,16 @@ class SocketlessFront:
         watchers = WatchDispatcher(state, warm_up, clock)
         self._channels = ChannelStreams(routes, writer, StallDetector(clock, routes.heartbeats.grant_more_time, 0))
         gate = Gate(Grade, None)
-        admin = AdminChanges.of(routes, writer, self._operators)
+        admin = AdminServicer.of(
+            routes, writer, self._operators, watchers, journal=None, reader=reader, started_at_millis=0
+        )
+        json = RouteJson(state)
         return calls_of(
-            Served(state, warm_up, reader),
-            AdminQueries.of(state, in_force, watchers, None, reader, started_at_millis=0),
+            LookupCalls(json, warm_up, None, LookupClients(lambda: None)),
+            ListCalls(state, json, reader),
+            RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
+            OperatorCalls(state, admin, gate),
             gate,
-            product_env=None,
-            clients=LookupClients(lambda: None),
-            registrations=RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
-            changes=OperatorChanges(state, admin, gate),
         )
 
     def state(self) -> object:

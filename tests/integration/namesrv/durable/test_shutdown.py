@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.remoting.front import RemotingFront
+from namesrv.remoting.listener import RemotingListener
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -81,8 +81,8 @@ def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
-    monkeypatch.setattr(RemotingFront, "run", failing_after(RemotingFront.run))
-    monkeypatch.setattr(RemotingFront, "close", failing_after(RemotingFront.close))
+    monkeypatch.setattr(RemotingListener, "run", failing_after(RemotingListener.run))
+    monkeypatch.setattr(RemotingListener, "close", failing_after(RemotingListener.close))
     flags = {
         "listen": "127.0.0.1:0",
         "remoting_listen": "127.0.0.1:0",

@@ -6,8 +6,9 @@ from typing import cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
+from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.grpc_api.admin import IntentChanges
+from namesrv.grpc_api.admin import IntentCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
@@ -41,4 +42,4 @@ class Calls:
             self.channels,
             idle_timeout_millis=120_000,
         )
-        self.operators = IntentChanges(routes, self.writer, operators_of(fleet, self.writer, None))
+        self.operators = IntentCalls(routes, self.writer, operators_of(fleet, self.writer, None), Worker("reader"))

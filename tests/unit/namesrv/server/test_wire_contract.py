@@ -12,7 +12,7 @@ from groundwork.rpc_handlers import Composition, part_classes
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.error_codes import ERROR_CODES
-from namesrv.grpc_api.admin import AdminChanges, AdminQueries
+from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
@@ -26,7 +26,7 @@ from namesrv.server.listener import (
 PARTS: dict[ServiceDescriptor, Sequence[type]] = {
     REGISTRATION_SERVICE: (RegistrationServicer,),
     ROUTE_SERVICE: part_classes(RouteServicer),
-    ADMIN_SERVICE: (*part_classes(AdminQueries), *part_classes(AdminChanges)),
+    ADMIN_SERVICE: part_classes(AdminServicer),
     DIAGNOSTICS_SERVICE: (DiagnosticsCalls,),
 }
 

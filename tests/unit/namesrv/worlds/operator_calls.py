@@ -14,7 +14,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason, Refused
-from namesrv.grpc_api.admin import IntentChanges, IntentQueries
+from namesrv.grpc_api.admin import IntentCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
@@ -45,9 +45,8 @@ class Operator:
             database = Database(self._folder) if self._folder else None
             writer = TableWriter()
             operators = operators_of(self.fleet, writer, database)
-            parts = IntentChanges(self.fleet.routes, writer, operators), IntentQueries(self.state, Worker("reader"))
-            (part,) = [part for part in parts if hasattr(part, name)]
-            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(part, name)
+            calls = IntentCalls(self.fleet.routes, writer, operators, Worker("reader"))
+            method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
             try:
                 return await method(request, cast("Context", _Caller()))
             finally:
