@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -52,9 +51,9 @@ class Sources:
     """Certificates by their use: listener or client."""
     durable: DurableRoutes
     digest_samples: DigestSamples
-    front: FrontCounter | None = None
+    front: FrontCounter | None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
-    shares: FairShares = field(default_factory=FairShares.of)
+    shares: FairShares
     """What callers hold."""
 
 
@@ -271,26 +270,19 @@ class EngineMetrics(Collector):
 # Exports: of metrics over HTTP, and of traces to a collector.
 
 
-class Readiness(Protocol):
-    """Says what is wrong; None if nothing is."""
-
-    def alive(self) -> str | None: ...
-    def ready(self) -> str | None: ...
-
-
 class Observability(Exports):
     """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
 
     def __init__(
         self,
         settings: NamesrvSettings,
-        metrics_of: Callable[[CollectorRegistry], Readiness],
+        sources: Sources,
         server: EngineServer,
     ) -> None:
         """Takes the listener's port; answers once started.
 
         Args:
-            metrics_of: Adds what is told of the server, if anybody wants to know.
+            sources: What the gauges are read from, where a listener is asked for.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -305,7 +297,7 @@ class Observability(Exports):
         if settings.metrics_listen:
             self.observers = (CallMetrics(registry, server.hits),)
             EngineMetrics(registry, server)
-            metrics = metrics_of(registry)
+            metrics = NamesrvMetrics(registry, sources)
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
         if self.telemetry is not None:

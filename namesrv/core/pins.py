@@ -149,11 +149,6 @@ class Pins:
         self._drop_released(pin_id)
         return True
 
-    def close(self) -> None:
-        """Drops all pins. Streams that read one continue to its end."""
-        for pin_id in tuple(self._pins):
-            self._drop(pin_id)
-
     @contextmanager
     def reading(self, pin_id: str) -> Iterator[RouteSnapshot]:
         """The pinned snapshot, kept as long as this lasts and for a lease afterwards. Raises SNAPSHOT_GONE."""

@@ -119,7 +119,6 @@ class _SnapshotReader:
         for stated, read, what in counted:
             _check(stated == read, f"the end marker counts {stated} {what}, and there are {read}")
         self._check_brokers()
-        self._queue_datas.clear()  # they hold the lists of topics, which the user of the snapshot frees one by one
         return loaded
 
     def _check_brokers(self) -> None:

@@ -44,7 +44,7 @@ from namesrv.grpc_api.admin import AdminServicer
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.route import RouteServicer
-from namesrv.metrics import NamesrvMetrics, Observability, Sources
+from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
 from namesrv.remoting.listener import RemotingListener
@@ -155,7 +155,7 @@ class NamesrvServer:
             self._shares,
         )
         try:
-            return Observability(settings, lambda registry: NamesrvMetrics(registry, sources), self._grpc)
+            return Observability(settings, sources, self._grpc)
         except OSError as error:
             raise CannotListen(f"setting metrics_listen: {error}") from error
         except ValueError as error:

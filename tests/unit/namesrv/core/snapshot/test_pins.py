@@ -225,8 +225,7 @@ def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
     fleet.clock.advance(10.001)
     fleet.pins.drop_expired()
     assert [kind.used for kind in shares] == [0, 0, 0]
-    fleet.pins.pin(1, fleet.state.snapshot, 10.0, other)
-    fleet.pins.close()
+    fleet.pins.release(fleet.pins.pin(1, fleet.state.snapshot, 10.0, other))
     assert [kind.used for kind in shares] == [0, 0, 0]
 
 
