@@ -12,7 +12,7 @@ MAX_CHANNELS = 10_000  # each costs about 50 kB; one address has half
 MAX_HEALTH_CALLS = 10_000
 
 MAX_CLIENTS_PER_GROUP = 5_000
-MAX_GROUP_BYTES = 128 * 1024 * 1024  # of producers, and of consumers with their subscriptions; one address has half
+MAX_GROUP_BYTES = 64 * 1024 * 1024  # of producers, and of consumers with their subscriptions; one address has half
 MEMBER_BYTES = 1_024  # what a client in a group counts
 SUBSCRIPTION_BYTES = 1_024  # what a subscription counts besides its text: its records and its filter
 MAX_GROUPS_PER_HEARTBEAT = 100
