@@ -20,7 +20,7 @@ from broker_agent.loop_listener import LoopListener
 from groundwork.call_metrics import CallObserver
 from groundwork.daemon_executor import DaemonExecutor
 from groundwork.endpoints import Endpoint
-from groundwork.freed_memory import GrownProcess
+from groundwork.freed_memory import return_freed_memory
 from groundwork.grpcio_server import listener_options
 from groundwork.listener_tls import ListenerTls
 from groundwork.program import descriptors_of_listener
@@ -175,7 +175,7 @@ class AgentServer(LoopListener):
 
     async def _start(self) -> None:
         await super()._start()
-        self._background.append(asyncio.create_task(GrownProcess().run()))
+        self._background.append(asyncio.create_task(return_freed_memory()))
         if seconds := watchdog_seconds():
             self._background.append(asyncio.create_task(feed_watchdog(seconds)))
 

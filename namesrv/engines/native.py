@@ -8,7 +8,7 @@ import binascii
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -19,7 +19,6 @@ from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOP
 
 from groundwork import rpc_handlers
 from groundwork.certificates import CertificateError, names_in
-from groundwork.freed_memory import GrownProcess, unaccounted
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
@@ -540,7 +539,6 @@ class NativeServer(EngineServer):
         self._known = KnownCalls(self.engine)
         if self._state is not None:
             self._answers.serve(self._state)
-        self._background.append(asyncio.create_task(GrownProcess(partial(unaccounted, self.stats)).run()))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.engine.fileno(), self._on_events)
         self.engine.start()

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
-from groundwork.freed_memory import GrownProcess
+from groundwork.freed_memory import return_freed_memory
 from groundwork.health_service import HealthService
 from groundwork.metrics_http import TELEMETRY_SECONDS
 from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
@@ -213,7 +213,8 @@ class NamesrvServer:
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(),) if self._observation.observers else ()),
             # The engine gives memory back by its own gauges, which know nothing of another listener.
-            *((self._front.run(), GrownProcess().run()) if self._front is not None else ()),
+            return_freed_memory(),
+            *((self._front.run(),) if self._front is not None else ()),
         ]
 
     def _add_services(self, settings: NamesrvSettings) -> None:
