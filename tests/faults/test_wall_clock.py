@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from tests.faults.fleet.fleet import PINGS
+from tests.support.engines import require_native
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, Client, Process, eventually
 
@@ -55,6 +56,7 @@ def _latest_wall_millis(client: Client) -> int:
 @pytest.mark.skipif(not LIBRARIES, reason="no libfaketime")
 @pytest.mark.parametrize(("offset", "hours"), [("+1h", 1), ("-1h", -1)])
 def test_nobody_leaves_when_the_wall_clock_steps_by_an_hour(tmp_path: Path, offset: str, hours: int) -> None:
+    require_native()
     clock = SetClock(tmp_path / "offset")
     program = [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
     flags = ["--warm-up-millis", "0", *PINGS, *EXPIRY]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.engines import require_native
 from tests.support.programs.forked_programs import ForkedProgram
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
@@ -57,6 +58,7 @@ def test_a_forked_program_writes_to_both_outputs_what_a_started_one_does(tmp_pat
 
 
 def test_a_forked_program_that_does_not_end_is_killed_as_a_started_one_is() -> None:
+    require_native()
     for patience in (3.0, 30.0):  # a busy machine may need the longer one for the start
         with pytest.raises(subprocess.TimeoutExpired) as caught:
             ended([NAMESRV, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"], within_seconds=patience)

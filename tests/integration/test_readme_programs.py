@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
+from tests.support.engines import require_native
 from tests.support.pages import ROOT, code_blocks
 from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, eventually
@@ -121,6 +122,7 @@ def run_quickstart(script: str, address: str, folder: Path) -> subprocess.Comple
 
 
 def end(pid: int) -> None:
+    require_native()
     """Kills a process of the quickstart that a failed test has left."""
     try:
         os.kill(pid, signal.SIGKILL)

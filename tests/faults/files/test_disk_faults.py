@@ -17,6 +17,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
+from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.doctor import examined
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
@@ -217,6 +218,7 @@ def test_a_server_ends_although_its_disk_hangs(tmp_path: Path) -> None:
 
 def refusal(folder: Path, *wrapper: str) -> str:
     """Why a server does not start on a folder, which must not change with that."""
+    require_native()
     before = {path: path.read_bytes() for path in folder.iterdir()}
     program = [*wrapper, str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)

@@ -26,6 +26,7 @@ from tests.faults.fleet import rocketmq_broker
 from tests.faults.fleet.topics import TopicChanges
 from tests.faults.history import History
 from tests.faults.network.network import Network
+from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports
@@ -140,6 +141,7 @@ class Fleet:
 
     def start_server(self, name: str) -> None:
         """Starts a name server; once more where it was before, on the same data."""
+        require_native()
         before = self._endpoints.get(name)
         listen = Endpoint(LOOPBACK, before.port if before else 0)
         program = [str(BIN / "namesrv"), "serve", "--log-format", "json", "--name", name]

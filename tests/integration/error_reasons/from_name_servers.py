@@ -27,6 +27,7 @@ from namesrv.server.listener import ROUTE_SERVICE, SERVICES
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
+from tests.support.engines import require_native
 from tests.support.partial_services import whole
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.fleet import TOKENS, permits
@@ -69,6 +70,7 @@ class Caller:
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event, str]]:
     """A name server, warm from the start unless said otherwise; the event stops it, the text is where it listens."""
+    require_native()
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
     loaded = NamesrvSettings.load(None, flags)
     durable = database.Database(loaded.data_dir) if loaded.data_dir else None

@@ -9,6 +9,7 @@ from typing import Any
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 
 from tests.support import metrics_page
+from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.registrations import identity, registration
 
@@ -100,6 +101,7 @@ def test_an_address_that_is_none_or_is_taken_is_one_line_and_exit_code_2() -> No
 
 
 def refusal(listen: str) -> str:
+    require_native()
     done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--metrics-listen", listen])
     assert done.returncode == 2
     return done.stderr

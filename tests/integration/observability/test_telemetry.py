@@ -12,6 +12,7 @@ from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
+from tests.support.engines import require_native
 from tests.support.programs.agents import Agent, free_port
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 
@@ -152,6 +153,7 @@ def refusal(program: str) -> str:
             *("--namesrv", "127.0.0.1:1", "--topics", "x", "--topics-missing", "wait"),
         ],
     }
+    require_native()
     command = [str(BIN / program), "serve", *flags[program]]
     done = ended(command)
     assert done.returncode == 2

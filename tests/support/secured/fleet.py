@@ -16,6 +16,7 @@ from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
+from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.registrations import registration
 from tests.support.secured.certificates import Authority, Files
@@ -160,6 +161,7 @@ def lose_permits_for_a_while(place: Place, call: Callable[[], str], **less: dict
 
 def refused_start(*flags: str) -> str:
     """What a name server that does not start says: one line, and exit code 2."""
+    require_native()
     done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", *flags])
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("namesrv: ")]
