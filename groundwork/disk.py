@@ -6,11 +6,8 @@ Callers must name it (``disk.rename``), because tests wrap its functions to make
 from __future__ import annotations
 
 import os
-from io import FileIO
 from pathlib import Path
 from typing import IO
-
-Stream = IO[bytes] | FileIO
 
 
 def open_new(file: Path) -> IO[bytes]:
@@ -18,12 +15,7 @@ def open_new(file: Path) -> IO[bytes]:
     return file.open("wb")
 
 
-def open_to_append(file: Path) -> FileIO:
-    """Opens or makes a file for appending and reading; nothing is buffered. Raises OSError."""
-    return FileIO(file, "a+")
-
-
-def write(stream: Stream, content: bytes) -> int:
+def write(stream: IO[bytes], content: bytes) -> int:
     """Writes to a file that is open.
 
     Returns:
@@ -35,14 +27,10 @@ def write(stream: Stream, content: bytes) -> int:
     return stream.write(content)
 
 
-def sync(stream: Stream) -> None:
+def sync(stream: IO[bytes]) -> None:
     """Returns once what was written is durable. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
-
-
-def truncate(stream: Stream, size: int) -> None:
-    stream.truncate(size)
 
 
 def rename(file: Path, target: Path) -> None:

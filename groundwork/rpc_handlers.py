@@ -142,15 +142,6 @@ class Composition:
         return cls(behaviours, frozenset(inline_calls))
 
 
-class RefusedCalls:
-    """A part that refuses calls: it has a method for each of them."""
-
-    def __init__(self, methods: Iterable[MethodDescriptor], refusal: Callable[[MethodDescriptor], Refused]) -> None:
-        for method in methods:
-            make = _refused_stream if method.server_streaming else _refused
-            setattr(self, method.name, make(method, refusal))
-
-
 def part_classes(servicer: type) -> tuple[type, ...]:
     """The classes of the parts of a servicer, which is a named tuple of them."""
     return tuple(get_type_hints(servicer).values())
@@ -174,21 +165,6 @@ def _part_of(method: MethodDescriptor, parts: tuple[object, ...]) -> object:
         problem = "more than one part answers" if found else "no part answers"
         raise NotComposed(f"{problem} {method.full_name}: {names}")
     return found[0]
-
-
-def _refused(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], Refused]) -> UnaryBehaviour:
-    async def refused(_request: Message, _context: Context) -> bytes:
-        raise refusal(method)
-
-    return refused
-
-
-def _refused_stream(method: MethodDescriptor, refusal: Callable[[MethodDescriptor], Refused]) -> StreamBehaviour:
-    async def refused(_request: Message, _context: Context) -> AsyncIterator[bytes]:
-        raise refusal(method)
-        yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are
-
-    return refused
 
 
 # The error that a call ends with after an exception: one rule for every listener of a program.

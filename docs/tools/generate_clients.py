@@ -8,9 +8,7 @@ the page is not up to date.
 from __future__ import annotations
 
 import argparse
-import ast
 import difflib
-import inspect
 import re
 import shutil
 import subprocess
@@ -29,12 +27,6 @@ from google.protobuf.descriptor_pb2 import (
     MethodDescriptorProto,
 )
 
-from groundwork.rpc_handlers import Behaviour, Composition, part_classes
-from namesrv.grpc_api.admin import AdminServicer
-from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.route import RouteServicer
-from namesrv.server.listener import SERVICES
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PROTOS = DOCS.parent / "protos"
 INTRO = DOCS / "clients.intro.md"
@@ -44,13 +36,6 @@ PACKAGE = "namesrv_api.v1"
 """The name server's package. Its types are named as they are; the agent's say whose they are where both have one."""
 
 NOTICE = "<!-- Written by docs/tools/generate_clients.py from clients.intro.md and protos/: edit those, not this. -->"
-
-PARTS: dict[str, Sequence[type]] = {
-    "RegistrationService": (RegistrationServicer,),
-    "RouteService": part_classes(RouteServicer),
-    "AdminService": part_classes(AdminServicer),
-}
-"""The classes that answer the calls of the name server's services."""
 
 SERVICE_FILES = (
     "namesrv_api/v1/registration_service.proto",
@@ -160,17 +145,6 @@ def error_reasons(file: FileDescriptorProto) -> list[Reason]:
     return reasons
 
 
-def refused_fields(method: Behaviour) -> list[str]:
-    """Fields of a request that a call refuses with NOT_IMPLEMENTED so far: what its method gives to refuse_fields."""
-    return [
-        field.value
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method))))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse_fields"
-        for field in node.args[1:]
-        if isinstance(field, ast.Constant) and isinstance(field.value, str)
-    ]
-
-
 class Page:
     """Renders the contract as Markdown."""
 
@@ -183,13 +157,6 @@ class Page:
             for name in _type_names(file)
         }
         self._package = PACKAGE  # of the file whose comments are being rendered
-        self._refused_fields = {
-            (service.name, call): refused
-            for service in SERVICES
-            if service.file.package == PACKAGE
-            for call, method in Composition.of(service.methods, PARTS[service.name]).behaviours.items()
-            if (refused := refused_fields(method))
-        }
 
     def text(self) -> str:
         """The whole page."""
@@ -240,8 +207,6 @@ class Page:
         name = f"[{call.name}](#{_anchor(self._headings[_split(call.input_type)])})"
         if call.server_streaming:
             name += "<br>*server stream*"
-        if refused := self._refused_fields.get((service, call.name)):
-            further.append(f"So far it refuses {_listed(refused)} with `NOT_IMPLEMENTED`.")
         errors = errors if ". " in errors else errors.removesuffix(".")  # a bare list needs no full stop
         row = (name, rocketmq, self._prose(what), self._prose(errors))
         return row, [f"- **{call.name}**: {' '.join(further)}"] if further else []
@@ -375,11 +340,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _anchor(heading: str) -> str:
     """The fragment by which a heading is linked, as GitHub and most renderers make it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def _listed(names: Sequence[str]) -> str:
-    *most, last = [f"`{name}`" for name in names]
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _split(type_name: str) -> tuple[str, str]:

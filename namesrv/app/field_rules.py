@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
 from namesrv import limits
-from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
-
-
-class _HasFields(Protocol):
-    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802
+from namesrv.core.errors import invalid_field, limit_exceeded
 
 
 def check_topic(field: str, topic: str) -> None:
@@ -51,15 +45,3 @@ def page_size(value: int) -> int:
     if value < 0:
         raise invalid_field("page_size", f"is {value}, must not be negative")
     return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE
-
-
-def refuse_fields(message: _HasFields, *fields: str) -> None:
-    """Refuses fields that this version does not have yet, rather than passing over them. Raises NOT_IMPLEMENTED."""
-    for field in fields:
-        try:
-            present = message.HasField(field)
-        except ValueError:  # a field without presence
-            present = bool(getattr(message, field))
-        if present:
-            text = f"{field}: this version of the name server does not have it yet"
-            raise Refused(Reason.NOT_IMPLEMENTED, text, field=field)

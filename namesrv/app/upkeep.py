@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -106,42 +106,6 @@ async def drop_expired_pins(pins: Pins) -> None:
     while True:
         await asyncio.sleep(PIN_CHECK_SECONDS)
         pins.drop_expired()
-
-
-# The KV configuration, which RocketMQ logs again and again.
-
-FIRST_PRINT_SECONDS = 60.0
-PRINT_SECONDS = 600.0
-"""Seconds to the first logging of the configuration, and the pause after that (RocketMQ:
-KVConfigManager.printAllPeriodically).
-"""
-
-PRINTED_CHARACTERS = 40
-"""Characters of a value that are logged."""
-
-PRINT_SLICE = 100
-"""Keys that are logged before giving way: about two milliseconds."""
-
-
-async def print_kv_config(state: RouteState, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Logs all keys, with their values shortened, again and again. Runs until cancelled."""
-    pause = FIRST_PRINT_SECONDS
-    while True:
-        await sleep(pause)
-        pause = PRINT_SECONDS
-        table = state.kv_config
-        _log.info("kv_config", namespaces=len(table.namespaces), keys=table.key_count)
-        printed = 0
-        for namespace, entries in table.namespaces.items():
-            for key, value in entries.items():
-                _log.info("kv_config_item", namespace=namespace, key=key, value=_shortened(value))
-                printed += 1
-                if printed % PRINT_SLICE == 0:
-                    await sleep(0)
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= PRINTED_CHARACTERS else f"{value[:PRINTED_CHARACTERS]}..."
 
 
 # A number for all that brokers report, taken at each full minute: so metrics tell whether name servers differ.

@@ -103,10 +103,6 @@ class TableEdit:
         """What a group that goes has reported of topics that are held back, by topic."""
         return self.lost_held.get(broker, {})
 
-    def put_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """The queues that this edit gives to a group or changes, by topic."""
-        return self.put.get(broker, {})
-
     def touched_topics(self) -> Iterator[TouchedTopic]:
         """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""
         find, published = self.tables.queue_datas.of, self.tables.broker_addr_table

@@ -93,12 +93,8 @@ class Liveness:
         self.doubted.pop(key, None)
         self._last_update_millis.pop(key, None)
 
-    def last_update_millis(self, key: LiveKey) -> int:
-        """When a live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
-        return self._last_update_millis[key]
-
     def all_last_updates(self) -> dict[LiveKey, int]:
-        """When each live broker was last heard of, as ``last_update_millis``."""
+        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
         return dict(self._last_update_millis)
 
     def overdue_brokers(self) -> list[LiveKey]:

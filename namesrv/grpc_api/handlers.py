@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from google.protobuf.descriptor import MethodDescriptor
 
 from groundwork.call_metrics import CallObserver
-from groundwork.rpc_handlers import CallHandlers, Context, LargeRequests, RefusedCalls
+from groundwork.rpc_handlers import CallHandlers, Context, LargeRequests
 from namesrv.app.access import Admission, Authorizer
 from namesrv.app.quotas import FairShares
-from namesrv.core.errors import Reason, Refused
 from namesrv.engines.api import max_request_bytes
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.request_memory import RequestMemory
 from namesrv.limits import MAX_MESSAGE_BYTES
 
-__all__ = ["Context", "handlers_of_server", "unimplemented"]
+__all__ = ["Context", "handlers_of_server"]
 
 
 LARGE_STREAMS = ("namesrv_api.v1.RouteService.WatchTopicRoutes",)
@@ -54,13 +53,3 @@ def handlers_of_server(
 
 def _max_request_bytes(method: MethodDescriptor) -> int:
     return max_request_bytes(f"/{method.containing_service.full_name}/{method.name}")
-
-
-def unimplemented(methods: Iterable[MethodDescriptor]) -> RefusedCalls:
-    """A part for calls that the contract has and this version does not have yet."""
-    return RefusedCalls(methods, _not_implemented)
-
-
-def _not_implemented(method: MethodDescriptor) -> Refused:
-    text = f"{method.full_name}: this version of the name server does not have it yet"
-    return Refused(Reason.NOT_IMPLEMENTED, text, call=method.full_name)

@@ -343,9 +343,6 @@ def _properties(body: bytes) -> dict[str, str]:
 TINY_BODY_BYTES = 8 * 1024
 """Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
 
-SMALL_BODY_BYTES = 64 * 1024
-"""Bodies up to this size are read without waiting for large ones: about a millisecond."""
-
 
 class RegistrationCalls:
     """Requests become records, the tables are changed through the one writer, and the broker's connection is a channel.

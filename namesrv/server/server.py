@@ -30,7 +30,7 @@ from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expired_pins, print_kv_config
+from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
@@ -208,7 +208,6 @@ class NamesrvServer:
             self._watch_streams.tell_changes(),
             self._watch_streams.give_bookmarks(),
             self._operators.lift_ended(),
-            print_kv_config(self._state),
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(),) if self._observation.observers else ()),

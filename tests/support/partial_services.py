@@ -1,14 +1,46 @@
-"""Servers of tests that have only some calls of a service of the name server."""
+"""Servers of tests that have only some calls of a service."""
 
 from __future__ import annotations
 
-from google.protobuf.descriptor import ServiceDescriptor
+from collections.abc import AsyncIterator, Iterable
 
-from groundwork.rpc_handlers import methods_of
-from namesrv.grpc_api.handlers import unimplemented
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+
+from groundwork.rpc_handlers import Context, StreamBehaviour, UnaryBehaviour, methods_of
+from namesrv.core.errors import Reason, Refused
 
 
 def whole(service: ServiceDescriptor, *parts: object) -> tuple[object, ...]:
     """Parts and what a service needs besides: its other calls answer that they are not there yet."""
     there = methods_of(service, parts)
-    return (*parts, unimplemented(method for method in service.methods if method not in there))
+    return (*parts, RefusedCalls(method for method in service.methods if method not in there))
+
+
+class RefusedCalls:
+    """A part that refuses calls as not there yet: it has a method for each of them."""
+
+    def __init__(self, methods: Iterable[MethodDescriptor]) -> None:
+        for method in methods:
+            make = _refused_stream if method.server_streaming else _refused
+            setattr(self, method.name, make(method))
+
+
+def _refused(method: MethodDescriptor) -> UnaryBehaviour:
+    async def refused(_request: Message, _context: Context) -> bytes:
+        raise _not_implemented(method)
+
+    return refused
+
+
+def _refused_stream(method: MethodDescriptor) -> StreamBehaviour:
+    async def refused(_request: Message, _context: Context) -> AsyncIterator[bytes]:
+        raise _not_implemented(method)
+        yield b""  # type: ignore[unreachable]  # makes this a generator, as streams are
+
+    return refused
+
+
+def _not_implemented(method: MethodDescriptor) -> Refused:
+    text = f"{method.full_name}: this version of the name server does not have it yet"
+    return Refused(Reason.NOT_IMPLEMENTED, text, call=method.full_name)

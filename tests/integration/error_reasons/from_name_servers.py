@@ -19,7 +19,6 @@ from namesrv_api.v1 import route_service_pb2 as routes
 
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from namesrv.app import field_rules
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.route import StatusCalls
@@ -153,15 +152,13 @@ async def _overloaded(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
 
 async def _not_implemented(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
     class OlderVersion:
-        """Has one call, and that without a field."""
+        """Has one call."""
 
-        async def GetTopicRoute(self, request: routes.GetTopicRouteRequest, _context: Any) -> bytes:  # noqa: N802
-            field_rules.refuse_fields(request, "zone_name")
+        async def GetTopicRoute(self, _request: routes.GetTopicRouteRequest, _context: Any) -> bytes:  # noqa: N802
             return b""
 
     async with answering(OlderVersion()) as caller:
         return await caller.all_refused(
-            ("GetTopicRoute", routes.GetTopicRouteRequest(zone_name="z")),
             ("GetNamesrvStatus", b""),
             ("WatchTopicRoutes", b""),
         )

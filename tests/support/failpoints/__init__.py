@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from groundwork import disk
 from tests.support.failpoints import sqlite
@@ -29,10 +29,8 @@ VARIABLE = "FAILPOINTS"
 ROOT = Path(__file__).parents[3]
 STEPS = {
     "open_new": ("open", 0),
-    "open_to_append": ("open", 0),
     "write": ("write", 0),
     "sync": ("fsync", 0),
-    "truncate": ("truncate", 0),
     "rename": ("rename", 1),
     "link": ("link", 1),
     "remove": ("remove", 0),
@@ -108,12 +106,12 @@ def _between_points(points: Failpoints, step: str, which: int, function: Callabl
     return take
 
 
-def _name(file: Path | disk.Stream) -> str:
+def _name(file: Path | IO[bytes]) -> str:
     path = file if isinstance(file, Path) else Path(f"/proc/self/fd/{file.fileno()}").readlink()
     return path.name
 
 
-def _write_in_halves(points: Failpoints, write: Callable[..., int], stream: disk.Stream, content: bytes) -> int:
+def _write_in_halves(points: Failpoints, write: Callable[..., int], stream: IO[bytes], content: bytes) -> int:
     half = len(content) // 2
     taken = write(stream, content[:half])
     stream.flush()

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from grpc_health.v1 import health_pb2
 
-from groundwork.errors import Refused
-from groundwork.rpc_handlers import Composition, Context, NotComposed, RefusedCalls, methods_of, part_classes
+from groundwork.rpc_handlers import Composition, Context, NotComposed, methods_of, part_classes
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
 CHECK, WATCH = SERVICE.methods_by_name["Check"], SERVICE.methods_by_name["Watch"]
@@ -57,8 +56,8 @@ def test_a_call_without_a_part_is_an_error_that_names_it() -> None:
 
 
 def test_a_call_of_two_parts_is_an_error_that_names_both() -> None:
-    with pytest.raises(NotComposed, match=r"more than one part answers .*\.Check: Checks, RefusedCalls"):
-        composed(Checks(), Watches(), RefusedCalls([CHECK], lambda _: Refused("NO", "no")))
+    with pytest.raises(NotComposed, match=r"more than one part answers .*\.Check: Checks, Checks"):
+        composed(Checks(), Watches(), Checks())
 
 
 def test_inline_calls_of_all_parts_count_and_none_overwrites_those_of_another() -> None:
@@ -79,14 +78,6 @@ def test_a_stream_that_is_said_to_be_inline_is_an_error() -> None:
     watches.inline_calls = ("Watch",)  # type: ignore[attr-defined]
     with pytest.raises(NotComposed, match="Watch is a stream"):
         composed(Checks(), watches)
-
-
-def test_refused_calls_end_with_the_error_that_is_made_for_each() -> None:
-    behaviours = composed(RefusedCalls([CHECK, WATCH], lambda method: Refused("NO", method.name))).behaviours
-    with pytest.raises(Refused, match="Check"):
-        asyncio.run(behaviours["Check"](None, CONTEXT))
-    with pytest.raises(Refused, match="Watch"):
-        asyncio.run(anext(behaviours["Watch"](None, CONTEXT)))
 
 
 def test_a_servicer_tells_its_parts_and_they_their_calls() -> None:

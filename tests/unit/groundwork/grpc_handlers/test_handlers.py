@@ -26,12 +26,12 @@ from groundwork.rpc_handlers import (
     Failures,
     MessageT,
     OpenGate,
-    RefusedCalls,
 )
 from namesrv.error_codes import FAILURES as OF_NAME_SERVER
+from tests.support.partial_services import RefusedCalls
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
-LIST = RefusedCalls([SERVICE.methods_by_name["List"]], lambda method: Refused("NO", method.name))
+LIST = RefusedCalls([SERVICE.methods_by_name["List"]])
 """A call that no test makes."""
 REQUEST = health_pb2.HealthCheckRequest(service="s").SerializeToString()
 NO_MESSAGE = b"\xff\xff"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from namesrv_api.v1 import route_service_pb2
-
 from namesrv.app import field_rules
 from namesrv.core.errors import Reason
 from tests.support.refusals import refuses
@@ -13,9 +11,3 @@ def test_page_sizes_are_defaulted_cut_and_never_negative() -> None:
     assert [field_rules.page_size(size) for size in (0, 1, 10_000, 10_001)] == [1_000, 1, 10_000, 10_000]
     with refuses(Reason.INVALID_FIELD, match="page_size"):
         field_rules.page_size(-1)
-
-
-def test_a_field_that_is_not_there_yet_is_refused_and_not_passed_over() -> None:
-    field_rules.refuse_fields(route_service_pb2.GetTopicRouteRequest(), "zone_name")
-    with refuses(Reason.NOT_IMPLEMENTED, match="zone_name"):
-        field_rules.refuse_fields(route_service_pb2.GetTopicRouteRequest(zone_name=""), "zone_name")
