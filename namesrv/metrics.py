@@ -15,7 +15,7 @@ from groundwork.certificates import Validity
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import Exports, MetricsServer, metrics_registry
 from groundwork.signals import open_telemetry
-from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -51,7 +51,7 @@ class Sources:
     """Certificates by their use: listener or client."""
     durable: DurableRoutes
     digest_samples: DigestSamples
-    front: FrontCounter | None
+    remoting: RemotingCounter | None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares
     """What callers hold."""
@@ -95,8 +95,8 @@ class NamesrvMetrics(Collector):
             "Topics of registrations that were passed over.",
             value=self._sources.registrations.topics_skipped,
         )
-        if self._sources.front is not None:
-            yield from _of_front(self._sources.front)
+        if self._sources.remoting is not None:
+            yield from _of_remoting(self._sources.remoting)
         yield from share_metrics(self._sources.shares)
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
@@ -207,13 +207,13 @@ def share_metrics(shares: FairShares) -> Iterator[Family]:
     yield from (used, limit, refused)
 
 
-def _of_front(front: FrontCounter) -> Iterator[Family]:
-    yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=front.connections)
+def _of_remoting(remoting: RemotingCounter) -> Iterator[Family]:
+    yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=remoting.connections)
     requests = CounterMetricFamily(
         "namesrv_remoting_requests", "Requests in RocketMQ's protocol that were answered.", labels=["code", "result"]
     )
-    for code, count in list(front.answered.items()):
-        refused = front.refused.get(code, 0)
+    for code, count in list(remoting.answered.items()):
+        refused = remoting.refused.get(code, 0)
         requests.add_metric([str(code), "refused"], refused)
         requests.add_metric([str(code), "ok"], count - refused)
     yield requests

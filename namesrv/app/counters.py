@@ -57,8 +57,8 @@ class Outcome:
         self._counts[self._kind, self.result] += 1
 
 
-class FrontCounter:
-    """The numbers of a front: a listener of another protocol than gRPC."""
+class RemotingCounter:
+    """The numbers of the listener of RocketMQ's protocol."""
 
     def __init__(self) -> None:
         self.connections = 0

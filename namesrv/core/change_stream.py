@@ -251,17 +251,18 @@ def follow_messages(
         REVISION_COMPACTED: The change log does not reach back so far.
         Refused: The reader must end.
     """
-    while (change := change_to_send(log, reader)) is not None:
+    while (change := _change_to_send(log, reader)) is not None:
         revision, applied_at_millis, rows = change.revision, change.applied_at_millis, change.rows
         del change
-        yield from revision_messages(identity, revision, applied_at_millis, rows, tables)
+        for changes in route_changes(rows, applied_at_millis, tables, normalised=True):
+            yield _message(identity, revision, changes) if changes else b""
         reader.revision = revision
         if revision % CHANGE_SLICE == 0:
             yield b""
-    yield bookmark(identity, reader.revision)
+    yield _message(identity, reader.revision, b"")
 
 
-def change_to_send(log: ChangeLog, reader: Follower) -> Change | None:
+def _change_to_send(log: ChangeLog, reader: Follower) -> Change | None:
     """The first change that a reader has not been sent; None if it has been sent all.
 
     Raises:
@@ -272,23 +273,6 @@ def change_to_send(log: ChangeLog, reader: Follower) -> Change | None:
         raise reader.failure
     log.check_reaches(reader.revision)
     return log.after(reader.revision)
-
-
-def revision_messages(
-    identity: NamesrvIdentity,
-    revision: int,
-    applied_at_millis: int,
-    rows: Sequence[Row],
-    tables: Collection[RouteTable],
-) -> Iterator[bytes]:
-    """The encoded StreamRouteSnapshotResponse messages of one revision; an empty one stands for a pause."""
-    for changes in route_changes(rows, applied_at_millis, tables, normalised=True):
-        yield _message(identity, revision, changes) if changes else b""
-
-
-def bookmark(identity: NamesrvIdentity, revision: int) -> bytes:
-    """An encoded StreamRouteSnapshotResponse: everything up to a revision has been sent."""
-    return _message(identity, revision, b"")
 
 
 def _message(identity: NamesrvIdentity, revision: int, changes: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Literal
 from groundwork.endpoints import Endpoint
 from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
-from namesrv.app.counters import FrontCounter
+from namesrv.app.counters import RemotingCounter
 from namesrv.app.writer import Turns
 from namesrv.core.errors import Refused
 from namesrv.remoting.calls import Calls
@@ -48,7 +48,7 @@ class RemotingListener:
         self,
         listen: Endpoint,
         calls: Calls,
-        counter: FrontCounter,
+        counter: RemotingCounter,
         *,
         tls: RemotingTls | None,
         tls_mode: TlsMode,

@@ -30,7 +30,7 @@ from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv.app.access import Authorizer, NamedBrokers
-from namesrv.app.counters import FrontCounter
+from namesrv.app.counters import RemotingCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
 from namesrv.engines.api import EngineServer
@@ -130,7 +130,7 @@ def add_services(
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 
 
-def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: FrontCounter) -> RemotingListener:
+def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: RemotingCounter) -> RemotingListener:
     """Makes the listener of RocketMQ's protocol.
 
     Raises:

@@ -22,7 +22,7 @@ from groundwork.tls_settings import certificates
 from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.cluster_test import ClusterTest
-from namesrv.app.counters import FrontCounter, RegistrationCounter
+from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.app.lookup_clients import LookupClients
@@ -120,13 +120,13 @@ class NamesrvServer:
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
-        self._front_counter = FrontCounter()
+        self._remoting_counter = RemotingCounter()
         self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
             self._grpc.keep_answers_of(self._state)
         self._authorizer = self._security.authorizer(self._state)
-        self._front: RemotingListener | None = None
+        self._remoting: RemotingListener | None = None
         self._add_services(settings)
 
     def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
@@ -151,7 +151,7 @@ class NamesrvServer:
             partial(certificates, self._security.tls, None),
             self._durable,
             self._digest_samples,
-            self._front_counter if settings.remoting_listen else None,
+            self._remoting_counter if settings.remoting_listen else None,
             self._shares,
         )
         try:
@@ -178,7 +178,7 @@ class NamesrvServer:
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
-            remoting=self._front and str(self._front.endpoint),
+            remoting=self._remoting and str(self._remoting.endpoint),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
@@ -213,7 +213,7 @@ class NamesrvServer:
             *((self._digest_samples.run(),) if self._observation.observers else ()),
             # The engine gives memory back by its own gauges, which know nothing of another listener.
             return_freed_memory(),
-            *((self._front.run(),) if self._front is not None else ()),
+            *((self._remoting.run(),) if self._remoting is not None else ()),
         ]
 
     def _add_services(self, settings: NamesrvSettings) -> None:
@@ -254,7 +254,7 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
         ]
         if settings.remoting_listen:
-            self._front = listen_remoting(settings, self._remoting_calls(settings, admin), self._front_counter)
+            self._remoting = listen_remoting(settings, self._remoting_calls(settings, admin), self._remoting_counter)
         self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(
@@ -307,8 +307,8 @@ class NamesrvServer:
         await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
         grace = self._operators.in_force.settings.shutdown_grace_millis / 1000
-        if self._front is not None:
-            await run_step("remoting", self._front.close(grace), grace + STEP_SECONDS)
+        if self._remoting is not None:
+            await run_step("remoting", self._remoting.close(grace), grace + STEP_SECONDS)
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._product_env is not None:
             await run_step("product_env", self._product_env.close())

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from groundwork.endpoints import Endpoint
 from groundwork.shares import Shares
-from namesrv.app.counters import FrontCounter
+from namesrv.app.counters import RemotingCounter
 from namesrv.remoting import listener as listener_module
 from namesrv.remoting.calls import Calls
 from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
@@ -33,7 +33,7 @@ async def listening(most: int = MOST) -> AsyncIterator[Callable[[], Awaitable[Pe
     listener = RemotingListener(
         Endpoint("127.0.0.1", 0),
         calls,
-        FrontCounter(),
+        RemotingCounter(),
         tls=None,
         tls_mode="disabled",
         slow_reader_seconds=10,
