@@ -36,7 +36,7 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help install setup engine protos demo demo-rocketmq test test-rest test-all unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-figures guard wheel images pictures dist lock clean
+.PHONY: help install setup engine protos demo demo-rocketmq test test-rest unit coverage format faults attack fuzz test-containers test-spark test-s3 lint lint-python lint-engine lint-prose bench bench-figures guard wheel images dist lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,8 +92,6 @@ endif
 test-rest: setup  ## Run what `make test` leaves out: Spark, fuzz, version skew, faults, other languages, RocketMQ
 	$(BIN)/pytest tests/rocketmq tests/interop tests/faults --ignore tests/faults/pipeline -n 3 --dist loadgroup --no-loadscope-reorder
 	$(BIN)/pytest tests/faults/pipeline tests/skew tests/integration tests/fuzz tests/unit -m "$(REST)" $(FOUR)
-
-test-all: test test-rest  ## Run all tests but those of the containers
 
 unit: setup  ## Run the unit tests, without the properties, which take as long again
 	@# Three, as these wait little, and each worker imports everything first.
@@ -165,9 +163,6 @@ wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 
 
 images:  ## Build both container images, and the native engine's wheel for them
 	$(PYTHON) -m deploy.release.images -- $(IMAGE_OPTIONS)
-
-pictures: setup  ## Screenshots of the console, into docs/pictures (needs Chromium)
-	$(BIN)/python -m docs.tools.make_screenshots
 
 dist: setup  ## Build both wheels and the sdist into dist/, and run them from empty environments
 	$(BIN)/python -m deploy.release.distribution
