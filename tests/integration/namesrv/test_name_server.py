@@ -1,4 +1,4 @@
-"""The name server as a process: every call of it, on native and on the development engine."""
+"""The name server as a process, on native and on the development engine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_REGISTRATION_BYTES
@@ -144,6 +144,16 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
 
 
+def test_a_watch_is_told_a_route_when_it_comes(client: Client) -> None:
+    watch = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+    (absent,) = next(watch).changes
+    assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    (present,) = next(watch).changes
+    assert present.route == client.route()
+    watch.cancel()
+
+
 def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> None:
     health = health_pb2_grpc.HealthStub(client.connection)
     for name in ("", *(service.full_name for service in SERVICES)):
@@ -233,13 +243,23 @@ def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, eng
     assert "is in use by process" in second.stderr
 
 
-def test_epochs_of_one_data_directory_go_up(tmp_path: Path, engine: str) -> None:
+def test_a_restart_keeps_an_operator_s_entry_and_has_a_later_epoch(tmp_path: Path, engine: str) -> None:
+    entry = admin_service_pb2.PutKvConfigRequest(namespace="ns", key="key", value="value")
+    everything = admin_service_pb2.ListKvConfigsRequest(namespace="ns")
     epochs = []
     for _ in range(2):
         with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
             epochs.append(client.snapshot()[0].header.epoch)
+            listed = client.admin.ListKvConfigs(everything, timeout=TIMEOUT).kv_configs
+            assert [one.value for one in listed] == ["value"] * (len(epochs) - 1)
+            client.admin.PutKvConfig(entry, timeout=TIMEOUT)
     assert epochs == sorted(epochs)
     assert epochs[0] != epochs[1]
+
+
+def test_only_the_development_engine_says_that_it_is_one(namesrv: NamesrvProcess, engine: str) -> None:
+    assert len(namesrv.events("development_engine")) == (engine == DEVELOPMENT)
+    assert namesrv.wait_for("namesrv_started")["engine"] == engine
 
 
 def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
