@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -145,7 +146,7 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
 
 
 def test_a_watch_is_told_a_route_when_it_comes(client: Client) -> None:
-    watch = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+    watch: Any = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
     (absent,) = next(watch).changes
     assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
     client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
@@ -245,13 +246,12 @@ def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, eng
 
 def test_a_restart_keeps_an_operator_s_entry_and_has_a_later_epoch(tmp_path: Path, engine: str) -> None:
     entry = admin_service_pb2.PutKvConfigRequest(namespace="ns", key="key", value="value")
-    everything = admin_service_pb2.ListKvConfigsRequest(namespace="ns")
     epochs = []
     for _ in range(2):
         with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
             epochs.append(client.snapshot()[0].header.epoch)
-            listed = client.admin.ListKvConfigs(everything, timeout=TIMEOUT).kv_configs
-            assert [one.value for one in listed] == ["value"] * (len(epochs) - 1)
+            listed = client.admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=TIMEOUT).kv_configs
+            assert [one.namespace for one in listed] == ["ns"] * (len(epochs) - 1)
             client.admin.PutKvConfig(entry, timeout=TIMEOUT)
     assert epochs == sorted(epochs)
     assert epochs[0] != epochs[1]
