@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
 from groundwork.command_line import version_option
-from groundwork.printable import how_to_install, say
 from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff
+from nsctl.commands.console import console
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
-from nsctl.session import PROGRAM, USAGE, Agent, Agents, Called, Context, Namesrv, add_command
+from nsctl.session import PROGRAM, Agent, Agents, Called, Context, Namesrv, add_command
 
 app = typer.Typer(
     help="See, understand and change what name servers hold.",
@@ -71,6 +69,7 @@ _ACTS: dict[str, Callable[..., None]] = {
     "delete-topic": change.delete_topic,
     "release-topic": change.release_topic,
     "watch": show.watch,  # goes on by itself
+    "console": console,
 }
 for _name, _command in _SHOWS.items():
     add_command(app, _name, _command)
@@ -97,40 +96,3 @@ app.add_typer(backup_app, name="backup")
 app.add_typer(kv, name="kv")
 app.add_typer(config, name="config")
 app.add_typer(guard, name="guard")
-
-
-@app.command(
-    "console",
-    help="Serve a web page that shows what name servers hold, live.",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-)
-def console(context: typer.Context) -> None:
-    """Runs the console, which needs an extra of its own: it is imported only for this command."""
-    before: Called = context.find_root().obj
-    _of_console("app").main([*before.arguments(), *context.args])
-
-
-@app.command("console-user")
-def console_user(
-    name: Annotated[str, typer.Argument(help="Name, as the journal is to have it.")],
-    role: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
-) -> None:
-    """Ask for a password, and print the lines of the console's users file for a person."""
-    people = _of_console("log_in")
-    password = typer.prompt("Password", hide_input=True, confirmation_prompt=sys.stdin.isatty(), err=True)
-    try:
-        typer.echo(people.user_line(name, role, password))
-    except ValueError as error:
-        _exit_with(str(error))
-
-
-def _of_console(module: str) -> Any:
-    try:
-        return importlib.import_module(f"nsctl.console.{module}")
-    except ModuleNotFoundError as error:
-        _exit_with(f"the console needs {error.name}; {how_to_install('console')}")
-
-
-def _exit_with(message: str) -> NoReturn:
-    say(PROGRAM, message)
-    raise SystemExit(USAGE)

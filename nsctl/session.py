@@ -107,11 +107,6 @@ class Called(NamedTuple):
     namesrv: str | None = None
     context: str | None = None
 
-    def arguments(self) -> list[str]:
-        """The options again, for a command with a parser of its own."""
-        given = (("--namesrv", self.namesrv), ("--context", self.context))
-        return [part for option, value in given if value is not None for part in (option, value)]
-
 
 class Session:
     """What a command is given."""

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from shlex import quote
 from typing import NamedTuple
 
 import grpc
@@ -133,14 +134,15 @@ def _until(intent: Intent) -> str:
 
 def _subject(intent: Intent) -> tuple[str, str]:
     """The intent in words, and how to lift it."""
-    cluster = f" --cluster {intent.cluster_name}" if intent.HasField("cluster_name") else ""
+    cluster = f" --cluster {quote(intent.cluster_name)}" if intent.HasField("cluster_name") else ""
+    broker = quote(intent.broker_name)
     if intent.kind == Intent.KIND_TOPIC_HOLD:
-        return f"topic {intent.topic} is held back", f"`nsctl release-topic {intent.topic}{cluster}` lifts it"
+        return f"topic {intent.topic} is held back", f"`nsctl release-topic {quote(intent.topic)}{cluster}` lifts it"
     if intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        return f"planned: {intent.broker_name} is drained", f"`nsctl restore {intent.broker_name}{cluster}` lifts it"
+        return f"planned: {intent.broker_name} is drained", f"`nsctl restore {broker}{cluster}` lifts it"
     if intent.kind == Intent.KIND_ADD_WRITE_PERM:
-        drain = f"nsctl drain {intent.broker_name}{cluster}"
-        return f"{intent.broker_name} may be written whatever it reports", f"`{drain}, then nsctl restore` lifts it"
+        lift = f"`nsctl drain {broker}{cluster}`, then `nsctl restore {broker}{cluster}` lifts it"
+        return f"{intent.broker_name} may be written whatever it reports", lift
     return f"{intent.topic or intent.broker_name} has an intent of an unknown kind", "a newer nsctl shows it"
 
 
@@ -240,7 +242,7 @@ def check_topics(
             (unwritable if lacks_writable_queue(named.route, drained) else planned).append(named.topic)
     if unwritable:
         what = f"{_lacking(unwritable)} no writable queue with a master: {_named(unwritable)}"
-        explain = f"nsctl explain {min(unwritable)}"
+        explain = f"nsctl explain {quote(min(unwritable))}"
         yield Finding(Code.TOPICS_NOT_WRITABLE, where, what, f"`{explain}` says why", explain)
     if planned:
         what = f"planned: {_lacking(planned)} no writable queue {_while(list(drained.values()))}: {_named(planned)}"

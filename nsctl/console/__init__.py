@@ -1,5 +1,4 @@
-"""The web page for people: the contents of the name servers, live, and where they differ.
+"""The console: a web page that shows what the name servers hold, and where they differ. It changes nothing.
 
-A plain gRPC client behind aiohttp, which needs the extra ``console``; imports the groundwork only, and no
-command. Begin reading in ``web`` and ``observer``.
+Starlette and Jinja behind uvicorn, which need the extra ``console``. Begin reading in ``pages`` and ``observer``.
 """

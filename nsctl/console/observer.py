@@ -1,50 +1,54 @@
-"""Observers, which ask each name server again and again for all viewers, and the fleet of them."""
+"""Observers, one for each name server: they ask it again and again, so that no page waits for an answer."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-import grpc
-import structlog
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
-from namesrv_internal.v1 import diagnostics_service_pb2
-from tenacity import AsyncRetrying, retry_if_not_result
+from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics
 
-from groundwork.backoff import Backoff
+from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
+from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import MAX_BROKERS, Calls, check_count, pages
+from nsctl.commands.doctor import check_silence, check_topics
+from nsctl.commands.findings import Finding
+from nsctl.commands.history import Clock
 from nsctl.compare import BrokerKey, Reported, reported
+from nsctl.writable import lacks_writable_queue
 
-# The console's observation of one name server.
+POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
+"""Pause between two questions how a name server is, and time for an answer; then it is unreachable."""
+READ_SECONDS, RENEW_SECONDS, READING_SHARE = 2.0, 5.0, 20
+"""Pause between two readings of the tables after a change, and without one; and at least so many times a reading."""
+LATEST, MAX_INTENTS, MAX_TOPICS = 100, 5_000, 1_000_000
+"""The most that is read of one name server."""
+LIVES, TOPICS = [pb.ROUTE_TABLE_LIVE_BROKERS], [pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_TOPIC_QUEUES]
+
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of one name server but for its topics, as of one reading of them."""
+    """The tables of one name server, as of one reading. All times are by our clock."""
 
-    revision: int
-    taken_at_millis: int
-    """By the name server's clock."""
-    read_at_millis: int
-    """By ours."""
+    point: tuple[str, int]
+    clock: Clock
     lives: Mapping[BrokerKey, route_data_pb2.BrokerLiveInfo]
-    intents: tuple[admin_service_pb2.Intent, ...]
-    reported: Mapping[BrokerKey, Reported]
-    """Of the revision, or of a later one: digests are read after the brokers."""
-
-    def heard_at(self, key: BrokerKey) -> int:
-        """When a broker was heard of last, by our clock, milliseconds since the Unix epoch.
-
-        Two clocks that differ cancel out: the name server's says how long ago it was when the tables were taken.
-        """
-        return self.read_at_millis - (self.taken_at_millis - self.lives[key].last_update_timestamp_millis)
+    intents: tuple[admin.Intent, ...] = ()
+    reported: Mapping[BrokerKey, Reported] | None = None
+    topics: frozenset[str] = frozenset()
+    unwritable: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
+    """What the doctor says of unwritable topics."""
+    named: frozenset[str] = frozenset()
+    """Names of clusters and groups, which have topics of their own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,283 +57,131 @@ class Observation:
 
     endpoint: Endpoint
     status: pb.GetNamesrvStatusResponse | None = None
-    """None if it never answered."""
+    diagnostics: diagnostics.GetDiagnosticsResponse | None = None
     tables: Tables | None = None
-    latest: tuple[admin_service_pb2.AuditEntry, ...] = field(default=())
-    """The newest entries of its journal, newest first."""
+    latest: tuple[admin.AuditEntry, ...] = ()
     answered_at_millis: int | None = None
-    """When it answered last, by our clock."""
-    problem: str | None = None
-    """Why it cannot be asked; None while it answers."""
-    refusal: str | None = None
+    silence: Finding | None = None
+    """Why it does not answer; None while it does."""
+    refusal: str = ""
     """What it refuses to tell, if anything; the rest is shown."""
-    loop_lag_millis: float = 0.0
-    """The longest delay of its event loop during the minute before it answered last."""
 
     @property
     def reachable(self) -> bool:
-        """Whether it answered when it was asked last."""
-        return self.problem is None and self.status is not None
-
-    @property
-    def asked(self) -> bool:
-        """Whether it has been asked at all: one that has not is neither reachable nor unreachable."""
-        return self.problem is not None or self.status is not None
+        return self.silence is None and self.status is not None
 
     @property
     def name(self) -> str:
-        """Its own name for itself, or its address until it said one."""
         return self.status.header.namesrv_name if self.status else str(self.endpoint)
 
 
-# The observer of one name server: it asks the name server again and again, for all viewers together.
-#
-# It is polled, not watched: what changes without a revision (when a broker was heard of last, what the guard does,
-# whether it is warm) is part of what people look at, and an unanswered question shows that a name server is gone.
-
-POLL_SECONDS = 1.0
-"""Pause between two questions how a name server is: people see a change within about a second."""
-
-READ_SECONDS = 2.0
-"""Least pause between two readings of the tables, however often they change: a name server copies them for each."""
-
-RENEW_SECONDS = 5.0
-"""Longest pause between two readings: heartbeats change no revision."""
-
-FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 5.0
-RETRY_JITTER = (0.75, 1.25)
-"""First and longest pause after a failure; doubled in between, with jitter."""
-
-LATEST = 20
-"""Entries of the journal that are read with the tables."""
-
-MAX_INTENTS = 5_000
-"""Most intents that are shown: the most that a name server takes."""
-
-ValueT = TypeVar("ValueT")
-
-
-def now_millis() -> int:
-    """The time, milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Clock, pauses and chance, so that tests can have their own."""
-
-    now_millis: Callable[[], int] = now_millis
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    rng: random.Random = field(default_factory=random.Random)
-
-
 class Observer:
-    """One name server, asked by one loop."""
+    """One name server, polled by one task: heartbeats and the guard change no revision that could be watched."""
 
-    def __init__(self, server: Calls, tell: Callable[[], None], timing: Timing) -> None:
-        """Knows nothing yet.
-
-        Args:
-            tell: Called after every observation that differs from the one before.
-            timing: Clock, pauses and chance.
-        """
-        self.server = server
-        self.seen = Observation(server.endpoint)
-        self._tell = tell
-        self._timing = timing
-        self._read_at = float("-inf")
-        self._read_of: tuple[object, ...] = ()
-        self._digests_of: tuple[str, int] | None = None
-        self._refusal: str | None = None
-        self._log = structlog.get_logger("nsctl.console").bind(namesrv=str(server.endpoint))
+    def __init__(self, server: Calls, files: ClientFiles | None = None) -> None:
+        self.server, self.seen = server, Observation(server.endpoint)
+        self._files, self._refusal = files, ""
+        self._next_read = self._next_change = 0.0
 
     async def run(self) -> None:
-        """Asks until it is cancelled."""
-        until_it_answers = AsyncRetrying(
-            retry=retry_if_not_result(bool),
-            wait=Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, RETRY_JITTER, rng=self._timing.rng),
-            sleep=self._timing.sleep,
-        )
         while True:
-            await until_it_answers(self.observe)
-            await self._timing.sleep(POLL_SECONDS)
+            await self.observe()
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def observe(self) -> bool:
-        """Asks once; says whether the name server answered."""
-        before = self.seen
+    async def observe(self) -> None:
         try:
             self.seen = await self._asked()
         except CallError as error:
-            self.seen = replace(before, problem=_in_short(error))
-            if before.problem is None:
-                self._log.warning("name_server_unreachable", problem=str(error))
-        if before.problem is not None and self.seen.reachable:
-            self._log.info("name_server_answers", name=self.seen.name)
-        if _news_of(self.seen) != _news_of(before):
-            self._tell()
-        return self.seen.reachable
+            if self.seen.silence is None:
+                why = await asyncio.to_thread(check_silence, self.seen.endpoint, error, self._files, CALL_SECONDS)
+                self.seen = replace(self.seen, silence=why)
 
     async def _asked(self) -> Observation:
-        status = cast(
-            "pb.GetNamesrvStatusResponse", await self.server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
-        )
-        request = diagnostics_service_pb2.GetDiagnosticsRequest()
-        told = cast("diagnostics_service_pb2.GetDiagnosticsResponse", await self.server.call("GetDiagnostics", request))
-        seen = replace(
-            self.seen,
-            status=status,
-            loop_lag_millis=told.loop_lag_millis,
-            answered_at_millis=self._timing.now_millis(),
-            problem=None,
-        )
-        if not self._must_read(status):
+        status: Any = await self.server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
+        seen = replace(self.seen, status=status, answered_at_millis=time.time_ns() // 1_000_000, silence=None)
+        point, began = (status.header.epoch, status.header.revision), time.monotonic()
+        known = seen.tables if seen.tables and seen.tables.point == point else None
+        if began < (self._next_read if known else self._next_change):
             return seen
-        self._refusal = None
-        tables = await self._unless_refused(self._read_tables(status), seen.tables)
-        latest = await self._unless_refused(self._latest(), ())
-        self._read_at, self._read_of = self._timing.monotonic(), _state_of(status)
-        return replace(seen, tables=tables, latest=latest, refusal=self._refusal)
+        self._refusal = ""
+        tables = await self._renewed(known) if known else await self._read(point)
+        call = self.server.call("GetDiagnostics", diagnostics.GetDiagnosticsRequest())
+        told: Any = await self._unless_refused(call, None)
+        call = self.server.call("ListAuditEntries", admin.ListAuditEntriesRequest(page_size=LATEST))
+        journal: Any = await self._unless_refused(call, admin.ListAuditEntriesResponse())
+        self._next_change = began + max(READ_SECONDS, READING_SHARE * (time.monotonic() - began))
+        self._next_read = max(began + RENEW_SECONDS, self._next_change)
+        latest = tuple(journal.entries)
+        return replace(seen, tables=tables, diagnostics=told, latest=latest, refusal=self._refusal)
 
-    async def _unless_refused(self, answer: Awaitable[ValueT], otherwise: ValueT) -> ValueT:
+    async def _unless_refused(self, answer: Awaitable[AnswerT], otherwise: AnswerT) -> AnswerT:
         """What a name server refuses to this console is told, and does not hide the rest."""
         try:
             return await answer
         except CallError as error:
-            if error.unreachable and error.reason != "NOT_DURABLE":  # it answers, but its disk cannot be read
+            if error.unreachable and not error.error.reason:
                 raise
-            self._refusal = _in_short(error)
+            self._refusal = f"{error.reason}: {error.error.message}"
             return otherwise
 
-    def _must_read(self, status: pb.GetNamesrvStatusResponse) -> bool:
-        pause = self._timing.monotonic() - self._read_at
-        return pause >= RENEW_SECONDS or (pause >= READ_SECONDS and _state_of(status) != self._read_of)
+    async def _renewed(self, known: Tables) -> Tables:
+        clock, chunks = await self._snapshot(LIVES)
+        return replace(known, clock=clock, lives=_lives(chunks, clock))
 
-    async def _read_tables(self, status: pb.GetNamesrvStatusResponse) -> Tables:
-        revision = taken_at = 0
-        lives = {}
-        request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
-        async for message in self.server.stream("StreamRouteSnapshot", request):
-            answer = cast("pb.StreamRouteSnapshotResponse", message)
-            if answer.HasField("snapshot_header"):
-                revision, taken_at = answer.header.revision, answer.snapshot_header.taken_at_millis
-            for live in answer.chunk.live_brokers:
-                lives[BrokerKey(live.cluster_name, live.broker_name, live.broker_id, live.broker_addr)] = live
-            check_count(self.server.endpoint, "live brokers", len(lives), MAX_BROKERS)
-        read_at = self._timing.now_millis()
-        intents = await self._unless_refused(self._intents(), ())
-        return Tables(revision, taken_at, read_at, lives, intents, await self._digests(status))
+    async def _read(self, point: tuple[str, int]) -> Tables:
+        clock, chunks = await self._snapshot(LIVES + TOPICS)
+        intents = self._all("ListIntents", admin.ListIntentsRequest(page_size=1_000), "intents", MAX_INTENTS)
+        digests = self._all("GetRouteDigest", pb.GetRouteDigestRequest(page_size=2_000), "brokers", MAX_BROKERS)
+        in_force = tuple(await self._unless_refused(intents, []))
+        held = reported(await self._unless_refused(digests, []))
+        return await asyncio.to_thread(
+            _with_topics, Tables(point, clock, _lives(chunks, clock), in_force, held), chunks
+        )
 
-    async def _latest(self) -> tuple[admin_service_pb2.AuditEntry, ...]:
-        request = admin_service_pb2.ListAuditEntriesRequest(page_size=LATEST)
-        answer = await self.server.call("ListAuditEntries", request)
-        return tuple(cast("admin_service_pb2.ListAuditEntriesResponse", answer).entries)
+    async def _snapshot(self, wanted: list[Any]) -> tuple[Clock, list[pb.SnapshotChunk]]:
+        began, theirs, ended, chunks, topics = time.time(), 0.0, 0.0, list[pb.SnapshotChunk](), 0
+        part: Any
+        async for part in self.server.stream("StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(tables=wanted)):
+            if part.HasField("snapshot_header"):
+                theirs, ended = part.snapshot_header.taken_at_millis / 1000, time.time()
+            chunks.append(part.chunk)
+            topics += len(part.chunk.topics)
+            check_count(self.server.endpoint, "topics", topics, MAX_TOPICS)
+        check_count(self.server.endpoint, "live brokers", sum(len(one.live_brokers) for one in chunks), MAX_BROKERS)
+        return Clock(began, theirs, ended), chunks
 
-    async def _intents(self) -> tuple[admin_service_pb2.Intent, ...]:
-        found: list[admin_service_pb2.Intent] = []
-        async for page in pages(self.server, "ListIntents", admin_service_pb2.ListIntentsRequest(page_size=1_000)):
-            found += cast("admin_service_pb2.ListIntentsResponse", page).intents
-            if len(found) >= MAX_INTENTS:
-                break
-        return tuple(found)
-
-    async def _digests(self, status: pb.GetNamesrvStatusResponse) -> dict[BrokerKey, Reported]:
-        """Read again only after a change: a name server makes them anew for what changed."""
-        point = (status.header.epoch, status.header.revision)
-        if point == self._digests_of and self.seen.tables is not None:
-            return dict(self.seen.tables.reported)
-        found: dict[BrokerKey, Reported] = {}
-        async for page in pages(self.server, "GetRouteDigest", pb.GetRouteDigestRequest(page_size=2_000)):
-            found |= reported(cast("pb.GetRouteDigestResponse", page).brokers)
-            check_count(self.server.endpoint, "digests", len(found), MAX_BROKERS)
-        self._digests_of = point
+    async def _all(self, call: str, request: Any, field: str, most: int) -> list[Any]:
+        found: list[Any] = []
+        async for page in pages(self.server, call, request):
+            found += getattr(page, field)
+            check_count(self.server.endpoint, field, len(found), most)
         return found
 
 
-def _state_of(status: pb.GetNamesrvStatusResponse) -> tuple[object, ...]:
-    """All but what changes by itself."""
-    header = status.header
-    unconfirmed = status.unconfirmed_broker_count
-    return (
-        header.namesrv_name,
-        header.epoch,
-        header.revision,
-        status.warm,
-        status.guard_tripped,
-        unconfirmed,
-        status.doubted_broker_count,
+def _lives(chunks: list[pb.SnapshotChunk], clock: Clock) -> dict[BrokerKey, route_data_pb2.BrokerLiveInfo]:
+    """Brokers by key, with the name server's times turned into ours: two clocks that differ cancel out."""
+    ahead_millis = int((clock.theirs - clock.ended) * 1000)
+    lives = [live for chunk in chunks for live in chunk.live_brokers]
+    for live in lives:
+        live.last_update_timestamp_millis -= ahead_millis
+        if live.HasField("doubt_ends_at_millis"):
+            live.doubt_ends_at_millis -= ahead_millis
+    return {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
+
+
+def _with_topics(tables: Tables, chunks: list[pb.SnapshotChunk]) -> Tables:
+    groups = {(one.cluster_name, one.broker_name): one for chunk in chunks for one in chunk.broker_datas}
+    named, topics, unwritable = (
+        frozenset(name for key in groups for name in key),
+        set[str](),
+        list[pb.NamedTopicRoute](),
     )
-
-
-def _in_short(error: CallError) -> str:
-    """An error for people: gRPC's own texts begin with what it tried, and end with what is wrong."""
-    message = error.error.message if error.error.reason else error.error.message.rpartition(": ")[2]
-    return f"{error.reason}: {message}"
-
-
-def _news_of(seen: Observation) -> tuple[object, ...]:
-    """What viewers are told of."""
-    return (seen.problem, seen.refusal, seen.tables, seen.status and _state_of(seen.status))
-
-
-# All name servers of a console, and who waits for news of them.
-
-
-class Fleet:
-    """The observers of all name servers, run together, and one version of all that they saw.
-
-    Nobody queues anything here: whoever waits learns that there is a later version, however many there were.
-    """
-
-    def __init__(self, servers: Sequence[Calls], timing: Timing | None = None) -> None:
-        self.timing = timing or Timing()
-        self.servers = tuple(servers)
-        self.version = 0
-        """Raised by every observation that differs from the one before."""
-        self._news = asyncio.Event()
-        self.observers = tuple(Observer(server, self._tell, self.timing) for server in self.servers)
-
-    @property
-    def seen(self) -> tuple[Observation, ...]:
-        """What is known of each, in the order they were named."""
-        return tuple(observer.seen for observer in self.observers)
-
-    @property
-    def group_names(self) -> frozenset[str]:
-        """Names of all clusters and broker groups that were seen."""
-        keys = {key[:2] for view in self.seen if view.tables for key in view.tables.lives}
-        return frozenset(name for key in keys for name in key)
-
-    async def each(self, ask: Callable[[Calls], Awaitable[ValueT]]) -> list[ValueT | CallError]:
-        """Every name server's answer or failure, asked at the same time, in the order they were named.
-
-        One that did not answer when it was asked last is not asked: nobody waits for it again.
-        """
-
-        async def answer(observer: Observer) -> ValueT | CallError:
-            seen, server = observer.seen, observer.server
-            if seen.asked and not seen.reachable:
-                return CallError(server.endpoint, RichError(grpc.StatusCode.UNAVAILABLE, seen.problem or ""))
-            try:
-                return await ask(server)
-            except CallError as error:
-                return error
-
-        return await asyncio.gather(*(answer(observer) for observer in self.observers))
-
-    async def run(self) -> None:
-        """Observes until it is cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for observer in self.observers:
-                tasks.create_task(observer.run())
-
-    async def later_than(self, version: int) -> int:
-        """Waits until there is a later version, and returns it."""
-        while self.version <= version:
-            await self._news.wait()
-        return self.version
-
-    def _tell(self) -> None:
-        self.version += 1
-        self._news.set()
-        self._news = asyncio.Event()
+    for one in (topic for chunk in chunks for topic in chunk.topics):
+        keys = [(queues.cluster_name, queues.broker_name) for queues in one.queue_datas]
+        of_topic = [groups[key] for key in keys if key in groups]
+        route = route_data_pb2.TopicRouteData(queue_datas=one.queue_datas, broker_datas=of_topic)
+        topics.add(one.topic)
+        if lacks_writable_queue(route):
+            unwritable.append(pb.NamedTopicRoute(topic=one.topic, route=route))
+    found, names = tuple(check_topics("", unwritable, named, tables.intents)), {one.topic for one in unwritable}
+    return replace(tables, topics=frozenset(topics), unwritable=frozenset(names), findings=found, named=named)

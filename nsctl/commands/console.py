@@ -1,0 +1,39 @@
+"""The command ``nsctl console``, which needs an extra of its own: it is imported only for this command."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from groundwork.endpoints import Endpoint
+from groundwork.printable import how_to_install
+from nsctl.session import USAGE, Session
+
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")]
+BehindProxy = Annotated[
+    bool, typer.Option("--behind-proxy", help="Allow to listen beyond loopback: a proxy authenticates who reads.")
+]
+
+
+def console(session: Session, *, listen: Listen = "127.0.0.1:9880", behind_proxy: BehindProxy = False) -> None:
+    """Serves a web page that shows what name servers hold, until it is ended."""
+    try:
+        endpoint = Endpoint.parse(listen, allow_port_zero=True)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if not (endpoint.is_loopback or behind_proxy):
+        raise typer.BadParameter(
+            f"{listen} is beyond loopback: that needs --behind-proxy and a proxy that authenticates"
+        )
+    try:
+        from nsctl.console.app import serve  # noqa: PLC0415 - only here, as its libraries may be missing
+
+        asyncio.run(serve(session, endpoint, behind_proxy=behind_proxy))
+    except ModuleNotFoundError as error:
+        session.note(f"the console needs {error.name}; {how_to_install('console')}")
+        session.found(USAGE)
+    except OSError as error:
+        session.note(str(error))
+        session.found(USAGE)
