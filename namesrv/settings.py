@@ -28,8 +28,8 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``namesrv serve``. Names in RocketMQ's configuration are kept where there is one."""
 
     model_config = SettingsConfigDict(env_prefix="NAMESRV_")
-    other_variables: ClassVar[str] = "ADDR|CONSOLE_.*|TLS_CA|TLS_SERVER_NAME"
-    """Variables of nsctl, the console and the health check."""
+    other_variables: ClassVar[str] = "ADDR|TLS_CA|TLS_SERVER_NAME"
+    """Variables of nsctl and the health check."""
 
     listen: str = Field("127.0.0.1:9876", description="Address to listen on, HOST:PORT. Port 0 takes any free port.")
     name: str | None = Field(

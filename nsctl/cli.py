@@ -11,9 +11,9 @@ from groundwork.command_line import version_option
 from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.brokers import broker, brokers
 from nsctl.commands.compare import compare_rocketmq, diff
-from nsctl.commands.console import console
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
+from nsctl.console.command import console
 from nsctl.session import PROGRAM, Agent, Agents, Called, Context, Namesrv, add_command
 
 app = typer.Typer(

@@ -43,10 +43,6 @@ def files() -> set[str]:
     return {value for name, value in constants if name.endswith("_FILE") and isinstance(value, str)} - {KV_CONFIG_FILE}
 
 
-def kinds(names: str) -> set[str]:
-    return set(re.findall(r"\b(\w+): ", names))
-
-
 def test_the_suite_of_crashes_has_every_file_and_durable_table() -> None:
     assert files() - {LOCK_FILE} <= OWNED.keys()
     assert CONTENTS.keys() == TABLE_NAMES
@@ -97,7 +93,3 @@ def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
         intent = admin_service_pb2.Intent(kind=f"KIND_{kind.name}", broker_name="broker-a", topic="topic")
         assert "unknown" not in doctor._subject(intent)[0]
         assert backup._of_intent(intent) is not None
-    views = ROOT / "nsctl/console/static/views"
-    (of_all,) = re.findall(r"const KINDS = \{(.*?)\}", (views / "servers.js").read_text())
-    (of_groups,) = re.findall(r"const INTENTS = \{(.*?)\}", (views / "parts.js").read_text())
-    assert kinds(of_all) == on_the_wire.keys() == kinds(of_groups) | {"TOPIC_HOLD"}

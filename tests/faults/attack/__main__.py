@@ -29,7 +29,6 @@ from tests.faults.attack import addresses, catalogue, sources
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
 from tests.faults.load.hostile import NO_SCAN, register_topics
 from tests.support.programs.agents import Agent, AgentClient
-from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity
@@ -166,7 +165,7 @@ def _place(stack: ExitStack) -> Place:
 
 @contextmanager
 def beside_grpc(seconds: float) -> Iterator[list[Round]]:
-    """A name server's other listeners, and a console."""
+    """A name server's other listeners."""
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
     listeners = ("--metrics-listen", f"{host}:0", "--remoting-listen", f"{host}:0")
     with ExitStack() as stack:
@@ -175,8 +174,6 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
         register_topics(client)
         started = server.wait_for("namesrv_started")
         metrics, remoting = Endpoint.parse(str(started["metrics"])), Endpoint.parse(str(started["remoting"]))
-        hosts = (f"--host-name={address}" for address in (addresses.ATTACKER, addresses.HONEST))
-        console = stack.enter_context(ConsoleProcess(str(server.endpoint), *_listen(), *hosts))
 
         def lookup() -> None:
             with RemotingClient(str(_at(addresses.HONEST, remoting))) as peer:
@@ -184,7 +181,7 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
             if answer.code:
                 raise LookupError(answer.remark)
 
-        honest_metrics, honest_console = (_at(addresses.HONEST, one) for one in (metrics, console.endpoint))
+        honest_metrics = _at(addresses.HONEST, metrics)
         yield [
             (
                 Target("RocketMQ's protocol", server, lookup),
@@ -193,10 +190,6 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
             (
                 Target("metrics and health", server, lambda: _page(f"http://{honest_metrics}/healthz")),
                 catalogue.on_http(_at(addresses.ATTACKER, metrics), seconds),
-            ),
-            (
-                Target("console", console, lambda: _page(f"http://{honest_console}/api/overview")),
-                catalogue.on_http(_at(addresses.ATTACKER, console.endpoint), seconds),
             ),
         ]
 
@@ -280,7 +273,7 @@ def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
     yield "grpc tls", namesrv_with_tls(seconds)
     yield "grpc permits", namesrv_with_permits()
     yield "grpc", blocked_namesrv(seconds)
-    yield "remoting metrics console", beside_grpc(seconds)
+    yield "remoting metrics", beside_grpc(seconds)
     yield "agent", agent(seconds)
     for kind in sources.LISTS:
         yield "sources", address_server(kind)
@@ -295,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--on",
         default="",
-        help="a listener: grpc, tls, permits, remoting, metrics, console, agent or sources",
+        help="a listener: grpc, tls, permits, remoting, metrics, agent or sources",
     )
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs.console_process import ConsoleProcess
 from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, Process, eventually
 from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
@@ -44,19 +43,6 @@ def test_an_agent_reloads_its_certificate_and_still_stops_on_sigterm(tmp_path: P
         eventually(lambda: agent.events("tls_reloaded"))
         hang_up(agent)
         assert agent.terminate() == 0
-
-
-def test_a_console_reloads_its_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    certificate, key = authority.sign_server()
-    flags = ("--listen-tls-cert", str(certificate), "--listen-tls-key", str(key))
-    with (
-        NamesrvProcess() as namesrv,
-        ConsoleProcess(str(namesrv.endpoint), *flags, authority=authority.path) as console,
-    ):
-        hang_up(console)
-        eventually(lambda: console.events("tls_reloaded"))
-        assert console.request("/")[0] == 200
 
 
 LOGGING_HANDLER = """

@@ -21,7 +21,6 @@ from tests.support.programs.processes import BIN, TOPICS, Process, ended, eventu
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
-NSCTL = str(BIN / "nsctl")
 BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
 PROGRAMS = {
     "namesrv": ([NAMESRV, "serve"], "namesrv_started", "listen"),
@@ -30,7 +29,6 @@ PROGRAMS = {
         "agent_started",
         "listening_on",
     ),
-    "console": ([NSCTL, "console", "--namesrv", "127.0.0.1:1"], "console_started", "listen"),
 }
 """Command line of each, its event when it serves, and the key of that which has its address."""
 ANYWHERE = ("--listen", "127.0.0.1:0")
@@ -62,8 +60,7 @@ def what_it_says(arguments: list[str], **variables: str) -> list[dict[str, Any]]
 
 def missing_files(program: str) -> list[str]:
     """Flags of a listener whose certificate is not there."""
-    of = "listen-tls" if program == "console" else "tls"
-    return [f"--{of}-cert", "/nowhere/cert.pem", f"--{of}-key", "/nowhere/key.pem"]
+    return ["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"]
 
 
 SITUATIONS: dict[str, Callable[[str, socket.socket, Path], tuple[list[str], str]]] = {
@@ -109,9 +106,8 @@ def test_json_is_asked_for_by_flag_variable_and_file(
 def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_path: Path) -> None:
     authority, file = Authority(tmp_path), tmp_path / "trouble"
     certificate, key = authority.sign_server()
-    of = "listen-tls" if program == "console" else "tls"
     command, started, where = PROGRAMS[program]
-    tls = [f"--{of}-cert", str(certificate), f"--{of}-key", str(key)]
+    tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
     arguments = [*command, *ANYWHERE, *tls, "--log-format", "json"]
     with Process(arguments, troubled_environment(file)) as process:
         speak_wrongly(Endpoint.parse(str(process.wait_for(started)[where])))

@@ -14,7 +14,6 @@ from broker_agent.settings import AgentSettings
 from namesrv.cli import app as namesrv_app
 from namesrv.settings import NamesrvSettings
 from nsctl.cli import app as nsctl_app
-from nsctl.console.app import ConsoleSettings
 from route_pipeline.commands import app as pipeline_app
 from tests.unit.deploy.files import DEPLOY, ROOT
 
@@ -65,7 +64,7 @@ def commands_of(command: Any) -> dict[str, Any]:
 def test_flags_and_commands_that_a_page_names_are_there(page: Path) -> None:
     code = "\n".join(map("".join, re.findall(r"`([^`]+)`|^    (.+)$", page.read_text(), re.MULTILINE)))
     nsctl = typer.main.get_command(nsctl_app)
-    settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields, *ConsoleSettings.model_fields}
+    settings = {*NamesrvSettings.model_fields, *AgentSettings.model_fields}
     known = {name.replace("_", "-") for name in settings} | options_of(nsctl) | OTHERS_FLAGS | GONE
     known |= options_of(typer.main.get_command(namesrv_app)) | options_of(typer.main.get_command(pipeline_app))
     assert set(re.findall(r"(?<!\S)--([a-z][a-z-]+)", code)) - known == set()

@@ -24,7 +24,7 @@ def leaves() -> list[tuple[str, ...]]:
     return found
 
 
-OF_NAME_SERVERS = [leaf for leaf in leaves() if leaf[0] not in ("agent", "console", "console-user")]
+OF_NAME_SERVERS = [leaf for leaf in leaves() if leaf[0] not in ("agent", "console")]
 
 
 @pytest.mark.parametrize("leaf", OF_NAME_SERVERS, ids=" ".join)
