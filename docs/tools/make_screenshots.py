@@ -1,144 +1,99 @@
 #!/usr/bin/env python3
-"""Makes docs/pictures/: the console's page in several states, and on a phone, from real name servers.
+"""Makes docs/pictures/console-*.png: the console's pages in three states, from real name servers.
 
 Starts name servers and consoles of its own on free ports of loopback, and ends them. Needs Chromium and playwright.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.admin_service_pb2 import WipeWritePermOfBrokerRequest
 
 from tests.support.programs.console_process import ConsoleProcess, chromium
-from tests.support.programs.processes import Client, NamesrvProcess, OpenedChannel
-from tests.support.registrations import registration
+from tests.support.programs.processes import NamesrvProcess, OpenedChannel, eventually
+from tests.support.registrations import identity, registration
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-BROKERS = tuple(
-    (cluster, f"broker-{name}", broker_id)
-    for cluster, names in (("east", "ab"), ("west", "c"))
-    for name in names
-    for broker_id in (0, 1)
-)
+GROUPS = (("east", "broker-a"), ("east", "broker-b"), ("west", "broker-c"))
 TOPICS = ("orders", "payments", "refunds", *(f"%RETRY%billing-{number}" for number in range(9)))
-WIDE, PHONE = (1180, 900), (390, 844)
-TALLEST = 1_100
-"""Pixels of a picture at most."""
+WIDE, NARROW, TALLEST = 1400, 400, 1200
+"""Pixels."""
 
 
 class Fleet:
-    """Name servers with the same brokers, each over a channel of its own."""
+    """Two name servers with the same brokers, and a console."""
 
     def __init__(self, stack: ExitStack, folder: str) -> None:
-        self._folder, self._stack = folder, stack
-        self.servers = [self.serve(name) for name in ("ns-a", "ns-b")]
-        self._clients = [stack.enter_context(server.connect()) for server in self.servers]
+        servers = [
+            stack.enter_context(NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}"))
+            for name in ("ns-a", "ns-b")
+        ]
+        self._clients = [stack.enter_context(server.connect()) for server in servers]
         self._channels: dict[str, list[OpenedChannel]] = {}
-        for cluster, broker, broker_id in BROKERS:
-            self.register(cluster, broker, broker_id)
-
-    def serve(self, name: str) -> NamesrvProcess:
-        """Starts a name server."""
-        return self._stack.enter_context(NamesrvProcess("--name", name, "--data-dir", f"{self._folder}/{name}"))
+        for cluster, broker in GROUPS:
+            for broker_id in (0, 1):
+                self.register(cluster, broker, broker_id)
+        self.console = stack.enter_context(ConsoleProcess(";".join(str(server.endpoint) for server in servers)))
 
     def register(self, cluster: str, broker: str, broker_id: int, at: tuple[int, ...] = (0, 1)) -> None:
-        """Registers a broker."""
-        addr = f"10.{1 + ('east', 'west').index(cluster)}.0.{10 * ord(broker[-1]) - 960 + broker_id}:10911"
-        identity = route_data_pb2.BrokerIdentity(
-            cluster_name=cluster, broker_name=broker, broker_id=broker_id, broker_addr=addr
-        )
-        for index in at:
-            self._channels.setdefault(broker, []).append(_register(self._clients[index], identity))
+        """Registers a broker over a channel of its own."""
+        registered = identity(f"10.0.{ord(broker[-1]) - 96}.{broker_id + 1}:10911", broker_id, broker, cluster)
+        for client in (self._clients[index] for index in at):
+            channel = client.open_channel()
+            request = registration(TOPICS, registered, channel_id=channel.id)
+            client.registration.RegisterBroker(request, timeout=client.TIMEOUT)
+            self._channels.setdefault(broker, []).append(channel)
 
     def lose(self, broker: str) -> None:
         """Ends the channels of a group, as when its machine dies."""
         for channel in self._channels.pop(broker):
             channel.close()
 
+    def drain(self, cluster: str, broker: str, at: tuple[int, ...] = (0, 1)) -> None:
+        """Drains a group."""
+        wanted = WipeWritePermOfBrokerRequest(cluster_name=cluster, broker_name=broker, comment="new disks", force=True)
+        for client in (self._clients[index] for index in at):
+            client.admin.WipeWritePermOfBroker(wanted, timeout=client.TIMEOUT)
 
-def _register(client: Client, identity: route_data_pb2.BrokerIdentity) -> OpenedChannel:
-    channel = client.open_channel()
-    client.registration.RegisterBroker(registration(TOPICS, identity, channel_id=channel.id), timeout=client.TIMEOUT)
-    return channel
-
-
-@contextmanager
-def _page(browser: Browser, address: str, size: tuple[int, int], *, dark: bool = False) -> Iterator[Page]:
-    page = browser.new_page(
-        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light", timezone_id="UTC"
-    )
-    try:
-        page.goto(address)
-        page.wait_for_selector("tr:has-text('broker-c')" if "#" not in address else "main h2")
-        yield page
-    finally:
+    def shoot(
+        self, browser: Browser, name: str, path: str, text: str, width: int = WIDE, *, dark: bool = False
+    ) -> None:
+        """Takes a picture of a page once it shows a text."""
+        eventually(lambda: self.console.read(f"/{path}"), lambda page: text in page)
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+        page.goto(f"{self.console.page}{path}")
+        height = min(TALLEST, int(page.evaluate("document.documentElement.scrollHeight")))
+        clip = {"x": 0, "y": 0, "width": width, "height": height}
+        page.screenshot(path=PICTURES / f"console-{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
         page.close()
-
-
-def _shoot(page: Page, name: str) -> None:
-    height = min(TALLEST, int(page.evaluate("document.documentElement.scrollHeight")))
-    width = int(page.evaluate("innerWidth"))
-    page.screenshot(
-        path=PICTURES / f"console-{name}.png", full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height}
-    )
-
-
-def _guard(stack: ExitStack, browser: Browser, folder: str) -> None:
-    """Most of a fleet is lost at once."""
-    fleet = Fleet(stack, folder)
-    namesrv = ";".join(str(server.endpoint) for server in fleet.servers)
-    console = stack.enter_context(ConsoleProcess(namesrv, "--permit-actions"))
-    with _page(browser, console.page, WIDE) as page:
-        for broker in ("broker-b", "broker-c"):
-            fleet.lose(broker)
-        page.wait_for_selector("text=holds 4 brokers of 2 groups at ns-a, ns-b")
-        page.wait_for_selector("tr:has-text('unconfirmed') >> nth=3")
-        _shoot(page, "guard")
 
 
 def main() -> None:
     """Makes the pictures."""
-    PICTURES.mkdir(exist_ok=True)
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        browser = stack.enter_context(chromium())
-        fleet = Fleet(stack, folder)
-        namesrv = ";".join(str(server.endpoint) for server in fleet.servers)
-        console = stack.enter_context(ConsoleProcess(namesrv, "--permit-actions"))
-        with _page(browser, console.page, WIDE) as page:
-            page.wait_for_selector("text=live, 2 of 2 name servers")
-            _shoot(page, "healthy")
-        with _page(browser, f"{console.page}#/topic?name=orders", WIDE) as page:
-            _shoot(page, "route")
-        with _page(browser, f"{console.page}#/broker?cluster=east&name=broker-a", WIDE) as page:
-            _shoot(page, "broker")
-        with _page(browser, console.page, PHONE, dark=True) as page:
-            _shoot(page, "phone")
-        with _page(browser, console.page, WIDE) as page:
-            fleet.lose("broker-b")
-            page.wait_for_selector("tr.gone >> nth=1")
-            page.wait_for_selector(".journal >> text=lost its channel")
-            _shoot(page, "broker-lost")
-        fleet.register("west", "broker-d", 0, at=(0,))
-        console.act(action="drain", broker="broker-a", cluster="east", why="new disks", force=True, preview=False)
-        with _page(browser, f"{console.page}#/servers", WIDE) as page:
-            page.wait_for_selector("text=not there")
-            page.wait_for_selector("text=new disks")
-            _shoot(page, "disagreement")
-        with _page(browser, console.page, WIDE) as page:
-            for server in fleet.servers:
-                server.kill()
-            page.wait_for_selector("[role=alert] >> text=No name server is reachable.")
-            page.wait_for_selector(".card >> text=unreachable >> nth=1")
-            _shoot(page, "unreachable")
-        _guard(stack, browser, f"{folder}/held")
+    with chromium() as browser, TemporaryDirectory() as folder:
+        with ExitStack() as stack:
+            fleet = Fleet(stack, f"{folder}/drained")
+            for cluster, broker in GROUPS:
+                fleet.drain(cluster, broker)
+            fleet.shoot(browser, "drained", "", "TOPICS_DRAINED")
+        with ExitStack() as stack:
+            fleet = Fleet(stack, f"{folder}/differing")
+            fleet.register("west", "broker-d", 0, at=(0,))
+            fleet.drain("east", "broker-a", at=(0,))
+            fleet.shoot(browser, "differences", "servers", "not there", dark=True)
+        with ExitStack() as stack:
+            fleet = Fleet(stack, f"{folder}/guarded")
+            eventually(lambda: fleet.console.read("/"), lambda page: "6 brokers: all is well" in page)
+            for broker in ("broker-b", "broker-c"):
+                fleet.lose(broker)
+            fleet.shoot(browser, "phone", "", "GUARD_HOLDS_BROKERS", NARROW, dark=True)
 
 
 if __name__ == "__main__":

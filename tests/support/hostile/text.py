@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from groundwork.printable import UNPRINTABLE
 
-HOSTILE = "a\x1b[31mb\x9b1mc\u202ed\u2028e\nf\rg\x07h\u2066i\x7fj\t\u200bk\U000e0041[bold]:bomb:"
-"""ESC and C1, bidirectional controls, ends of lines, what is not seen, and markup of our own tables."""
+MARKUP = "[bold]:bomb:<img src=x onerror=alert(1)>\"'"
+HOSTILE = f"a\x1b[31mb\x9b1mc\u202ed\u2028e\nf\rg\x07h\u2066i\x7fj\t\u200bk\U000e0041{MARKUP}"
+"""ESC and C1, bidirectional controls, ends of lines, what is not seen, and markup of our own tables and pages."""
 
 
 def unescaped(shown: str) -> set[str]:

@@ -22,7 +22,7 @@ def server() -> FakeNameServer:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The monotonic time, which stands unless a test moves it."""
     now = [1_000.0]
-    monkeypatch.setattr(observer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("nsctl.console.observer.time.monotonic", lambda: now[0])
     return now
 
 

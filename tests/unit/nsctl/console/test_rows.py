@@ -170,7 +170,7 @@ def parsed(command: str) -> dict[str, Any]:
     found: Any = typer.main.get_command(app)
     while hasattr(found, "commands"):
         found = found.commands[arguments.pop(0)]
-    given = found.make_context("nsctl", arguments).params
+    given: dict[str, Any] = found.make_context("nsctl", arguments).params
     return given | {"name": given.get("broker") or given.get("topic") or given.get("name")}
 
 
