@@ -1,4 +1,4 @@
-"""An observer: what it reads, how often, and what it keeps of a name server that is gone."""
+"""An observer: what it reads, how often, and what it keeps of a name server that does not answer."""
 
 from __future__ import annotations
 
