@@ -15,7 +15,6 @@ from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of
-from namesrv.app.cluster_test import ClusterTest, asked_by_cluster_test
 from namesrv.app.digest_pages import digest_page
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.quotas import FairShares
@@ -27,8 +26,6 @@ from namesrv.core.digests import FRONT, DigestedBroker, Position
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import (
     FieldProblems,
-    Reason,
-    Refused,
     invalid_field,
     limit_exceeded,
     registry_warming,
@@ -60,15 +57,15 @@ _ROUTE_OF_NAMED_TAG = tag(pb.NamedTopicRoute.ROUTE_FIELD_NUMBER)
 class LookupCalls:
     """Answers from joined fragments; nothing is encoded here but headers."""
 
-    def __init__(
-        self, state: RouteState, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
-    ) -> None:
+    inline_calls: tuple[str, ...] = ("GetTopicRoute",)
+    """Calls that never wait."""
+    keeps_unknown = True
+    """Whether the engine may keep that a topic is unknown."""
+
+    def __init__(self, state: RouteState, warm_up: WarmUp, clients: LookupClients) -> None:
         self._state = state
         self._warm_up = warm_up
-        self._product_env = product_env
         self._clients = clients
-        self.inline_calls = () if product_env else ("GetTopicRoute",)
-        """Calls that never wait."""
 
     async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetTopicRouteRequest, context: Context
@@ -79,19 +76,15 @@ class LookupCalls:
         if is_recorded := self._clients.is_recording:
             self._clients.note(context.peer(), caller_of(context), topic)
         header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
-        if route is not None:
-            if not is_recorded:
-                may_keep(context, lambda: route_dependencies(self._state, topic))
-        else:
+        if route is None:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
                 raise registry_warming(f"the topic {topic!r}")
-            if self._product_env is None and not is_recorded:
+            if self.keeps_unknown and not is_recorded:
                 may_keep(context, lambda: [topic])
-            product_env = self._product_env_for(context)
-            route = await product_env.route(topic, zone_name) if product_env else None
-        if route is None:
             raise topic_not_found(topic)
+        if not is_recorded:
+            may_keep(context, lambda: route_dependencies(self._state, topic))
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(  # noqa: N802
@@ -111,28 +104,12 @@ class LookupCalls:
                     field_rules.check_topic(field, topic)
             batch.add(topic, route)
         problems.raise_any()
-        unknown, product_env = batch.without_route(), self._product_env_for(context)
-        if not is_recorded and (not unknown or (self._product_env is None and self._warm_up.is_warm())):
+        unknown, is_warm = batch.without_route(), self._warm_up.is_warm()
+        if not is_recorded and (not unknown or (self.keeps_unknown and is_warm)):
             may_keep(
                 context, lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)]
             )
-        if not self._warm_up.is_warm():
-            batch.add_from_elsewhere(unknown, {})
-        elif unknown and product_env:
-            try:
-                elsewhere = await product_env.routes(unknown, zone_name)
-            except Refused as error:
-                if error.reason != Reason.PRODUCT_ENV_UNAVAILABLE:
-                    raise
-                elsewhere = {}  # what is known here must not fail with it
-            batch.add_from_elsewhere(unknown, elsewhere)
-        return batch.encoded()
-
-    def _product_env_for(self, context: Context) -> ClusterTest | None:
-        """Whom to ask for unknown topics; nobody if the caller asks for another name server in cluster-test mode."""
-        if self._product_env is None or asked_by_cluster_test(context):
-            return None
-        return self._product_env
+        return batch.encoded(is_warm=is_warm)
 
 
 LATER_HEADER_BYTES = 10
@@ -148,8 +125,7 @@ class _Batch:
     def __init__(self, header: bytes, topics: Sequence[str]) -> None:
         self._header = header
         self._routes: dict[str, bytes | None] = dict.fromkeys(topics)
-        """Each topic's NamedTopicRoute, framed; None if it is not there, not known yet, or left out."""
-        self._not_known_yet: set[str] = set()
+        """Each topic's NamedTopicRoute, framed; None if it is not there or left out."""
         self._left_out: dict[str, int] = {}
         """The bytes of the routes that do not fit."""
         names = sum(len(_name(_NOT_FOUND_NUMBER, topic)) for topic in topics)
@@ -167,25 +143,22 @@ class _Batch:
         self._free -= more
         self._routes[topic] = named
 
-    def add_from_elsewhere(self, topics: Sequence[str], told: Mapping[str, bytes | None]) -> None:
-        """Adds what the product environment told about topics; those that it told nothing about are not known yet."""
-        for topic in topics:
-            self.add(topic, told.get(topic))
-        self._not_known_yet = {topic for topic in topics if topic not in told}
-
     def without_route(self) -> list[str]:
         """The topics that have no route here."""
         return [topic for topic, route in self._routes.items() if route is None and topic not in self._left_out]
 
-    def encoded(self) -> bytes:
-        """The answer. Raises LimitExceeded if it has nothing about any topic."""
+    def encoded(self, *, is_warm: bool) -> bytes:
+        """The answer. Raises LimitExceeded if it has nothing about any topic.
+
+        Args:
+            is_warm: Whether topics without a route do not exist; else they are not known yet.
+        """
         if len(self._left_out) == len(self._routes):
             smallest = min(self._left_out.values())
             raise limit_exceeded("bytes of a route in a batch", smallest, limits.MAX_BATCH_BYTES)
         routes = (route for route in self._routes.values() if route is not None)
-        unknown = self.without_route()
-        names = [_name(_NOT_FOUND_NUMBER, topic) for topic in unknown if topic not in self._not_known_yet]
-        names += [_name(_WARMING_NUMBER, topic) for topic in unknown if topic in self._not_known_yet]
+        unknown_number = _NOT_FOUND_NUMBER if is_warm else _WARMING_NUMBER
+        names = [_name(unknown_number, topic) for topic in self.without_route()]
         names += [_name(_LEFT_OUT_NUMBER, topic) for topic in self._routes if topic in self._left_out]
         return b"".join((self._header, *routes, *names))
 
@@ -443,6 +416,7 @@ class RouteServicer(NamedTuple):
     @classmethod
     def of(
         cls,
+        lookups: LookupCalls,
         state: RouteState,
         warm_up: WarmUp,
         pins: Pins,
@@ -450,13 +424,11 @@ class RouteServicer(NamedTuple):
         *,
         reader: Worker,
         shares: FairShares,
-        product_env: ClusterTest | None,
-        clients: LookupClients,
         started_at_millis: int,
         data_dir_problem: Callable[[], str | None],
     ) -> Self:
         return cls(
-            LookupCalls(state, warm_up, product_env, clients),
+            lookups,
             TopicListCalls(state, reader),
             SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
             WatchCalls(state, warm_up, watchers, reader),

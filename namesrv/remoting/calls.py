@@ -21,7 +21,6 @@ from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of, owner_of
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.event_log import (
     log_registered,
@@ -163,6 +162,9 @@ def _topic_list(names: NamesAfter, broker_addr: str | None) -> bytes:
 
 # The lookup of a route, which most requests are, and the groups behind routes.
 
+RouteElsewhere = Callable[[str, str | None], Awaitable[route_data_pb2.TopicRouteData | None]]
+"""Finds the route of a topic, for a zone, in the other environment of cluster-test mode."""
+
 _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 
 
@@ -170,21 +172,21 @@ class LookupCalls:
     """Answered at once, from whole answers or pieces that are kept."""
 
     def __init__(
-        self, routes: RouteJson, warm_up: WarmUp, product_env: ClusterTest | None, clients: LookupClients
+        self, routes: RouteJson, warm_up: WarmUp, clients: LookupClients, elsewhere: RouteElsewhere | None = None
     ) -> None:
         """Answers from the routes.
 
         Args:
-            product_env: Is asked for topics that are unknown here; None: nobody is.
             clients: Notes who looks topics up.
+            elsewhere: Is asked for topics that are unknown here; None: nobody is.
         """
         self._routes = routes
         self._warm_up = warm_up
         self._clients = clients
-        self._product_env = product_env
+        self._elsewhere = elsewhere
 
     def route(self, request: Request, caller: Caller) -> bytes | None:
-        """GET_ROUTEINFO_BY_TOPIC, 105; None if the product environment has to be asked."""
+        """GET_ROUTEINFO_BY_TOPIC, 105; None if another environment has to be asked."""
         given = request.fields
         topic = given.get("topic", "")
         if self._clients.is_recording:
@@ -196,17 +198,17 @@ class LookupCalls:
             return answer(request, ResponseCode.SUCCESS, body)
         if not self._warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")
-        return None if self._product_env is not None else no_such_topic(request, topic)
+        return None if self._elsewhere is not None else no_such_topic(request, topic)
 
     async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
         """The same for a topic that is unknown here, in cluster-test mode."""
-        assert self._product_env is not None, "it is asked where there is one"
+        assert self._elsewhere is not None, "it is asked where there is one"
         topic = fields.text(request, "topic")
         field_rules.check_topic("topic", topic)
-        encoded = await self._product_env.route(topic, _zone_name(request))
-        if encoded is None:
+        route = await self._elsewhere(topic, _zone_name(request))
+        if route is None:
             return no_such_topic(request, topic)
-        body = self._routes.of_encoded(topic, encoded, bare_keys=fields.bare_keys(request))
+        body = self._routes.of_encoded(topic, route.SerializeToString(), bare_keys=fields.bare_keys(request))
         return answer(request, ResponseCode.SUCCESS, body)
 
     def member_group(self, request: Request, _caller: Caller) -> bytes:

@@ -21,7 +21,6 @@ from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
 from namesrv.app.channels import ChannelNotices, ChannelStreams
-from namesrv.app.cluster_test import ClusterTest
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
@@ -41,12 +40,14 @@ from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
 from namesrv.grpc_api.admin import AdminServicer
+from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.route import RouteServicer
+from namesrv.grpc_api.route import LookupCalls, RouteServicer
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
+from namesrv.remoting.calls import Calls, ListCalls, OperatorCalls, RegistrationCalls, calls_of
+from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listener import (
@@ -115,7 +116,7 @@ class NamesrvServer:
         self._stall_detector = StallDetector(clock.monotonic, self._routes.heartbeats.grant_more_time, doubtful_seconds)
         self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)
-        self._product_env = ClusterTest.of(settings, clock.monotonic)
+        self._cluster_test: ClusterTestLookups | None = None
         self._clients = LookupClients(self._grpc.forget_answers, clock.monotonic, clock.wall_millis)
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
@@ -226,15 +227,17 @@ class NamesrvServer:
             tally=self._registrations,
             registered_topics=self._shares.registered_topics,
         )
+        warm_up, endpoints = self._durable.warm_up, settings.product_env_endpoints
+        if endpoints:
+            self._cluster_test = ClusterTestLookups(state, warm_up, self._clients, endpoints)
         route = RouteServicer.of(
+            self._cluster_test or LookupCalls(state, warm_up, self._clients),
             state,
             self._durable.warm_up,
             self._pins,
             watchers,
             reader=self._reader,
             shares=self._shares,
-            product_env=self._product_env,
-            clients=self._clients,
             started_at_millis=started_at_millis,
             data_dir_problem=self._durable.data_dir_problem,
         )
@@ -271,8 +274,9 @@ class NamesrvServer:
     def _remoting_calls(self, settings: NamesrvSettings, admin: AdminServicer) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
         routes = RouteJson(self._state)
+        elsewhere = self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
-            LookupCalls(routes, self._durable.warm_up, self._product_env, self._clients),
+            RemotingLookups(routes, self._durable.warm_up, self._clients, elsewhere),
             ListCalls(self._state, routes, self._reader),
             RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate),
             OperatorCalls(self._state, admin, gate),
@@ -310,8 +314,8 @@ class NamesrvServer:
         if self._remoting is not None:
             await run_step("remoting", self._remoting.close(grace), grace + STEP_SECONDS)
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
-        if self._product_env is not None:
-            await run_step("product_env", self._product_env.close())
+        if self._cluster_test is not None:
+            await run_step("cluster_test", self._cluster_test.close())
         await run_step("operators", self._operators.close(LAST_WRITE_SECONDS), LAST_STEP_SECONDS)
         await self._durable.close(orderly=orderly)
         await run_step("telemetry", in_daemon_thread("telemetry-stop", self._observation.stop), TELEMETRY_SECONDS)

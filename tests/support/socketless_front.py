@@ -132,7 +132,7 @@ class SocketlessFront:
         )
         json = RouteJson(state)
         return calls_of(
-            LookupCalls(json, warm_up, None, LookupClients(lambda: None)),
+            LookupCalls(json, warm_up, LookupClients(lambda: None)),
             ListCalls(state, json, reader),
             RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
             OperatorCalls(state, admin, gate),

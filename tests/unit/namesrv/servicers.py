@@ -12,7 +12,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.route import RouteServicer
+from namesrv.grpc_api.route import LookupCalls, RouteServicer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
@@ -37,14 +37,13 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
     numbers = itertools.count(1)
     warm_up = WarmUp(state, clock, warm_up_seconds)
     return RouteServicer.of(
+        LookupCalls(state, warm_up, LookupClients(lambda: None)),
         state,
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
         WatchDispatcher(state, warm_up, clock),
         reader=Worker("reader"),
         shares=FairShares.of(),
-        product_env=None,
-        clients=LookupClients(lambda: None),
         started_at_millis=started_at_millis,
         data_dir_problem=lambda: None,
     )
