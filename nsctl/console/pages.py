@@ -36,7 +36,7 @@ MAX_TEXT = 255
 """Longest name or search text: the longest topic name."""
 COMPARE_SECONDS, ANSWER_SECONDS = 1.0, 2.0
 """Pause between two comparisons; and how long a page waits for the journal, and for why a route is so."""
-VIEWS = {"/": "Overview", "/brokers": "Brokers", "/topics": "Topics", "/servers": "Name servers", "/journal": "Journal"}
+VIEWS = {"/": "Overview", "/brokers": "Brokers", "/topics": "Topics", "/servers": "Servers", "/journal": "Journal"}
 TITLES = {400: "Bad address", 404: "No such page", 405: "The console is read-only"}
 
 

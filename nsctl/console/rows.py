@@ -38,7 +38,8 @@ class Word(NamedTuple):
     command: str = ""
 
 
-LIVE = Word("live", "good")
+LIVE, WAS_LIVE = Word("live", "good"), Word("was live", "idle")
+"""The second while no name server answers."""
 
 
 def command(*words: str) -> str:
@@ -142,8 +143,9 @@ def _brokers(views: Sequence[View]) -> dict[BrokerKey, tuple[list[View], Any]]:
 def broker_rows(seen: Sequence[Observation], now: float) -> list[Row]:
     """A row for each broker that a name server holds, by cluster, name and id."""
     views = shown(seen)
+    live_now = LIVE if any(view.reachable for view in seen) else WAS_LIVE
     return [
-        {"key": key, "live": live, "words": list(_words(key, live, holders, views, now)) or [LIVE]}
+        {"key": key, "live": live, "words": list(_words(key, live, holders, views, now)) or [live_now]}
         for key, (holders, live) in sorted(_brokers(views).items())
     ]
 
@@ -169,14 +171,16 @@ def group_rows(seen: Sequence[Observation], now: float) -> list[Row]:
         groups.setdefault(GroupKey(*row["key"][:2]), []).append(row)
     rows = []
     for key, brokers in groups.items():
-        words = [word for row in brokers for word in row["words"] if word is not LIVE]
+        words = [word for row in brokers for word in row["words"] if word not in {LIVE, WAS_LIVE}]
         if all(row["key"].id != 0 for row in brokers):
             words.insert(0, Word("no master", "bad", of_group("broker", key)))
         if at := [view.name for view, tables in views if key in drains(tables.intents)]:
             where = "" if len(at) == len(views) else f" at {', '.join(at)} only"
             words.append(Word(f"drained{where}", "warn", of_group("restore", key)))
         last = max(row["live"].last_update_timestamp_millis for row in brokers)
-        rows.append({"key": key, "brokers": brokers, "words": list(dict.fromkeys(words)) or [LIVE], "last": last})
+        rows.append(
+            {"key": key, "brokers": brokers, "words": list(dict.fromkeys(words)) or brokers[0]["words"], "last": last}
+        )
     return sorted(rows, key=lambda row: (min(word.tone for word in row["words"]) == "good", row["key"]))
 
 
