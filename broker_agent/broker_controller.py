@@ -38,6 +38,8 @@ from groundwork.shutdown import STEP_SECONDS, run_blocking_step
 from groundwork.tls_settings import certificates
 from groundwork.watched_file import CHECK_SECONDS
 
+REGISTER_BROKER_TIMEOUT_SECONDS = 6.0
+"""Longest time of one round of registrations (RocketMQ: registerBrokerTimeoutMills); a round ends within its period."""
 JOIN_SECONDS = 2.0
 """Time for the periodic threads to end once nothing holds them up."""
 
@@ -69,7 +71,7 @@ class BrokerController:
         self._namesrv_list = namesrv_list
         self._probe = probe
         self._timing = timing = timing or Timing()
-        self._register_seconds = settings.register_broker_timeout_millis / 1000
+        self._register_seconds = min(REGISTER_BROKER_TIMEOUT_SECONDS, settings.period_seconds)
         self._unregister_seconds = self._register_seconds / 2  # RocketMQ: 3 of 6 s
         self._schedule = schedule or RegistrationSchedule(settings.period_seconds, timing)
         self._stopping = threading.Event()

@@ -98,7 +98,7 @@ def _controller(settings: AgentSettings) -> BrokerController:
     timing = Timing()
     topic_configs = _topic_configs(settings, timing)
     try:
-        namesrv_list = namesrv_list_of(settings.namesrv, address_server=settings.namesrv_address_server, timing=timing)
+        namesrv_list = namesrv_list_of(settings.namesrv, timing=timing)
     except ValueError as error:
         raise StartError(f"setting namesrv: {error}") from error
     check = connects_to(settings.probe_endpoint) if settings.probe_endpoint else None

@@ -36,16 +36,19 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
     """Checks a setting that names the name servers and writes it in one way.
 
     Args:
-        texts: ``host:port`` lists, as many as one likes, or ``file:`` and the path of a file, alone. No text at all
-            means an empty list, which an address server will fill.
+        texts: ``host:port`` lists, as many as one likes, and at most one URL of an address server; or ``file:`` and the
+            path of a file, alone.
 
     Raises:
-        ValueError: It is neither; the message says which part breaks which rule.
+        ValueError: It is none of these; the message says which part breaks which rule.
     """
-    if not texts:
-        return []
     if not any(text.strip().startswith(FILE_PREFIX) for text in texts):
-        return [str(name) for name in _bounded(parse_endpoints(texts))]
+        urls = [split_address_server(text).geturl() for text in texts if _is_url(text)]
+        if len(urls) > 1:
+            raise ValueError("two address servers cannot both say which name servers there are")
+        lists = [text for text in texts if not _is_url(text)]
+        names = parse_endpoints(lists) if lists or not urls else ()
+        return [*map(str, _bounded(names)), *urls]
     if len(texts) > 1:
         raise ValueError(f"{FILE_PREFIX} stands alone: the file holds the whole list")
     path = texts[0].strip().removeprefix(FILE_PREFIX)
@@ -54,14 +57,12 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
     return [FILE_PREFIX + path]
 
 
-def check_address_server(url: str) -> str:
-    """Checks the URL of an address server. Raises ValueError, with what is wrong, if it is no http or https URL."""
-    split_address_server(url)
-    return url
+def _is_url(text: str) -> bool:
+    return "://" in text
 
 
 def split_address_server(url: str) -> SplitResult:
-    """The parts of an address server's URL. Raises ValueError as ``check_address_server`` does."""
+    """Splits the URL of an address server. Raises ValueError, with what is wrong, if it is no http or https URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -409,9 +410,8 @@ Listener = Callable[[tuple[Endpoint, ...]], None]
 
 
 def namesrv_list_of(
-    namesrv: Sequence[str] = (),
+    namesrv: Sequence[str],
     *,
-    address_server: str | None = None,
     timing: Timing,
     resolve: Resolve = addresses_of,
     wait: Wait = threading.Event.wait,
@@ -419,28 +419,20 @@ def namesrv_list_of(
     """The list that settings describe.
 
     Args:
-        namesrv: ``host:port`` lists, or ``file:`` and a path, alone; names in them are looked up again and again. May
-            be empty if there is an address server.
-        address_server: URL whose answer replaces the list, first after 10 s, then every 120 s.
+        namesrv: As ``check_namesrv`` takes it. Names in lists are looked up again and again. The answer of an address
+            server replaces the lists, first after 10 s, then every 120 s.
 
     Raises:
-        ValueError: The settings contradict each other, or the file cannot be read or is no list.
+        ValueError: The texts break a rule, or the file cannot be read or is no list.
     """
-    checked = check_namesrv(namesrv)
-    source: NameSource | None = None
-    names: tuple[Endpoint, ...] = ()
-    if checked and checked[0].startswith(FILE_PREFIX):
-        if address_server is not None:
-            raise ValueError("a file and an address server cannot both say which name servers there are")
-        source = ListFile(Path(checked[0].removeprefix(FILE_PREFIX)), wait)
-        names = source.names
-    else:
-        names = parse_endpoints(checked) if checked else ()
-        if address_server is not None:
-            source = AddressServer(address_server, names, timing, wait)
-    if not names and source is None:
-        raise ValueError("neither name servers nor an address server are given")
-    return NamesrvList(names, source, timing, resolve, wait)
+    *lists, last = check_namesrv(namesrv)
+    if last.startswith(FILE_PREFIX):
+        file = ListFile(Path(last.removeprefix(FILE_PREFIX)), wait)
+        return NamesrvList(file.names, file, timing, resolve, wait)
+    if not _is_url(last):
+        return NamesrvList(parse_endpoints([*lists, last]), None, timing, resolve, wait)
+    names = parse_endpoints(lists) if lists else ()
+    return NamesrvList(names, AddressServer(last, names, timing, wait), timing, resolve, wait)
 
 
 class NamesrvList:

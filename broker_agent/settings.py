@@ -10,7 +10,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker_agent.broker_probe import FAILURES, ProbeKind
 from broker_agent.channel import LONGEST_WAIT_SECONDS, ConnectionOptions
-from broker_agent.namesrv_list import check_address_server, check_namesrv
+from broker_agent.namesrv_list import check_namesrv
 from groundwork.endpoints import Endpoint
 from groundwork.json_lines import LogFormat
 from groundwork.logs import LogLevel
@@ -44,10 +44,6 @@ def _list_of_one(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _name_servers(texts: list[str]) -> list[str]:
-    return check_namesrv(texts) if texts else []  # then there is an address server
-
-
 _Name = Annotated[str, AfterValidator(check_name)]
 _Address = Annotated[str, AfterValidator(_address)]
 
@@ -71,13 +67,8 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         description="A slave may stand in for a lost master (enableSlaveActingMaster).",
         json_schema_extra=ADVANCED,
     )
-    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(_name_servers)] = Field(
-        [], description="Name servers: 'host:port;host:port', or file:PATH of a watched file with such a list."
-    )
-    namesrv_address_server: Annotated[str, AfterValidator(check_address_server)] | None = Field(
-        None,
-        description="URL that answers with the list of name servers, asked every 120 s.",
-        json_schema_extra=ADVANCED,
+    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(check_namesrv)] = Field(
+        description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
     topics: Path = Field(description="The broker's topics.json.")
     topics_mode: TopicsMode = Field("follow", description="follow: the broker writes the file; own: the agent does.")
@@ -86,9 +77,6 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     )
     register_name_server_period_millis: int = Field(
         30_000, ge=1_000, le=60_000, description="Milliseconds between two registrations.", json_schema_extra=ADVANCED
-    )
-    register_broker_timeout_millis: int = Field(
-        6_000, ge=100, description="Milliseconds for one round of registrations.", json_schema_extra=ADVANCED
     )
     force_register: bool = Field(
         False,

@@ -42,7 +42,6 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     engine_threads: int = Field(
         1, ge=1, le=64, description="Threads of the native engine: each answers cached lookups on a core."
     )
-    max_connections: int = Field(100_000, ge=1, le=10_000_000, description="Most open connections; more are closed.")
     caller_share_percent: int = Field(
         50, ge=1, le=100, description="Percent of each limit that one caller may hold; 100 behind a load balancer."
     )

@@ -16,7 +16,7 @@ from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 ADDR = "127.0.0.1:10911"
-OFTEN = ("--register-name-server-period-millis", "1000", "--register-broker-timeout-millis", "1000")
+OFTEN = ("--register-name-server-period-millis", "1000")
 NO_PINGS = ("--keepalive-time-millis", "3600000")
 AGENT_PINGS, NO_AGENT_PINGS = ("--keepalive-time-millis", "1000"), ("--keepalive-time-millis", "3600000")
 EXPIRY_SECONDS = 8.0

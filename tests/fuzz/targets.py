@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from broker_agent.namesrv_list import check_address_server, check_namesrv, decode_list, parse_list
+from broker_agent.namesrv_list import check_namesrv, decode_list, parse_list, split_address_server
 from broker_agent.topics.files import BrokenTopics, decode_mappings, decode_topics, encode_topics
 from groundwork.certificates import CertificateError, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
@@ -150,7 +150,7 @@ def _snapshot(data: bytes, _: Path) -> None:
 
 
 def _address_server(text: str) -> None:
-    assert check_address_server(text) == text
+    assert split_address_server(text).geturl()
 
 
 def _list_of_address_server(data: bytes, _: Path) -> None:

@@ -237,7 +237,7 @@ def address_server(kind: str) -> Iterator[list[Round]]:
     """An agent whose address server answers what is no list."""
     with (
         sources.address_server(kind) as url,
-        Agent(None, "--namesrv-address-server", url) as process,
+        Agent(url) as process,
         process.connect() as client,
     ):
         eventually(lambda: len(client.status().targets) == NAME_SERVERS)

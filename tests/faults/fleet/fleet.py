@@ -50,7 +50,7 @@ NO_GUARD = ("--mass-loss-percent", "100")
 """Faults that take several brokers at once would make the guard keep them for minutes, and hide when they really go."""
 AGENT = (
     *("--keepalive-time-millis", "1000", "--register-name-server-period-millis", str(int(PERIOD_SECONDS * 1000))),
-    *("--register-broker-timeout-millis", "2000", "--probe", "none"),
+    *("--probe", "none"),
 )
 CONNECTION = (
     ("grpc.use_local_subchannel_pool", 1),

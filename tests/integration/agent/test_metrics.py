@@ -62,7 +62,7 @@ def test_calls_are_counted_by_target_and_one_that_leaves_the_list_takes_its_seri
 
 
 def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
-    with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-broker-timeout-millis", "500") as agent:
+    with free_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
         assert get(agent, "/healthz") == (200, "ok\n")
         assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
 

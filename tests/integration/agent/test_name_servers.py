@@ -121,7 +121,7 @@ def test_name_servers_that_are_stopped_dead_busy_or_slow_do_not_delay_the_health
     ):
         stopped.signal(signal.SIGSTOP)
         endpoints = joined(stopped, refusing, unavailable, slow, healthy)
-        with Agent(endpoints, "--register-broker-timeout-millis", "5000") as agent, agent.connect() as status:
+        with Agent(endpoints) as agent, agent.connect() as status:
             # The agent says that it has started when the first round is over.
             assert client.addrs() == {0: "127.0.0.1:10911"}
             assert healthy.wait_for("broker_registered")["timestamp"] < agent.wait_for("agent_started")["timestamp"]
@@ -164,7 +164,7 @@ def test_an_agent_that_only_has_an_address_server_registers_once_that_has_answer
         addresses = joined(*(server for server, _ in servers))
         with (
             http_service(addresses.encode()) as http,
-            Agent(None, "--namesrv-address-server", f"http://{http}/rocketmq/nsaddr"),
+            Agent(f"http://{http}/rocketmq/nsaddr"),
         ):
             for _, client in servers:
                 eventually(client.addrs)  # first asked after 10 s
@@ -191,7 +191,7 @@ def test_a_name_server_that_restarts_has_the_whole_table_though_it_changed_meanw
 
 
 def test_an_agent_starts_though_no_name_server_can_be_reached() -> None:
-    with free_port() as nobody, Agent(str(nobody), "--register-broker-timeout-millis", "500") as agent:
+    with free_port() as nobody, Agent(str(nobody), "--register-name-server-period-millis", "1000") as agent:
         assert agent.events("agent_started")
         assert agent.terminate() == 0
 

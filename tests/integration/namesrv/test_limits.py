@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
+from groundwork.program import without_others
 from namesrv.limits import (
     MAX_CONCURRENT_STREAMS,
     MAX_HOLDER_LENGTH,
@@ -30,6 +32,8 @@ from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
 TIMEOUT = 20.0
+DESCRIPTORS = 400
+PLACES = without_others(DESCRIPTORS)
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
 OPEN_CHANNEL = "/namesrv_api.v1.RegistrationService/OpenChannel"
@@ -171,13 +175,20 @@ def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client() -
 
 
 def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_others_end() -> None:
-    with NamesrvProcess("--max-connections", "10") as process, process.connect() as client:
+    with NamesrvWithFewDescriptors() as process, process.connect() as client:
         client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
         with ExitStack() as held:
-            peers = [held.enter_context(socket.create_connection(process.endpoint, timeout=TIMEOUT)) for _ in range(12)]
-            assert sum(is_greeted(peer) for peer in peers) == 9, "one is the client's"
+            connect = partial(socket.create_connection, process.endpoint, timeout=TIMEOUT)
+            peers = [held.enter_context(connect()) for _ in range(PLACES + 2)]
+            assert sum(is_greeted(peer) for peer in peers) == PLACES - 1, "one is the client's"
             client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
         eventually(lambda: newcomer_is_greeted(process))
+
+
+class NamesrvWithFewDescriptors(NamesrvProcess):
+    """A name server whose connections its limit on open files bounds."""
+
+    program = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", *NamesrvProcess.program)
 
 
 def newcomer_is_greeted(process: NamesrvProcess) -> bool:

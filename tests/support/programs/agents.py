@@ -50,7 +50,7 @@ class Agent(Process):
 
     def __init__(
         self,
-        namesrv: str | None,
+        namesrv: str,
         *arguments: str,
         broker_id: int = 0,
         broker_addr: str = "127.0.0.1:10911",
@@ -64,7 +64,7 @@ class Agent(Process):
                 *prefix,
                 *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
                 *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
-                *(() if namesrv is None else ("--namesrv", namesrv)),
+                *("--namesrv", namesrv),
                 *("--topics", str(topics), "--probe", probe, *arguments),
             ],
             environment,

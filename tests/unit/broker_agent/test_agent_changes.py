@@ -180,7 +180,7 @@ def test_a_name_server_that_hangs_can_leave_the_list_and_delays_neither_the_othe
     name_server: StartNameServer, agent: StartAgent
 ) -> None:
     hanging, healthy = name_server("hanging"), name_server("healthy")
-    with agent(hanging, healthy, register_broker_timeout_millis=500) as running:
+    with agent(hanging, healthy, register_name_server_period_millis=1_000) as running:
         hanging.hang()
         running.rounds.due()
         hanging.wait_until(lambda: len(hanging.queries) == 1)

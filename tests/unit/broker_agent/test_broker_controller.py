@@ -27,7 +27,7 @@ from tests.unit.broker_agent.controllers import (
     wait_until_idle,
 )
 
-IMPATIENT = {"register_broker_timeout_millis": 1_000}
+IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 

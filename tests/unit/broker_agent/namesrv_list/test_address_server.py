@@ -240,8 +240,3 @@ def test_an_answer_in_whole_chunks_is_taken(server: HttpServer, ask: Callable[[s
     asking = ask(server.url)
     asking.time.run(10.0)
     assert asking.told == [endpoints("10.0.0.1:9876 10.0.0.2:9876")]
-
-
-def test_a_url_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="is not of the form http://"):
-        AddressServer("ftp://h/", (), agent_timing(VirtualClock()))

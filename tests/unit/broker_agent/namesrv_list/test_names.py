@@ -8,11 +8,11 @@ import pytest
 from broker_agent.namesrv_list import (
     MAX_LIST_BYTES,
     MAX_NAME_SERVERS,
-    check_address_server,
     check_namesrv,
     decode_list,
     parse_list,
     read_list_file,
+    split_address_server,
 )
 from tests.support.fakes.name_system import endpoints
 
@@ -22,7 +22,7 @@ MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
 def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:
     assert check_namesrv(["a:1;b:2", "c:3, d:4"]) == ["a:1", "b:2", "c:3", "d:4"]
     assert check_namesrv([" file:/etc/list "]) == ["file:/etc/list"]
-    assert check_namesrv([]) == []
+    assert check_namesrv(["http://h/ns", "a:1"]) == ["a:1", "http://h/ns"]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_a_setting_is_a_list_in_any_notation_or_one_file() -> None:
         (["file:"], "'file:' names no file: write file:/path/of/the/list"),
         (["a:1;;b:2"], "the endpoint list 'a:1;;b:2' has an empty element"),
         ([""], "the endpoint list '' has an empty element"),
+        ([], "the endpoint list is empty"),
         (MANY, f"the endpoint list has {MAX_NAME_SERVERS + 1} elements, at most {MAX_NAME_SERVERS}"),
     ],
 )
@@ -80,7 +81,7 @@ def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://h", "https://h:8080/rocketmq/nsaddr?unit=a", "http://[::1]:80/x"])
 def test_the_url_of_an_address_server_is_http_or_https(url: str) -> None:
-    assert check_address_server(url) == url
+    assert check_namesrv([url]) == [url]
 
 
 @pytest.mark.parametrize(
@@ -101,5 +102,5 @@ def test_the_url_of_an_address_server_is_http_or_https(url: str) -> None:
 )
 def test_another_url_is_refused_and_a_password_is_not_repeated(url: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as refused:
-        check_address_server(url)
+        split_address_server(url)
     assert "u:p" not in str(refused.value)

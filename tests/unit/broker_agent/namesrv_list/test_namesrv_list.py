@@ -205,15 +205,15 @@ def test_a_file_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("namesrv", "address_server", "problem"),
+    ("namesrv", "problem"),
     [
-        ([], None, "neither name servers nor an address server are given"),
-        (["file:/no/such/list"], None, "^/no/such/list: No such file or directory$"),
-        (["file:/list"], "http://h/", "a file and an address server cannot both say"),
-        (["a:1"], "ftp://h/", "is not of the form http://"),
-        (["a"], None, "address 'a' has no port"),
+        (["file:/no/such/list"], "^/no/such/list: No such file or directory$"),
+        (["file:/list", "http://h/"], "file: stands alone"),
+        (["http://g/", "http://h/"], "two address servers cannot both say"),
+        (["a:1", "ftp://h/"], "is not of the form http://"),
+        (["a"], "address 'a' has no port"),
     ],
 )
-def test_settings_that_make_no_list_are_refused(namesrv: list[str], address_server: str | None, problem: str) -> None:
+def test_settings_that_make_no_list_are_refused(namesrv: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        namesrv_list_of(namesrv, address_server=address_server, timing=Timing())
+        namesrv_list_of(namesrv, timing=Timing())

@@ -29,7 +29,6 @@ MODULES = (
     remoting_limits,
 )
 SETTINGS = (
-    "max_connections",
     "slow_reader_timeout_millis",
     "caller_share_percent",
 )

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from groundwork.program import descriptors_for_connections
 from groundwork.version import __version__
 from namesrv.engines.factory import EngineMissing, build_server
+from namesrv.limits import MAX_GRPC_CONNECTIONS
 from namesrv.settings import NamesrvSettings
 from tests.support.engines import LEFT_OUT
 
@@ -17,9 +19,9 @@ def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
     pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
     from namesrv.engines.native import NativeServer  # noqa: PLC0415 - as above
 
-    server = build_server(NamesrvSettings.load(None, {"max_connections": 1_000}))
+    server = build_server(NamesrvSettings.load(None, {}))
     assert isinstance(server, NativeServer)
-    assert server.options.max_connections == 1_000, "there are descriptors for so many"
+    assert server.options.max_connections == min(MAX_GRPC_CONNECTIONS, descriptors_for_connections())
 
 
 @pytest.mark.parametrize(("version", "problem"), [(None, "is not installed"), ("0.0.1", "is of version 0.0.1")])
