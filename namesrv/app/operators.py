@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception
@@ -22,7 +22,7 @@ from namesrv.core.model import BlastRadius, IntentTable, KvConfigTable
 from namesrv.core.operator_changes import OperatorOutcome, check_not_in_use
 from namesrv.core.routes import Routes
 from namesrv.limits import MAX_ABSENT_INTENTS, MAX_INTENTS, MAX_KV_BYTES, MAX_KV_KEYS, MAX_WAITING_OPERATOR_CHANGES
-from namesrv.runtime_settings import CONFIG_KEYS, Effect, key_of, with_texts
+from namesrv.runtime_settings import text_of, with_texts
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import Database
@@ -46,9 +46,8 @@ KvChange = Callable[[KvConfigTable], KvConfigTable]
 Refused."""
 
 ApplySettings = Callable[[NamesrvSettings, Sequence[ConfigPut], Cause], None]
-"""Called with the settings in force after a change, the keys whose value changed (also those that take effect only with
-the next start), and the cause. It runs on the event loop: it must be quick and must not raise.
-"""
+"""Puts changed settings in force, given the keys whose value changed. It runs on the event loop: it must be quick and
+must not raise."""
 
 ResultT = TypeVar("ResultT")
 
@@ -60,9 +59,6 @@ class SettingsInForce:
     """The settings of a name server that runs."""
 
     settings: NamesrvSettings
-    """Those in force. A change that needs a restart is not visible here."""
-    at_next_start: NamesrvSettings
-    """Those that the next start would have."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """What operators changed over the wire, by key. It wins over flags."""
 
@@ -75,37 +71,21 @@ def stored_settings(settings: NamesrvSettings, database: Database | None) -> Set
     """
     texts = database.load(SETTINGS) if database is not None else {}
     try:
-        overridden = with_texts(settings, texts)
+        changed = with_texts(settings, texts)
     except Refused as error:
-        if error.reason == Reason.CONFIG_KEY_DENIED:
-            raise _unusable(database, error.metadata["key"], "never changes over the wire") from error
-        violation = error.violations[0]
-        key = key_of(violation)
-        problem = violation.description if key in CONFIG_KEYS else "there is no such setting in this version"
-        raise _unusable(database, key, problem) from error
+        assert database is not None, "without a database no setting is stored"
+        key = error.metadata.get("key") or error.violations[0].field.removeprefix("values[").removesuffix("]")
+        problem = error.violations[0].description if error.violations else "does not change over the wire"
+        take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - for a person
+        text = f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"'
+        raise DataDirError(text) from error
     for key, value in sorted(texts.items()):
         _log.info("config_override", key=key, value=value)
-    return SettingsInForce(overridden, overridden, texts)
-
-
-def _unusable(database: Database | None, key: str, problem: str) -> DataDirError:
-    assert database is not None, "without a database no setting is stored"
-    take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - for a person
-    return DataDirError(f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"')
+    return SettingsInForce(changed, texts)
 
 
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.reason in {Reason.NOT_DURABLE, Reason.OVERLOADED}
-
-
-class _PreparedSettings(NamedTuple):
-    """The outcome that a change would have."""
-
-    texts: Mapping[str, str]
-    settings: NamesrvSettings
-    at_next_start: NamesrvSettings
-    rows: tuple[ConfigPut, ...]
-    """The keys whose value changes, sorted."""
 
 
 class Operators:
@@ -269,7 +249,7 @@ class Operators:
         not a change.
 
         Raises:
-            CONFIG_KEY_DENIED: A key never changes over the wire.
+            CONFIG_KEY_DENIED: A key is not changed over the wire.
             INVALID_FIELD: A key is unknown, or a value breaks its rule.
             NO_DATA_DIR: There is nowhere to write.
             NOT_DURABLE: The disk did not take it; nothing has changed.
@@ -279,36 +259,29 @@ class Operators:
         return await self._in_turn(partial(self._commit_settings, values, cause))
 
     def preview_settings(self, values: Mapping[str, str]) -> tuple[ConfigPut, ...]:
-        """What ``change_settings`` would return. Raises CONFIG_KEY_DENIED and INVALID_FIELD."""
-        return self._prepared_settings(values).rows
+        """Returns what ``change_settings`` would. Raises CONFIG_KEY_DENIED and INVALID_FIELD."""
+        return self._changed_settings(with_texts(self.in_force.settings, values), values)
 
     async def _commit_settings(self, values: Mapping[str, str], cause: Cause) -> tuple[ConfigPut, ...]:
         if self._state.frozen:
             raise shutting_down()
-        prepared = self._prepared_settings(values)
+        after = with_texts(self.in_force.settings, values)
+        texts: Mapping[str, str] = {**self.in_force.texts, **{key: text_of(after, key) for key in values}}
         database = self._durable()
-        if prepared.texts != self.in_force.texts:
-            await database.replace(SETTINGS, prepared.texts)
-        self.in_force.texts, self.in_force.at_next_start = prepared.texts, prepared.at_next_start
-        if prepared.rows:
-            self.in_force.settings = prepared.settings
-            for row in prepared.rows:
+        if texts != self.in_force.texts:
+            await database.replace(SETTINGS, texts)
+        rows = self._changed_settings(after, values)
+        self.in_force.settings, self.in_force.texts = after, texts
+        if rows:
+            for row in rows:
                 _log.info("config_changed", key=row.key, value=row.value, caller=cause.caller)
-            self._apply_settings(prepared.settings, prepared.rows, cause)
-        return prepared.rows
+            self._apply_settings(after, rows, cause)
+        return rows
 
-    def _prepared_settings(self, values: Mapping[str, str]) -> _PreparedSettings:
-        before = self.in_force.at_next_start
-        after = with_texts(before, values)
-        keys = [CONFIG_KEYS[name] for name in sorted(values)]
-        changed = [key for key in keys if key.text_of(after) != key.text_of(before)]
-        at_once = {key.field: getattr(after, key.field) for key in keys if key.effect is Effect.AT_ONCE}
-        return _PreparedSettings(
-            texts={**self.in_force.texts, **{key.name: key.text_of(after) for key in keys}},
-            settings=self.in_force.settings.model_copy(update=at_once),
-            at_next_start=after,
-            rows=tuple(ConfigPut(key.name, key.text_of(after)) for key in changed),
-        )
+    def _changed_settings(self, after: NamesrvSettings, keys: Iterable[str]) -> tuple[ConfigPut, ...]:
+        before = self.in_force.settings
+        texts = ((key, text_of(after, key)) for key in sorted(keys))
+        return tuple(ConfigPut(key, text) for key, text in texts if text != text_of(before, key))
 
     # All changes.
 

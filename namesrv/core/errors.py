@@ -189,9 +189,10 @@ def conflict(namespace: str, key: str, problem: str) -> Refused:
     return Refused(Reason.CONFLICT, text, namespace=namespace, key=key)
 
 
-def config_key_denied(key: str) -> Refused:
-    """The setting never changes over the wire."""
-    return Refused(Reason.CONFIG_KEY_DENIED, f"the setting {key} never changes over the wire", key=key)
+def config_key_denied(key: str, flag: str | None = None) -> Refused:
+    """The setting does not change over the wire; with a flag, it changes with the next start."""
+    rule = f"changes with a start only: set {flag}" if flag else "never changes over the wire"
+    return Refused(Reason.CONFIG_KEY_DENIED, f"the setting {key} {rule}", key=key)
 
 
 def no_data_dir() -> Refused:

@@ -54,8 +54,7 @@ from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.watch import RouteWatch
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import foreign_token, position_of, token_after
-from namesrv.runtime_settings import CONFIG_KEYS, Effect
-from namesrv.settings import NamesrvSettings
+from namesrv.runtime_settings import CHANGEABLE, FIELDS, text_of
 from namesrv.storage.journal import Journal
 
 # The call of AdminService that pages through the journal.
@@ -198,7 +197,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ConfigCalls:
-    """Settings are shown as they are in force, and as the next start would have them. Operators changes them."""
+    """Shows all settings and changes RocketMQ's keys. Operators makes changes durable and puts them in force."""
 
     def __init__(self, state: RouteState, operators: Operators) -> None:
         self._state = state
@@ -208,9 +207,8 @@ class ConfigCalls:
         self, _request: pb.GetNamesrvConfigRequest, _context: Context
     ) -> pb.GetNamesrvConfigResponse:
         """GET_NAMESRV_CONFIG, 319."""
-        in_force = self._operators.in_force
-        now, later = in_force.settings, in_force.at_next_start
-        entries = [_config_entry(name, key.text_of(later), now) for name, key in CONFIG_KEYS.items()]
+        now = self._operators.in_force.settings
+        entries = [pb.ConfigEntry(key=key, value=text_of(now, key), updatable=key in CHANGEABLE) for key in FIELDS]
         return pb.GetNamesrvConfigResponse(header=self._state.header(), entries=entries)
 
     async def UpdateNamesrvConfig(  # noqa: N802
@@ -231,23 +229,8 @@ class ConfigCalls:
             if error.reason == Reason.CONFIG_KEY_DENIED:
                 _log.warning("config_key_denied", key=error.metadata["key"], caller=caller)
             raise
-        now = self._operators.in_force.settings
-        entries = [_config_entry(row.key, row.value, now) for row in rows]
+        entries = [pb.ConfigEntry(key=row.key, value=row.value, updatable=True) for row in rows]
         return pb.UpdateNamesrvConfigResponse(header=self._state.header(), entries=entries)
-
-
-def _config_entry(name: str, new_value: str, settings: NamesrvSettings) -> pb.ConfigEntry:
-    """A setting that has, or would have from the next start on, a value."""
-    key = CONFIG_KEYS[name]
-    in_force = key.text_of(settings)
-    needs_restart = key.effect is Effect.AT_RESTART
-    return pb.ConfigEntry(
-        key=name,
-        value=in_force if needs_restart else new_value,
-        updatable=key.effect is not Effect.NEVER,
-        needs_restart=needs_restart,
-        pending_value=new_value if needs_restart and new_value != in_force else None,
-    )
 
 
 # The call of AdminService that says why a topic's route is as it is.

@@ -7,6 +7,7 @@ from namesrv.error_codes import ERROR_CODES, ResponseCode
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.wire.codes import GO_AWAY_VERSION
 from namesrv.remoting.wire.headers import Request, answer
+from namesrv.runtime_settings import ROCKETMQ_DENIED
 
 
 def refusal(request: Request, error: Refused) -> bytes:
@@ -30,7 +31,7 @@ def _remark(error: Refused) -> str:
     if error.reason == Reason.KV_NOT_FOUND:
         namespace, key = error.metadata["namespace"], error.metadata.get("key")
         return f"No config item, Namespace: {namespace}" + ("" if key is None else f" Key: {key}")
-    if error.reason == Reason.CONFIG_KEY_DENIED:
+    if error.reason == Reason.CONFIG_KEY_DENIED and error.metadata["key"] in ROCKETMQ_DENIED:
         return "Can not update config in black list."
     words = ERROR_CODES[Reason(error.reason)].words
     return f"{words}: {error.text}" if words else error.text

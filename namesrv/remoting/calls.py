@@ -35,7 +35,6 @@ from namesrv.app.writer import TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     Reason,
-    config_key_denied,
     invalid_field,
     kv_not_found,
     limit_exceeded,
@@ -305,13 +304,7 @@ class OperatorCalls:
         return answer(request, ResponseCode.SUCCESS)
 
     async def update_config(self, request: Request, caller: Caller) -> bytes:
-        """UPDATE_NAMESRV_CONFIG, 318: keys that gRPC changes, too, and no other.
-
-        Where settings may not be changed over this protocol, that is RocketMQ's answer to keys on its black list.
-        """
-        if not self._gate.allows(Grade.SETTINGS):
-            raise config_key_denied("of any name")
-        self._gate.check(caller, Grade.SETTINGS)
+        """UPDATE_NAMESRV_CONFIG, 318: keys that gRPC changes, too, and no other."""
         asked = pb.UpdateNamesrvConfigRequest(values=_properties(request.body))
         await self._admin.config.UpdateNamesrvConfig(asked, caller.context)
         return answer(request, ResponseCode.SUCCESS)
@@ -612,6 +605,6 @@ def calls_of(
         Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.wipe_write_perm),
         Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.add_write_perm),
         Code.DELETE_TOPIC: gate.guarded(Grade.OPERATORS, operators.delete_topic),
-        Code.UPDATE_NAMESRV_CONFIG: operators.update_config,
+        Code.UPDATE_NAMESRV_CONFIG: gate.guarded(Grade.SETTINGS, operators.update_config),
     }
     return Calls(at_once, in_turn)

@@ -149,11 +149,7 @@ def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[
         for space in kv_configs(server, "")
         for one in kv_configs(server, space.namespace)
     ]
-    values = {
-        entry.key: entry.pending_value if entry.HasField("pending_value") else entry.value
-        for entry in config.entries
-        if entry.updatable
-    }
+    values = {entry.key: entry.value for entry in config.entries if entry.updatable}
     requests.append(pb.UpdateNamesrvConfigRequest(values=values))
     unknown: list[Any] = []
     for intent in all_intents(server):

@@ -48,7 +48,7 @@ INTENT = (
 )
 SHOWN_TOPICS = 10
 """Topics of a group that a table names."""
-SETTING = ("setting=key", "value", "from_next_start=pending_value")
+SETTING = ("setting=key", "value")
 
 
 def drain(
@@ -248,7 +248,7 @@ def config_show(
     """Settings in force at each name server (mqadmin getNamesrvConfig)."""
     settings = _settings(session, pb.GetNamesrvConfigRequest())
     rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
-    session.show(rows, ("endpoint", *SETTING, "updatable", "needs_restart"))
+    session.show(rows, ("endpoint", *SETTING, "updatable"))
 
 
 def config_set(

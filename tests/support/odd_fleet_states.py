@@ -91,7 +91,7 @@ def few_permits(folder: Path) -> Iterator[Scene]:
 @contextmanager
 def half_upgraded(folder: Path) -> Iterator[Scene]:
     """One of two name servers is of the version before."""
-    with two_name_servers(folder, second_is=odd_environment("0.1.0")) as servers:
+    with two_name_servers(folder, ("--engine", "development"), odd_environment("0.1.0")) as servers:
         yield scene_of(servers)
 
 

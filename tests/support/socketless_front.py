@@ -113,7 +113,7 @@ class SocketlessFront:
     def _calls(self) -> Calls:
         routes, clock, settings = self.fleet.routes, self.fleet.clock, NamesrvSettings.load(None, {})
         state, reader = routes.state, Worker("reader")
-        in_force = SettingsInForce(settings, settings)
+        in_force = SettingsInForce(settings)
         self._writer = writer = TableWriter()
         self._operators = Operators(
             routes,

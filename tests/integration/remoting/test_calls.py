@@ -206,9 +206,12 @@ def test_settings_are_javas_properties_and_only_those_change_that_grpc_changes(o
         assert "orderMessageEnable=false" in lines
         assert client.ask(318, body=b"# comment\norderMessageEnable=true\n").code == 0
         assert "orderMessageEnable=true" in client.ask(319).body.decode().splitlines()
-        for body in (b"configStorePath=/tmp/x\n", b"kvConfigPath=/x", b"dataDir=/x", b"remotingAllow=operators"):
+        for body in (b"configStorePath=/tmp/x\n", b"kvConfigPath=/x"):
             refused = client.ask(318, body=body)
             assert (refused.code, refused.remark) == (16, "Can not update config in black list.")
+        for body in (b"supportActingMaster=true", b"dataDir=/x", b"remotingAllow=operators"):
+            refused = client.ask(318, body=body)
+            assert (refused.code, "changes with a start only: set --" in str(refused.remark)) == (16, True)
         assert client.ask(318, body=b"noSuchKey=1").code == 1
         assert client.ask(318, body=b"no equals").code == 1
 
@@ -281,14 +284,13 @@ def test_connections_of_one_address_hold_no_dead_broker_of_others(own_namesrv: N
         broker.close()
 
 
-def test_without_the_operators_grade_their_calls_are_refused_and_318_is_16() -> None:
+def test_without_the_operators_and_settings_grades_their_calls_are_refused() -> None:
     with NamesrvProcess(*LOOPBACK) as process, RemotingClient(address_of(process)) as client:
         register(client)
         assert client.ask(105, {"topic": "TopicTest"}).code == 0
-        for code in (100, 102, 205, 216, 319, 327):
+        for code in (100, 102, 205, 216, 318, 319, 327):
             answer = client.ask(code, {"namespace": "n", "key": "k", "value": "v", "brokerName": "broker-a"})
             assert (answer.code, "remoting_allow" in (answer.remark or "")) == (1, True)
-        assert client.ask(318, body=b"orderMessageEnable=true").code == 16
 
 
 def test_connections_and_requests_are_counted() -> None:

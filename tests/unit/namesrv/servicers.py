@@ -25,7 +25,7 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
         fleet.routes,
         writer,
         database,
-        SettingsInForce(settings, settings),
+        SettingsInForce(settings),
         apply_settings=lambda *_: None,
         wall_millis=fleet.clock.wall_millis,
     )

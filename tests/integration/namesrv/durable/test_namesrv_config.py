@@ -1,4 +1,4 @@
-"""The settings over the wire: read, changed at once or for the next start, durable, and never a way to a file."""
+"""The settings over the wire: read, changed at once, durable, and never a way to a file."""
 
 from __future__ import annotations
 
@@ -30,20 +30,14 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def entries(client: Client) -> dict[str, tuple[str, bool, bool]]:
-    """Value, updatable and needs_restart by key, in the order of the answer."""
+def entries(client: Client) -> dict[str, tuple[str, bool]]:
+    """Value and updatable by key, in the order of the answer."""
     answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
-    return {entry.key: (entry.value, entry.updatable, entry.needs_restart) for entry in answer.entries}
+    return {entry.key: (entry.value, entry.updatable) for entry in answer.entries}
 
 
 def value(client: Client, key: str) -> str:
     return entries(client)[key][0]
-
-
-def pending(client: Client, key: str) -> str | None:
-    answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
-    (entry,) = (entry for entry in answer.entries if entry.key == key)
-    return entry.pending_value if entry.HasField("pending_value") else None
 
 
 def update(client: Client, validate_only: bool = False, **values: str) -> pb.UpdateNamesrvConfigResponse:
@@ -51,13 +45,10 @@ def update(client: Client, validate_only: bool = False, **values: str) -> pb.Upd
     return client.admin.UpdateNamesrvConfig(request, timeout=TIMEOUT)
 
 
-def changed(answer: pb.UpdateNamesrvConfigResponse) -> list[tuple[str, str, bool]]:
-    """Each key with its new value, and whether that waits for a restart."""
+def changed(answer: pb.UpdateNamesrvConfigResponse) -> list[tuple[str, str]]:
+    """Each key with its new value."""
     assert all(entry.updatable for entry in answer.entries)
-    return [
-        (entry.key, entry.pending_value if entry.needs_restart else entry.value, entry.needs_restart)
-        for entry in answer.entries
-    ]
+    return [(entry.key, entry.value) for entry in answer.entries]
 
 
 def failure(client: Client, values: Mapping[str, str], validate_only: bool = False) -> RichError:
@@ -73,19 +64,19 @@ def test_every_setting_is_listed_sorted_with_its_value_and_whether_it_can_be_cha
 ) -> None:
     listed = entries(admin)
     assert list(listed) == sorted(listed)
-    assert listed["dataDir"] == (str(data_dir), False, False)
-    assert listed["engine"] == ("native", False, False)
-    assert listed["allowInsecure"] == ("false", False, False)
-    assert listed["returnOrderTopicConfigToBroker"] == ("true", True, False)
-    assert listed["scanNotActiveBrokerInterval"] == ("10000", True, False)
-    assert listed["brokerChannelExpiredTime"] == ("120000", False, False)
-    assert listed["supportActingMaster"] == ("false", True, True)
+    assert listed["dataDir"] == (str(data_dir), False)
+    assert listed["engine"] == ("native", False)
+    assert listed["allowInsecure"] == ("false", False)
+    assert listed["returnOrderTopicConfigToBroker"] == ("true", True)
+    assert listed["scanNotActiveBrokerInterval"] == ("10000", True)
+    assert listed["brokerChannelExpiredTime"] == ("120000", False)
+    assert listed["supportActingMaster"] == ("false", False)
 
 
 def test_a_switch_changes_at_once_and_takes_a_revision_only_if_it_changes(admin: Client) -> None:
     before = revision(admin)
     first = update(admin, returnOrderTopicConfigToBroker="off")
-    assert changed(first) == [("returnOrderTopicConfigToBroker", "false", False)]
+    assert changed(first) == [("returnOrderTopicConfigToBroker", "false")]
     assert first.header.revision == before + 1
     again = update(admin, returnOrderTopicConfigToBroker="false")
     assert (changed(again), again.header.revision) == ([], before + 1)
@@ -101,19 +92,6 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(data_dir: Path
         update(client, scanNotActiveBrokerInterval="50")
         eventually(client.addrs, lambda addrs: not addrs)
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
-
-
-def test_what_needs_a_restart_says_so_and_is_in_force_after_it(data_dir: Path) -> None:
-    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
-        answer = update(client, supportActingMaster="true", orderMessageEnable="true")
-        assert changed(answer) == [("orderMessageEnable", "true", False), ("supportActingMaster", "true", True)]
-        assert value(client, "supportActingMaster") == "false"
-        assert pending(client, "supportActingMaster") == "true"
-        assert process.terminate() == 0
-    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
-        assert value(client, "supportActingMaster") == "true"
-        assert pending(client, "supportActingMaster") is None
-        assert value(client, "orderMessageEnable") == "true"
 
 
 def test_changes_survive_a_kill_and_win_over_flags(data_dir: Path) -> None:
@@ -138,11 +116,8 @@ def test_changes_survive_a_kill_and_win_over_flags(data_dir: Path) -> None:
 
 
 def test_a_validation_answers_what_would_happen_also_without_a_data_directory(client: Client) -> None:
-    answer = update(client, validate_only=True, returnOrderTopicConfigToBroker="false", supportActingMaster="true")
-    assert changed(answer) == [
-        ("returnOrderTopicConfigToBroker", "false", False),
-        ("supportActingMaster", "true", True),
-    ]
+    answer = update(client, validate_only=True, returnOrderTopicConfigToBroker="false")
+    assert changed(answer) == [("returnOrderTopicConfigToBroker", "false")]
     assert failure(client, {"scanNotActiveBrokerInterval": "3600001"}, validate_only=True).reason == "INVALID_FIELD"
     assert failure(client, {"dataDir": "/"}, validate_only=True).reason == "CONFIG_KEY_DENIED"
     error = failure(client, {"returnOrderTopicConfigToBroker": "false"})
@@ -242,17 +217,17 @@ def test_an_update_of_nothing_is_refused(admin: Client, validate_only: bool) -> 
 
 
 def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None:
-    error = failure(admin, {"support_acting_master": "true"})
-    problem = "there is no such setting; did you mean supportActingMaster? GetNamesrvConfig lists all"
-    assert error.message == f"values[support_acting_master]: {problem}"
+    error = failure(admin, {"order_message_enable": "true"})
+    problem = "there is no such setting; did you mean orderMessageEnable? GetNamesrvConfig lists all"
+    assert error.message == f"values[order_message_enable]: {problem}"
 
 
 @pytest.mark.parametrize(
     ("key", "value_stored", "problem"),
     [
-        ("dataDir", "/", "never changes over the wire"),
+        ("dataDir", "/", "does not change over the wire"),
         ("scanNotActiveBrokerInterval", "3600001", "Input should be less than or equal to 3600000 (got '3600001')"),
-        ("noSuchKey", "1", "there is no such setting in this version"),
+        ("noSuchKey", "1", "there is no such setting; GetNamesrvConfig lists all"),
     ],
 )
 def test_a_stored_setting_that_makes_no_sense_refuses_the_start(

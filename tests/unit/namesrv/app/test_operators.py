@@ -638,7 +638,7 @@ def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world
     values = {
         "scanNotActiveBrokerInterval": "007",
         "returnOrderTopicConfigToBroker": "off",
-        "supportActingMaster": "false",
+        "orderMessageEnable": "false",
     }
     rows = (ConfigPut("returnOrderTopicConfigToBroker", "false"), ConfigPut("scanNotActiveBrokerInterval", "7"))
 
@@ -652,29 +652,11 @@ def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world
             7,
         )
         assert world.applied == [(settings, rows, CAUSE)]
-        assert world.stored[2] == {**OFF, "scanNotActiveBrokerInterval": "7", "supportActingMaster": "false"}
+        assert world.stored[2] == {**OFF, "scanNotActiveBrokerInterval": "7", "orderMessageEnable": "false"}
         told = {"event": "config_changed", "log_level": "info", "caller": CAUSE.caller}
         assert logs == [{**told, "key": row.key, "value": row.value} for row in rows]
 
     world.run(steps)
-
-
-def test_a_setting_that_needs_a_restart_is_stored_but_not_in_force(world: World) -> None:
-    acting = {"supportActingMaster": "true"}
-
-    async def steps(operators: Operators) -> None:
-        before = operators.in_force.settings.model_dump()
-        rows = (ConfigPut("supportActingMaster", "true"),)
-        assert await operators.change_settings(acting, CAUSE) == rows
-        assert world.applied == [(operators.in_force.settings, rows, CAUSE)]
-        assert operators.in_force.settings.model_dump() == before
-        assert operators.in_force.at_next_start.support_acting_master is True
-        assert await operators.change_settings(acting, CAUSE) == (), "the next start has that value already"
-        await operators.change_settings(OFF, CAUSE)
-        assert operators.in_force.settings.support_acting_master is False
-
-    world.run(steps)
-    assert world.stored[2] == {**acting, **OFF}
 
 
 def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: World) -> None:
@@ -715,16 +697,16 @@ def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], reason: 
 def test_stored_settings_win_over_flags_and_environment_and_are_logged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored: Mapping[str, str] = {**OFF, "scanNotActiveBrokerInterval": "10", "supportActingMaster": "true"}
+    stored: Mapping[str, str] = {"orderMessageEnable": "true", **OFF, "scanNotActiveBrokerInterval": "10"}
     world.keep(SETTINGS, stored)
     monkeypatch.setenv("NAMESRV_SCAN_NOT_ACTIVE_BROKER_INTERVAL_MILLIS", "20")
-    world.flags = {"support_acting_master": False, "listen": "127.0.0.1:1"}
+    world.flags = {"order_message_enable": False, "listen": "127.0.0.1:1"}
 
     async def steps(operators: Operators) -> None:
         settings = operators.in_force.settings
-        assert (settings.return_order_topic_config_to_broker, settings.support_acting_master) == (False, True)
+        assert (settings.return_order_topic_config_to_broker, settings.order_message_enable) == (False, True)
         assert (settings.scan_not_active_broker_interval_millis, settings.listen) == (10, "127.0.0.1:1")
-        assert await operators.change_settings({"supportActingMaster": "true"}, CAUSE) == ()
+        assert await operators.change_settings({"orderMessageEnable": "true"}, CAUSE) == ()
 
     with capture_logs() as logs:
         world.run(steps)
@@ -736,9 +718,9 @@ def test_stored_settings_win_over_flags_and_environment_and_are_logged(
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("listen", "0.0.0.0:1", "never changes over the wire"),
-        ("kvConfigPath", "x", "never changes over the wire"),
-        ("orderMessages", "1", "there is no such setting in this version"),
+        ("listen", "0.0.0.0:1", "does not change over the wire"),
+        ("kvConfigPath", "x", "does not change over the wire"),
+        ("orderMessages", "1", "there is no such setting; did you mean orderMessageEnable? GetNamesrvConfig lists all"),
         ("scanNotActiveBrokerInterval", "-1", "Input should be greater than or equal to 0 (got '-1')"),
         ("orderMessageEnable", "x" * 256, "has 256 characters, at most 255"),
     ],
