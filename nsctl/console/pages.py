@@ -156,7 +156,7 @@ class Pages:
         end = max((one.entries[-1].applied_at_millis for _, one in answers if one.next_page_token), default=0)
         # If a page has only entries of one millisecond, the others of that time are left out.
         whole = [pair for pair in found if pair[1].applied_at_millis > end]
-        return rows.as_one(whole or found), problems, (end + bool(whole)) or None
+        return rows.as_one(whole or found), problems, end + bool(whole) if end else None
 
     async def _ask(self, call: str, request: Message) -> tuple[list[tuple[Observation, Any]], list[str]]:
         """The answers of those name servers that answer in time, and what went wrong at the others."""
