@@ -83,34 +83,6 @@ def test_every_call_of_every_service_is_found_by_its_name(reflection: Reflection
             assert service.file.name in files, symbol
 
 
-@pytest.mark.parametrize(
-    "symbol",
-    [
-        "namesrv_api.v1.TopicConfig",
-        "namesrv_api.v1.ChannelClosing.Reason",
-        "namesrv_api.v1.GetTopicRouteRequest.topic",
-        "grpc.health.v1.Health.Check",
-        "grpc.reflection.v1.ServerReflection",
-        "grpc.reflection.v1.ServerReflection.ServerReflectionInfo",
-        "grpc.reflection.v1.ServerReflectionRequest",
-        "grpc.reflection.v1alpha.ServerReflection.ServerReflectionInfo",
-    ],
-)
-def test_other_names_are_found_too(reflection: Reflection, symbol: str) -> None:
-    pool = DescriptorPool()
-    files = reflection.files_with(symbol)
-    assert files, symbol
-    for file in reversed(files.values()):  # what a file needs comes after it
-        pool.Add(file)
-    package = next(iter(files.values())).package
-    assert symbol.startswith(f"{package}.")
-
-
-@pytest.mark.parametrize("symbol", ["namesrv_api.v1.RouteService.Nothing", "namesrv_api.v1.Nothing", "nothing", ""])
-def test_a_name_that_there_is_not_is_not_found(reflection: Reflection, symbol: str) -> None:
-    assert reflection.files_with(symbol) == {}
-
-
 def test_a_file_is_found_by_its_name(reflection: Reflection) -> None:
     names = ["namesrv_api/v1/route_service.proto", "grpc/reflection/v1/reflection.proto", "nothing.proto"]
     answers = reflection.ask(*(ServerReflectionRequest(file_by_filename=name) for name in names))

@@ -14,7 +14,6 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
-from namesrv.limits import MAX_BATCH_TOPICS, MAX_QUEUE_DATAS_PER_TOPIC
 from tests.support.programs.processes import Client, addrs_of
 from tests.support.registrations import identity, registration
 
@@ -51,11 +50,6 @@ def queue_data(name: str = "broker-a", **changes: Any) -> route_data_pb2.QueueDa
 def batch(client: Client, *topics: str) -> routes_pb.BatchGetTopicRoutesResponse:
     """The answer to a batch."""
     return client.routes.BatchGetTopicRoutes(routes_pb.BatchGetTopicRoutesRequest(topics=topics), timeout=TIMEOUT)
-
-
-def batch_failure(client: Client, *topics: str) -> Any:
-    """The error of a batch."""
-    return client.failure(f"{ROUTES}/BatchGetTopicRoutes", routes_pb.BatchGetTopicRoutesRequest(topics=topics))
 
 
 def all_topics(client: Client, **fields: Any) -> list[str]:
@@ -95,32 +89,6 @@ def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(
     assert answer.header.revision == revision(client)
 
 
-def test_a_batch_may_ask_for_1000_topics_and_not_for_one_more(client: Client) -> None:
-    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
-    register(client, names)
-    assert [route.topic for route in batch(client, *names).routes] == names
-    error = batch_failure(client, *names, "one-more")
-    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata == {"name": "topics of one batch", "value": "1001", "limit": "1000"}
-
-
-def test_a_batch_that_is_empty_or_names_no_possible_topic_is_refused(client: Client) -> None:
-    empty, impossible = batch_failure(client), batch_failure(client, "fine", "not a name")
-    assert (empty.reason, empty.metadata["field"]) == ("INVALID_FIELD", "topics")
-    assert (impossible.reason, impossible.metadata["field"]) == ("INVALID_FIELD", "topics[1]")
-
-
-def test_a_batch_of_too_many_bytes_names_the_topics_left_out(client: Client) -> None:
-    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
-    brokers = [f"{'b' * 120}{number:07}" for number in range(12)]
-    for number, name in enumerate(brokers):
-        register(client, names, f"127.0.0.1:{10_000 + number}", name, "c" * 127)
-    first = batch(client, *names)
-    assert first.ByteSize() <= 4 * 1024 * 1024
-    second = batch(client, *first.topics_left_out)
-    assert [named.topic for named in (*first.routes, *second.routes)] == names
-
-
 def test_the_members_of_a_group_are_answered_and_an_unknown_group_has_none(client: Client) -> None:
     request = registration()
     request.zone_name = "zone-1"
@@ -139,55 +107,6 @@ def test_the_members_of_a_group_are_answered_and_an_unknown_group_has_none(clien
     assert elsewhere == route_data_pb2.BrokerData(cluster_name="other", broker_name="broker-a")
     error = client.failure(f"{ROUTES}/GetBrokerMemberGroup", routes_pb.GetBrokerMemberGroupRequest(broker_name="b"))
     assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "cluster_name")
-
-
-def test_topics_are_listed_by_cluster(client: Client) -> None:
-    register(client, ["T1", "T2", "T3"], cluster="c1")
-    register(client, ["T3", "T4"], cluster="c2")
-    for cluster, topics in {"c1": ["T1", "T2", "T3"], "c2": ["T3", "T4"], "c3": []}.items():
-        assert all_topics(client, cluster_name=cluster) == topics
-
-
-def test_system_topics_are_clusters_and_groups_with_the_address_of_a_broker(client: Client) -> None:
-    system = routes_pb.ListTopicsRequest(filter=routes_pb.TOPIC_FILTER_SYSTEM)
-    nothing = client.routes.ListTopics(system, timeout=TIMEOUT)
-    assert not nothing.topics
-    assert not nothing.HasField("broker_addr")
-    register(client, ["TopicTest"], B, "broker-b", "c2")
-    register(client, ["TopicTest"], A, "broker-a", "c1")
-    assert all_topics(client, filter=routes_pb.TOPIC_FILTER_SYSTEM) == ["broker-a", "broker-b", "c1", "c2"]
-    assert client.routes.ListTopics(system, timeout=TIMEOUT).broker_addr == B
-    assert not client.routes.ListTopics(routes_pb.ListTopicsRequest(), timeout=TIMEOUT).HasField("broker_addr")
-
-
-def test_unit_topics_are_listed_by_their_flags(client: Client) -> None:
-    for flag, addr in enumerate(("h:1", "h:2", "h:3", "h:4")):
-        register(client, [f"flag-{flag}", f"also-{flag}"], addr, f"broker-{flag}", flag=flag)
-    filters = routes_pb.TOPIC_FILTER_UNIT, routes_pb.TOPIC_FILTER_UNIT_SUB, routes_pb.TOPIC_FILTER_UNIT_SUB_UNUNIT
-    assert [all_topics(client, filter=one) for one in filters] == [
-        ["also-1", "also-3", "flag-1", "flag-3"],
-        ["also-2", "also-3", "flag-2", "flag-3"],
-        ["also-2", "flag-2"],
-    ]
-
-
-BAD_LISTS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "cluster without a name": ({"cluster_name": ""}, "cluster_name", "is empty"),
-    "cluster and filter": (
-        {"cluster_name": "c", "filter": routes_pb.TOPIC_FILTER_UNIT},
-        "cluster_name",
-        "is set, and so is filter, which selects from all clusters",
-    ),
-    "unknown filter": ({"filter": 5}, "filter", "is 5, must be a TopicFilter, 0 to 4"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_LISTS)
-def test_a_list_that_cannot_be_is_refused_with_its_field(client: Client, case: str) -> None:
-    fields, field, problem = BAD_LISTS[case]
-    error = client.failure(f"{ROUTES}/ListTopics", routes_pb.ListTopicsRequest(**fields))
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert [(one.field, one.description) for one in error.violations] == [(field, problem)]
 
 
 @pytest.mark.own_server
@@ -215,37 +134,6 @@ def test_a_topic_is_registered_for_registered_groups_and_again_without_a_change(
     assert route is not None
     assert list(route.queue_datas) == list(request.queue_datas)
     assert all_topics(client) == ["New", "TopicTest"]
-
-
-def test_a_topic_for_a_group_that_is_not_registered_is_refused_as_a_whole(client: Client) -> None:
-    register(client)
-    before = revision(client)
-    request = pb.RegisterTopicRequest(topic="New", queue_datas=[queue_data(), queue_data("broker-b")])
-    error = client.failure(f"{REGISTRATION}/RegisterTopic", request)
-    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "BROKER_NOT_REGISTERED")
-    assert error.metadata["broker_name"] == "broker-b"
-    assert client.route("New") is None
-    assert revision(client) == before
-
-
-def test_a_bad_topic_registration_is_answered_with_the_field_or_the_limit(client: Client) -> None:
-    register(client)
-    before = revision(client)
-
-    def failure(topic: str, *queue_datas: route_data_pb2.QueueData) -> Any:
-        request = pb.RegisterTopicRequest(topic=topic, queue_datas=queue_datas)
-        return client.failure(f"{REGISTRATION}/RegisterTopic", request)
-
-    for error, field in (
-        (failure("", queue_data()), "topic"),
-        (failure("New"), "queue_datas"),
-        (failure("New", queue_data(perm=8)), "queue_datas[0].perm"),
-        (failure("New", queue_data(), queue_data()), "queue_datas[1].broker_name"),
-    ):
-        assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", field)
-    too_many = failure("New", *[queue_data(f"broker-{number}") for number in range(MAX_QUEUE_DATAS_PER_TOPIC + 1)])
-    assert (too_many.reason, too_many.metadata["limit"]) == ("LIMIT_EXCEEDED", str(MAX_QUEUE_DATAS_PER_TOPIC))
-    assert revision(client) == before
 
 
 def test_a_registration_with_the_right_checksum_is_taken_and_any_other_changes_nothing(client: Client) -> None:

@@ -2,127 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import time
-import zlib
-from typing import Any
-
-import pytest
-from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from bench import guard
 from bench.figures import Sample
 from bench.load import cpu_seconds
-from bench.peers import remoting
-from bench.peers.calls import Call, Grpc, Remoting
 from bench.peers.servers import VARIANTS, all_servers, askable_servers, described
-from bench.peers.summary import errors_of
-from bench.peers.workloads import all_workloads, clustered_table, spread_table
-from bench.workload import Broker, Profile
-
-
-def opened(frame: remoting.Frame) -> tuple[dict[str, Any], Any]:
-    """Header and body of a frame, by the lengths that it says."""
-    length, header_length = struct.unpack(">ii", frame.data[:8])
-    assert len(frame.data) == 4 + length
-    header = frame.data[8 : 8 + header_length]
-    body = frame.data[8 + header_length :]
-    return json.loads(header), json.loads(body) if body else None
-
-
-def test_a_frame_says_its_lengths_and_where_its_number_is() -> None:
-    frame = remoting.get_route("topic-000001")
-    header, body = opened(frame)
-    assert header["code"] == 105
-    assert header["extFields"] == {"topic": "topic-000001"}
-    assert body is None
-    numbered = bytearray(frame.data)
-    numbered[frame.opaque_at : frame.opaque_at + 10] = b"1234567890"
-    assert opened(remoting.Frame(bytes(numbered), 0))[0]["opaque"] == 1_234_567_890
-
-
-def test_both_protocols_register_the_same_topics_of_the_same_broker() -> None:
-    header, body = opened(remoting.register(Broker(7), range(3), 8, counter=2))
-    call = Grpc().register(7, range(3), counter=2)
-    request = registration_service_pb2.RegisterBrokerRequest.FromString(call.data[5:])
-    fields = header["extFields"]
-    assert (fields["clusterName"], fields["brokerName"], fields["brokerAddr"], fields["brokerId"]) == (
-        request.broker.cluster_name,
-        request.broker.broker_name,
-        request.broker.broker_addr,
-        str(request.broker.broker_id),
-    )
-    wrapper = body["topicConfigSerializeWrapper"]
-    assert wrapper["dataVersion"]["counter"] == request.data_version.counter == 2
-    theirs = {
-        (name, config["readQueueNums"], config["writeQueueNums"], config["perm"])
-        for name, config in wrapper["topicConfigTable"].items()
-    }
-    ours = {
-        (config.topic, config.read_queue_nums, config.write_queue_nums, config.perm) for config in request.topic_configs
-    }
-    assert theirs == ours
-
-
-@pytest.mark.parametrize(("topics", "reported"), [(range(1), 2), (range(2), 2), (range(0), 0)])
-def test_no_broker_registers_with_the_one_topic_that_rocketmq_takes_for_an_increment(
-    topics: range, reported: int
-) -> None:
-    _, body = opened(remoting.register(Broker(7), topics, 8, counter=1))
-    assert len(body["topicConfigSerializeWrapper"]["topicConfigTable"]) == reported
-
-
-def test_a_registration_carries_the_checksum_that_rocketmq_checks() -> None:
-    frame = remoting.register(Broker(0), range(2), 8, counter=1)
-    _, header_length = struct.unpack(">ii", frame.data[:8])
-    body = frame.data[8 + header_length :]
-    assert opened(frame)[0]["extFields"]["bodyCrc32"] == str(zlib.crc32(body) & 0x7FFFFFFF)
-
-
-def test_a_grpc_call_has_its_path_and_the_message_behind_its_length() -> None:
-    call = Grpc().lookup(3)
-    assert call.kind == "/namesrv_api.v1.RouteService/GetTopicRoute"
-    compressed, length = struct.unpack(">BI", call.data[:5])
-    assert (compressed, length) == (0, len(call.data) - 5)
-    assert route_service_pb2.GetTopicRouteRequest.FromString(call.data[5:]).topic == "topic-000003"
-
-
-@pytest.mark.parametrize("workload", all_workloads(0.002), ids=lambda workload: workload.name)
-def test_every_workload_sends_the_same_calls_at_each_run_and_as_many_in_both_protocols(workload: Any) -> None:
-    ours = workload.groups(workload.table, Grpc())
-    assert workload.groups(workload.table, Grpc()) == ours
-    theirs = workload.groups(workload.table, Remoting())
-    if theirs:
-        assert [len(group.calls) for group in theirs] == [len(group.calls) for group in ours]
-        kinds = [[_short(call) for call in group.calls[:1_000]] for group in ours]
-        assert [[call.kind for call in group.calls[:1_000]] for group in theirs] == kinds
-    else:
-        assert workload.name == "batches"
-
-
-def _short(call: Call) -> str:
-    return call.kind.rpartition("/")[2]
-
-
-def test_a_clustered_table_gives_each_broker_all_topics_of_its_cluster() -> None:
-    table = clustered_table(clusters=2, brokers=3, topics=10)
-    assert table.topics == 20
-    assert [list(topics) for topics in table.owners()] == [list(range(10)), list(range(10, 20))] * 3
-
-
-def test_a_smaller_scale_makes_a_smaller_table_of_the_same_width() -> None:
-    table = spread_table(Profile(1_000, 100, 4), 0.1)
-    owners = table.owners()
-    assert (table.topics, len(owners)) == (100, 10)
-    assert sum(map(len, owners)) == 400
-
-
-def test_errors_are_counted_by_kind_and_calls_without_answer_among_them() -> None:
-    group = {"unanswered": 1, "kinds": {"GetTopicRoute": {"errors": {"grpc-status 14": 2}}}}
-    assert errors_of({"groups": {"clients": group}}) == {"grpc-status 14": 2, "unanswered": 1}
-
 
 COSTS = {guard.REGISTRATION: 0.3, guard.HIT: 1.2}
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2
 from typer.testing import CliRunner
@@ -17,7 +16,6 @@ from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
 
 TIMEOUT = 20.0
-CALL = "/namesrv_api.v1.AdminService/ListAuditEntries"
 
 
 def put_kv(client: Client, value: str) -> None:
@@ -46,60 +44,6 @@ def entries(client: Client, **filters: Any) -> list[pb.AuditEntry]:
             return found
         assert len(page.entries) == 2
         request.page_token = page.next_page_token
-
-
-def test_every_change_leaves_an_entry_that_says_who_did_what(admin: Client) -> None:
-    change_four_times(admin)
-    found = entries(admin)
-    assert [entry.revision for entry in found] == [4, 3, 2, 1]
-    unregistered, kv, _, registered = found
-    assert registered.cause == "RegisterBroker"
-    assert registered.caller
-    assert registered.summary.startswith("broker-a (127.0.0.1:10911, id 0) of DefaultCluster registered: new group; ")
-    assert "2 topics put (TopicA, TopicB)" in registered.summary
-    assert kv.summary.startswith("KV configuration: 'ns' 'key' put: '0 a value")
-    assert "not for everybody" not in kv.summary
-    assert unregistered.cause == "UnregisterBroker"
-    assert unregistered.summary.startswith(
-        "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: group gone"
-    )
-    assert "2 topics lost their queues on it (TopicA, TopicB)" in unregistered.summary
-    assert found == sorted(found, key=lambda entry: -entry.applied_at_millis)
-
-
-def test_entries_are_filtered_by_topic_broker_and_time(admin: Client) -> None:
-    change_four_times(admin)
-    assert [entry.revision for entry in entries(admin, topic="TopicA")] == [4, 1]
-    assert [entry.revision for entry in entries(admin, topic="TopicB")] == [4, 2, 1]
-    assert [entry.revision for entry in entries(admin, topic="TopicC")] == []
-    assert [entry.revision for entry in entries(admin, broker_name="broker-a")] == [4, 1]
-    assert [entry.revision for entry in entries(admin, topic="TopicB", broker_name="broker-b")] == [2]
-    last = entries(admin)[0].applied_at_millis
-    assert [entry.revision for entry in entries(admin, to_millis=last + 1)] == [4, 3, 2, 1]
-    assert entries(admin, from_millis=last + 1) == []
-    assert 4 in [entry.revision for entry in entries(admin, from_millis=last)]
-    assert 4 not in [entry.revision for entry in entries(admin, to_millis=last)]
-
-
-def test_a_heartbeat_and_a_registration_that_change_nothing_leave_no_entry(admin: Client) -> None:
-    for _ in range(2):
-        admin.registration.RegisterBroker(registration(["TopicA"]), timeout=TIMEOUT)
-    assert [entry.revision for entry in entries(admin)] == [1]
-
-
-def test_bad_filters_are_refused_by_name(admin: Client) -> None:
-    bad = {
-        "topic": pb.ListAuditEntriesRequest(topic="no topic"),
-        "broker_name": pb.ListAuditEntriesRequest(broker_name=""),
-        "from_millis": pb.ListAuditEntriesRequest(from_millis=-1),
-        "to_millis": pb.ListAuditEntriesRequest(from_millis=2, to_millis=1),
-        "page_size": pb.ListAuditEntriesRequest(page_size=-1),
-        "page_token": pb.ListAuditEntriesRequest(page_token="!"),
-    }
-    for field, request in bad.items():
-        error = admin.failure(CALL, request)
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-        assert error.metadata["field"] == field
 
 
 def test_the_journal_survives_restarts_in_the_order_of_the_changes(tmp_path: Path) -> None:
@@ -157,24 +101,6 @@ def test_an_explanation_goes_back_to_before_the_start(tmp_path: Path) -> None:
         assert "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered" in why.explanation
 
 
-def test_the_newest_entries_are_kept_within_the_bound(tmp_path: Path) -> None:
-    count = 60
-    flags = ("--data-dir", str(tmp_path), "--journal-max-bytes", "2000")
-    with NamesrvProcess(*flags) as process, process.connect() as client:
-        for number in range(count):
-            put_kv(client, f"value {number}")
-        assert len(entries(client)) == count, "memory has more"
-        assert process.terminate() == 0
-    with NamesrvProcess(*flags) as process, process.connect() as client:
-        kept = [entry.revision for entry in entries(client)]
-        assert kept == list(range(count, count - len(kept), -1))
-        assert 5 < len(kept) < 40, "some 80 bytes each"
-        assert process.terminate() == 0
-    with NamesrvProcess(*flags[:2], "--journal-max-bytes", "0") as process, process.connect() as client:
-        put_kv(client, "in memory only")
-        assert [entry.revision for entry in entries(client)] == [1]
-
-
 def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(tmp_path: Path) -> None:
     (faults := tmp_path / "faults").touch()
     flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
@@ -192,8 +118,3 @@ def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(tmp_path:
         assert process.terminate() == 0
     with NamesrvProcess(*flags) as process, process.connect() as client:
         assert entries(client) == before
-
-
-def test_a_name_server_without_a_data_directory_has_the_journal_in_memory(client: Client) -> None:
-    client.registration.RegisterBroker(registration(["TopicA"]), timeout=TIMEOUT)
-    assert [entry.revision for entry in entries(client)] == [1]

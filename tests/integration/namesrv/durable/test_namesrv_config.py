@@ -125,32 +125,6 @@ def test_a_validation_answers_what_would_happen_also_without_a_data_directory(cl
     assert (value(client, "returnOrderTopicConfigToBroker"), revision(client)) == ("true", 0)
 
 
-BAD_VALUES = {
-    "no such key": ("noSuchKey", "1"),
-    "a field's name": ("order_message_enable", "false"),
-    "no boolean": ("returnOrderTopicConfigToBroker", "maybe"),
-    "no number": ("scanNotActiveBrokerInterval", "half"),
-    "too small": ("scanNotActiveBrokerInterval", "-1"),
-    "too large": ("scanNotActiveBrokerInterval", "3600001"),
-    "a newline": ("orderMessageEnable", "true\nlisten = 0.0.0.0:9876"),
-    "a carriage return": ("returnOrderTopicConfigToBroker", "false\r"),
-    "a NUL": ("orderMessageEnable", "true\0"),
-    "too long": ("scanNotActiveBrokerInterval", "1" * 256),
-    "a command": ("orderMessageEnable", "$(touch attacked)"),
-}
-
-
-def test_bad_values_are_answered_with_their_key_and_change_nothing(admin: Client, data_dir: Path) -> None:
-    before = entries(admin)
-    for name, (key, bad) in BAD_VALUES.items():
-        error = failure(admin, {"notifyMinBrokerIdChanged": "true", key: bad})
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"), name
-        assert [violation.field for violation in error.violations] == [f"values[{key}]"], name
-    assert entries(admin) == before
-    assert revision(admin) == 0
-    assert stored(data_dir, "settings") == {}
-
-
 def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
     keys = [f"k{number}" for number in range(MAX_CONFIG_VALUES + 1)]
     assert failure(admin, dict.fromkeys(keys[1:], "")).reason == "INVALID_FIELD"
@@ -214,12 +188,6 @@ def test_an_update_of_nothing_is_refused(admin: Client, validate_only: bool) -> 
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert error.message == "values: is empty; name at least one setting"
     assert revision(admin) == 0
-
-
-def test_a_misspelt_key_is_told_the_one_that_may_be_meant(admin: Client) -> None:
-    error = failure(admin, {"order_message_enable": "true"})
-    problem = "there is no such setting; did you mean orderMessageEnable? GetNamesrvConfig lists all"
-    assert error.message == f"values[order_message_enable]: {problem}"
 
 
 @pytest.mark.parametrize(
