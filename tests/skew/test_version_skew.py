@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from tests.skew.previous import PreviousVersion, build_previous
+from tests.support.engines import DEVELOPMENT
 from tests.support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of
 from tests.support.programs.processes import Client, NamesrvProcess, Process, eventually
 from tests.support.registrations import registration
@@ -73,7 +74,11 @@ class LookingClient(Process):
 
 @contextmanager
 def name_server(environment: Environment, *arguments: str) -> Iterator[tuple[NamesrvProcess, Client]]:
-    with NamesrvProcess(*arguments, environment=environment) as server, server.connect() as client:
+    # The development engine: the previous version would run on the native engine's wheel of this tree.
+    with (
+        NamesrvProcess(*arguments, engine=DEVELOPMENT, environment=environment) as server,
+        server.connect() as client,
+    ):
         yield server, client
 
 

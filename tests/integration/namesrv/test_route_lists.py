@@ -14,6 +14,7 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
+from namesrv.limits import MAX_BATCH_TOPICS
 from tests.support.programs.processes import Client, addrs_of
 from tests.support.registrations import identity, registration
 
@@ -87,6 +88,17 @@ def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(
     assert list(answer.topics_not_found) == ["nobody-has-this", "nor-this"]
     assert [route.route for route in answer.routes] == [client.route("T3"), client.route("T2")]
     assert answer.header.revision == revision(client)
+
+
+def test_a_batch_of_too_many_bytes_names_the_topics_left_out(client: Client) -> None:
+    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
+    brokers = [f"{'b' * 120}{number:07}" for number in range(12)]
+    for number, name in enumerate(brokers):
+        register(client, names, f"127.0.0.1:{10_000 + number}", name, "c" * 127)
+    first = batch(client, *names)
+    assert first.ByteSize() <= 4 * 1024 * 1024
+    second = batch(client, *first.topics_left_out)
+    assert [named.topic for named in (*first.routes, *second.routes)] == names
 
 
 def test_the_members_of_a_group_are_answered_and_an_unknown_group_has_none(client: Client) -> None:
