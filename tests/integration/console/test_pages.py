@@ -80,7 +80,9 @@ def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: Fleet) -> Non
     restore = "nsctl restore --cluster=DefaultCluster broker-a"
     page = fleet.shows("/", "TOPICS_DRAINED", restore, "with no end")
     assert re.search(r'class="note bad summary">[^<]*1 problem', page)
-    assert restore in fleet.console.read("/topic?name=orders")
+    topic = fleet.console.read("/topic?name=orders")
+    assert restore in topic
+    assert "nsctl explain --zone=ZONE -- orders" in topic
     assert "no writable queue" in fleet.console.read("/topics?only=unwritable")
     page = fleet.shows("/broker?cluster=DefaultCluster&name=broker-a", "new disks")
     assert "--dry-run" not in page, "it is drained already"
