@@ -11,6 +11,7 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
 
 HERE = identity("127.0.0.1:10911", name="broker-here")
@@ -153,3 +154,14 @@ def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_as
                 register_there(there)
             eventually(lambda: "there" in [named.topic for named in batch(client, ["there"]).routes])
             assert holder(client, "there") == "broker-there"
+
+
+def test_rocketmqs_clients_get_routes_of_the_product_environment_too(product: NamesrvProcess) -> None:
+    flags = ("--product-env-namesrv", str(product.endpoint), "--remoting-listen", "127.0.0.1:0")
+    with NamesrvProcess(*flags) as namesrv, namesrv.connect() as grpc_client:
+        register_here(grpc_client)
+        with RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as client:
+            routes = [client.ask(105, {"topic": topic}).json for topic in ("here", "both", "there")]
+            brokers = [route["brokerDatas"][0]["brokerName"] for route in routes]
+            assert brokers == ["broker-here", "broker-here", "broker-there"]
+            assert client.ask(105, {"topic": "nowhere"}).code == 17
