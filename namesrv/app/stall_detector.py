@@ -81,5 +81,6 @@ class StallDetector:
     def longest_delay(self) -> float:
         """Longest delay of a tick during the last minute, in seconds; one that is overdue right now counts, too."""
         now = self._monotonic()
-        recent = (late for at, late in self._delays if at >= now - DELAYS_SECONDS)
+        delays = tuple(self._delays)  # metrics are read on another thread, and the event loop ticks meanwhile
+        recent = (late for at, late in delays if at >= now - DELAYS_SECONDS)
         return max(0.0, now - self._next_tick, *recent)

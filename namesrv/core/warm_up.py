@@ -62,7 +62,7 @@ class WarmUp:
 
     def brokers_to_hear(self) -> int:
         """The number of brokers of the snapshot file that have not registered again and are not gone."""
-        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in self._state.unconfirmed.values())
+        return sum(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))
 
     @property
     def warm_up_seconds(self) -> float:
@@ -70,9 +70,9 @@ class WarmUp:
         return self._warm_up_seconds
 
     def _coming_back_seconds(self) -> float:
-        lives = self._state.tables.broker_live_table.values()
+        lives = tuple(self._state.tables.broker_live_table.values())  # metrics are read on another thread
         return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
         # They are the first in there, so this does not look at the guard's.
-        return any(why is Unconfirmed.SNAPSHOT_FILE for why in self._state.unconfirmed.values())
+        return any(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))

@@ -104,3 +104,20 @@ def test_delays_older_than_a_minute_are_forgotten_and_no_more_than_a_minute_of_t
         clock.advance(TICK_SECONDS)
         stalls.tick()
     assert stalls.longest_delay() == 0.0
+
+
+def test_a_tick_during_a_look_at_the_delays_disturbs_nothing() -> None:
+    clock = VirtualClock()
+
+    class TimeDuringATick(float):
+        """A time at which the event loop ticks while another thread, which serves metrics, compares it."""
+
+        def __ge__(self, other: float) -> bool:
+            stalls.tick()
+            return super().__ge__(other)
+
+    stalls = StallDetector(lambda: TimeDuringATick(clock.monotonic()), lambda _: None, doubtful_seconds=10.0)
+    for _ in range(2):
+        clock.advance(TICK_SECONDS + 0.5)
+        stalls.tick()
+    assert stalls.longest_delay() == pytest.approx(0.5)
