@@ -125,8 +125,9 @@ class Pages:
             routes.setdefault(same, {"at": [], "groups": groups})["at"].append(view.name)
         if answers and not entries and not any(view.tables and name in view.tables.topics for view in self.seen):
             raise HTTPException(404, f"no broker reported the topic {name}")
-        context = {"routes": routes.values(), "entries": entries[:OF_ONE], "problems": problems}
-        return self._page(request, "topic", name, context | {"explain": rows.command("explain", "--zone=ZONE", "--", name)})
+        explain = rows.command("explain", "--zone=ZONE", "--", name)
+        context = {"routes": routes.values(), "entries": entries[:OF_ONE], "problems": problems, "explain": explain}
+        return self._page(request, "topic", name, context)
 
     def servers(self, request: Request) -> Response:
         """Name servers side by side, what differs between them, and the intents of operators."""
