@@ -113,11 +113,11 @@ def test_a_tick_during_a_look_at_the_delays_disturbs_nothing() -> None:
         """A time at which the event loop ticks while another thread, which serves metrics, compares it."""
 
         def __ge__(self, other: float) -> bool:
-            stalls.tick()
+            detector.tick()
             return super().__ge__(other)
 
-    stalls = StallDetector(lambda: TimeDuringATick(clock.monotonic()), lambda _: None, doubtful_seconds=10.0)
+    detector = StallDetector(lambda: TimeDuringATick(clock.monotonic()), lambda _: None, doubtful_seconds=10.0)
     for _ in range(2):
         clock.advance(TICK_SECONDS + 0.5)
-        stalls.tick()
-    assert stalls.longest_delay() == pytest.approx(0.5)
+        detector.tick()
+    assert detector.longest_delay() == pytest.approx(0.5)
