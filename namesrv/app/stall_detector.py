@@ -81,6 +81,6 @@ class StallDetector:
     def longest_delay(self) -> float:
         """Longest delay of a tick during the last minute, in seconds; one that is overdue right now counts, too."""
         now = self._monotonic()
-        delays = tuple(self._delays)  # metrics are read on another thread, and the event loop ticks meanwhile
+        delays = tuple(self._delays)  # the event loop ticks while the thread of the metrics reads
         recent = (late for at, late in delays if at >= now - DELAYS_SECONDS)
         return max(0.0, now - self._next_tick, *recent)

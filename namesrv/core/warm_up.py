@@ -43,7 +43,7 @@ class WarmUp:
         self._is_warm = False
 
     def is_warm(self) -> bool:
-        """Whether what is not in the tables does not exist. Once true, true for ever.
+        """Whether what is not in the tables does not exist. Once true, true forever.
 
         With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
         know have had time to come back. A complete file is not too old. Without a file: the warm-up time is over. Time
