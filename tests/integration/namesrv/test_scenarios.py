@@ -60,19 +60,6 @@ def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
         assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_setting_of_the_allow_list_changes_and_no_path_does(admin: Client) -> None:
-    """Scenario 49."""
-    update(admin, orderMessageEnable="true")
-    for key in ("configStorePath", "kvConfigPath", "configBlackList"):
-        request = admin_service_pb2.UpdateNamesrvConfigRequest(values={key: "elsewhere", "orderMessageEnable": "false"})
-        error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
-        assert (error.code, error.reason) == (grpc.StatusCode.PERMISSION_DENIED, "CONFIG_KEY_DENIED")
-        assert error.metadata == {"key": key}
-    listed = admin.admin.GetNamesrvConfig(admin_service_pb2.GetNamesrvConfigRequest(), timeout=TIMEOUT).entries
-    # Nothing of a refused update applies.
-    assert [entry.value for entry in listed if entry.key == "orderMessageEnable"] == ["true"]
-
-
 @pytest.mark.parametrize("code", ACCEPTED)
 def test_a_call_that_needs_nothing_takes_an_empty_request(admin: Client, code: int) -> None:
     """Scenario 55."""
