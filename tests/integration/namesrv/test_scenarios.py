@@ -50,10 +50,6 @@ def admin(durable: NamesrvProcess) -> Iterator[Client]:
         yield connected
 
 
-def update(client: Client, **values: str) -> None:
-    client.admin.UpdateNamesrvConfig(admin_service_pb2.UpdateNamesrvConfigRequest(values=values), timeout=TIMEOUT)
-
-
 def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
     """Scenario 48. RocketMQ 4 leaves the caller waiting."""
     for path in (f"{PACKAGE}.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):

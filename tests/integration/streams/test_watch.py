@@ -78,13 +78,6 @@ class Watch:
             if message.bookmark:
                 return changes
 
-    def changes_until(self, request_count: int) -> dict[str, pb.TopicRouteChange]:
-        """The changes up to the bookmark that counts so many requests, by topic."""
-        changes = self.next_changes()
-        while self.stream.messages[-1].request_count < request_count:
-            changes |= self.next_changes()
-        return changes
-
     def failure(self) -> RichError:
         """What the stream ends with; passes over messages before it."""
         while True:

@@ -189,7 +189,6 @@ def schema_of(*fields: StructField) -> StructType:
     return StructType(list(fields))
 
 
-BROKER_ID = StructField("broker_id", LongType())
 PERM, TOPIC = StructField("perm", IntegerType()), StructField("topic", StringType(), nullable=False)
 
 
