@@ -160,6 +160,7 @@ ATTACKS = {
 def test_attacks_on_paths_are_refused_and_leave_no_trace(
     durable: NamesrvProcess, admin: Client, data_dir: Path, attack: list[dict[str, str]]
 ) -> None:
+    """Scenario 49."""
     outside, names = data_dir.parent, {"file": data_dir.parent / "attacked", "folder": data_dir.parent / "elsewhere"}
     before = entries(admin)
     refused = []
