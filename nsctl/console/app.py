@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import create_task
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,10 +29,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-
-
 LIMITS: Any = {"limit_concurrency": 200, "h11_max_incomplete_event_size": 16_384, "timeout_graceful_shutdown": 3}
-SERVER: Any = {"http": "h11", "ws": "none", "log_config": None, "log_level": "warning", "access_log": False}
+SERVER: Any = {"http": "h11", "ws": "none", "lifespan": "off", "log_config": None, "log_level": "warning"}
 
 
 class _Server(uvicorn.Server):
@@ -51,17 +50,25 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         security, settings = session.security, ConnectionSettings(longest_backoff_seconds=2.0)
         endpoints = [one.endpoint for one in session.servers.all]
         clients = [AioNamesrvClient(one, CALL_SECONDS, security, settings=settings) for one in endpoints]
-        pages = Pages([Observer(client, None if security is None else security.files) for client in clients])
+        observers = [Observer(client, None if security is None else security.files) for client in clients]
+        pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]
         headers = list(HEADERS.items())
-        config = uvicorn.Config(pages.application(hosts), headers=headers, server_header=False, **LIMITS, **SERVER)
+        config = uvicorn.Config(
+            pages.application(hosts), headers=headers, server_header=False, access_log=False, **LIMITS, **SERVER
+        )
         server = _Server(config)
-        serving = asyncio.create_task(server.serve([listener]))
+        serving, stopped = create_task(server.serve([listener])), create_task(stop.wait())
+        background = [create_task(work) for work in (pages.compare(), *(one.run() for one in observers))]
         log.info("console_started", page=f"http://{at}/", namesrv=list(map(str, endpoints)))
         if behind_proxy:
             log.warning("behind_proxy", advice="the proxy must authenticate: the page asks nobody who they are")
-        await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, stopped, *background}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await serving
+        for work in background:
+            if work.done():
+                work.result()  # raises: without it, the page would go on and show what is no longer true
+            work.cancel()
         await asyncio.gather(*(client.close() for client in clients))

@@ -18,7 +18,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import MAX_BROKERS, Calls, check_count, pages
 from nsctl.commands.doctor import check_silence, check_topics
-from nsctl.commands.findings import Finding
+from nsctl.commands.findings import Code, Finding
 from nsctl.commands.history import Clock
 from nsctl.compare import BrokerKey, Reported, reported
 from nsctl.writable import lacks_writable_queue
@@ -95,6 +95,10 @@ class Observer:
             if self.seen.silence is None:
                 why = await asyncio.to_thread(check_silence, self.seen.endpoint, error, self._files, CALL_SECONDS)
                 self.seen = replace(self.seen, silence=why)
+        except (ValueError, OverflowError) as error:  # it may say any number, and that of another one stays shown
+            where, what = str(self.seen.endpoint), f"its answer makes no sense: {error}"
+            why = Finding(Code.UNREACHABLE, where, what, "see which program listens there")
+            self.seen = replace(self.seen, silence=why)
 
     async def _asked(self) -> Observation:
         status: Any = await self.server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -51,7 +50,7 @@ class Pages:
 
     @property
     def seen(self) -> list[Observation]:
-        """What is known of each name server."""
+        """The latest observation of each name server."""
         return [observer.seen for observer in self._observers]
 
     def application(self, hosts: Sequence[str]) -> Starlette:
@@ -63,17 +62,10 @@ class Pages:
             routes=[Route("/", self.overview, methods=["GET"]), *routes[1:], Mount("/static", files)],
             middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
             exception_handlers={HTTPException: self.error},
-            lifespan=self._observing,
         )
 
-    @asynccontextmanager
-    async def _observing(self, _: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work) for work in (self._compare(), *(one.run() for one in self._observers))]
-        yield
-        for task in tasks:
-            task.cancel()
-
-    async def _compare(self) -> None:
+    async def compare(self) -> None:
+        """Notes again and again what differs between the name servers. Runs until cancelled."""
         while True:
             self._differences.note(self.seen, time.time())
             await asyncio.sleep(COMPARE_SECONDS)

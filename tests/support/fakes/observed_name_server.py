@@ -29,6 +29,7 @@ class FakeNameServer:
         self.endpoint = Endpoint.parse("127.0.0.1:9876")
         self.revision = 1
         self.clock_ahead = 0.0
+        self.heard_ago = 3.0
         self.topics = {"orders": 6}
         """Each with its permission."""
         self.failures: dict[str, CallError] = {}
@@ -61,7 +62,7 @@ class FakeNameServer:
             pb.TopicQueues(topic=topic, queue_datas=[route_data_pb2.QueueData(perm=perm, **of_group)])  # type: ignore[arg-type]
             for topic, perm in self.topics.items()
         ]
-        lives = [live(heard_at=taken_at_millis / 1000 - 3)]
+        lives = [live(heard_at=taken_at_millis / 1000 - self.heard_ago)]
         chunk = pb.SnapshotChunk(live_brokers=lives, topics=topics, broker_datas=[group])
         yield pb.StreamRouteSnapshotResponse(chunk=chunk)
 

@@ -63,6 +63,13 @@ def test_a_clock_that_is_ahead_makes_no_broker_older(server: FakeNameServer) -> 
     assert heard_at == pytest.approx(time.time() - 3, abs=2)
 
 
+def test_a_name_server_whose_times_make_no_sense_is_unreachable(server: FakeNameServer) -> None:
+    server.clock_ahead, server.heard_ago = 9e15, 1.8e16
+    watched = observed(Observer(server))
+    assert watched.seen.silence is not None
+    assert "out of range" in watched.seen.silence.what
+
+
 def test_topics_without_a_writable_queue_are_found(server: FakeNameServer) -> None:
     server.topics = {"orders": 6, "payments": 4}
     watched = observed(Observer(server))
