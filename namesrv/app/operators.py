@@ -69,16 +69,17 @@ def stored_settings(settings: NamesrvSettings, database: Database | None) -> Set
     Raises:
         DataDirError: The database holds a key or a value that could not be set over the wire.
     """
-    texts = database.load(SETTINGS) if database is not None else {}
-    try:
-        changed = with_texts(settings, texts)
-    except Refused as error:
-        assert database is not None, "without a database no setting is stored"
-        key = error.metadata.get("key") or error.violations[0].field.removeprefix("values[").removesuffix("]")
-        problem = error.violations[0].description if error.violations else "does not change over the wire"
-        take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - for a person
-        text = f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"'
-        raise DataDirError(text) from error
+    if database is None:
+        return SettingsInForce(settings)
+    texts, changed = database.load(SETTINGS), settings
+    for key, value in texts.items():
+        try:
+            changed = with_texts(changed, {key: value})
+        except Refused as error:
+            problem = error.violations[0].description if error.violations else "does not change over the wire"
+            take_back = f"DELETE FROM durable WHERE name = '{SETTINGS.name}' AND key = '{key}'"  # noqa: S608 - to copy
+            text = f'{database.path}: setting {key}: {problem}; take it back: sqlite3 FILE "{take_back}"'
+            raise DataDirError(text) from error
     for key, value in sorted(texts.items()):
         _log.info("config_override", key=key, value=value)
     return SettingsInForce(changed, texts)
