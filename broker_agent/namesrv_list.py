@@ -40,7 +40,7 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
             path of a file, alone.
 
     Raises:
-        ValueError: It is none of these; the message says which part breaks which rule.
+        ValueError: The setting has another form. The message names the wrong part and the rule that it breaks.
     """
     if not any(text.strip().startswith(FILE_PREFIX) for text in texts):
         urls = [split_address_server(text).geturl() for text in texts if _is_url(text)]

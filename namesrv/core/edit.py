@@ -425,7 +425,7 @@ def _publish_filters(edit: TableEdit, rows: list[Row]) -> set[BrokerKey]:
 
 
 def _renew_fragments(edit: TableEdit, groups: Iterable[BrokerKey]) -> None:
-    """Encodes those groups again of which the edit changes only the filter servers."""
+    """Encodes again each group of these that the edit changes in nothing but its filter servers."""
     table = edit.tables.broker_addr_table
     for key in groups:
         if key in table and key not in edit.groups:
