@@ -425,7 +425,7 @@ def _publish_filters(edit: TableEdit, rows: list[Row]) -> set[BrokerKey]:
 
 
 def _renew_fragments(edit: TableEdit, groups: Iterable[BrokerKey]) -> None:
-    """Encodes again each group of these that the edit changes in nothing but its filter servers."""
+    """Encodes again those of the groups whose filter servers alone have changed."""
     table = edit.tables.broker_addr_table
     for key in groups:
         if key in table and key not in edit.groups:

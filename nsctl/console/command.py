@@ -13,7 +13,7 @@ from nsctl.session import USAGE, Session
 
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")]
 BehindProxy = Annotated[
-    bool, typer.Option("--behind-proxy", help="Listen beyond loopback, too: a proxy in front authenticates all readers.")
+    bool, typer.Option("--behind-proxy", help="Allow other addresses than loopback: a proxy authenticates readers.")
 ]
 
 
