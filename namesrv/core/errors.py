@@ -206,10 +206,14 @@ def crc32_not_match(stated: int, actual: int) -> Refused:
     return Refused(Reason.CRC32_NOT_MATCH, text, stated=stated, actual=actual)
 
 
-def product_env_unavailable(product_env: str, problems: Sequence[str]) -> Refused:
+PRODUCT_ENV_NAME = "center"
+"""The product environment in errors: the default of RocketMQ's productEnvName."""
+
+
+def product_env_unavailable(problems: Sequence[str]) -> Refused:
     """No name server of the product environment could answer. Takes what each of them did instead."""
-    text = f"unknown here, and the product environment {product_env!r} cannot tell: {'; '.join(problems)}"
-    return Refused(Reason.PRODUCT_ENV_UNAVAILABLE, text, product_env=product_env)
+    text = f"unknown here, and the product environment {PRODUCT_ENV_NAME!r} cannot tell: {'; '.join(problems)}"
+    return Refused(Reason.PRODUCT_ENV_UNAVAILABLE, text, product_env=PRODUCT_ENV_NAME)
 
 
 def shutting_down(retry_after_seconds: float | None = None) -> Refused:

@@ -24,8 +24,6 @@ from namesrv.grpc_api.route import LookupCalls
 
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
 """Metadata of a lookup for another name server. It is answered from our tables alone, or two would ask in circles."""
-PRODUCT_ENV_NAME = "center"
-"""The name of the environment in errors: the default of RocketMQ's productEnvName."""
 _PATH = f"/{pb.DESCRIPTOR.services_by_name['RouteService'].full_name}/BatchGetTopicRoutes"
 _OPTIONS = (("grpc.max_receive_message_length", limits.MAX_PRODUCT_ENV_ANSWER_BYTES), ("grpc.enable_retries", 0))
 _Answer = pb.BatchGetTopicRoutesResponse
@@ -67,19 +65,16 @@ class ClusterTestLookups(LookupCalls):
             try:
                 routes = await self._routes_elsewhere(unknown, streams.zone_name(request))
             except Refused as error:
-                # The topics that are known here are answered all the same, and the others are told as warming.
-                if error.reason != Reason.PRODUCT_ENV_UNAVAILABLE:
+                if error.reason != Reason.PRODUCT_ENV_UNAVAILABLE:  # with this one, unknown topics count as warming
                     raise
             del answer.topics_not_found[:]
             answer.topics_not_found.extend(topic for topic, route in routes.items() if route is None)
             answer.topics_warming.extend(topic for topic in unknown if topic not in routes)
             free = limits.MAX_BATCH_BYTES - answer.ByteSize()
             for topic, route in routes.items():
-                if route is None:
-                    continue
-                if (free := free - route.ByteSize() - MAX_RETRY_TOPIC_LENGTH) < 0:
+                if route is not None and (free := free - route.ByteSize() - MAX_RETRY_TOPIC_LENGTH) < 0:
                     answer.topics_left_out.append(topic)
-                else:
+                elif route is not None:
                     answer.routes.add(topic=topic, route=route)
             order = {topic: number for number, topic in enumerate(request.topics)}
             answer.routes.sort(key=lambda named: order[named.topic])
@@ -113,7 +108,7 @@ class ClusterTestLookups(LookupCalls):
                     break
                 problems.append(f"{namesrv}: is not warm")
         if not routes:
-            raise product_env_unavailable(PRODUCT_ENV_NAME, problems)
+            raise product_env_unavailable(problems)
         return routes
 
     async def close(self) -> None:
