@@ -92,7 +92,8 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Fleet, shell: S
     code, _, note = said(fleet.namesrv, "drained", broker, "--yes")
     assert (code, f"{broker} at {addr}: " in note) == (FOUND, True)
     assert "received 7" in shell.messages("receive", fleet.ours, topic, "7")
-    assert said(fleet.namesrv, "drained", broker, "--yes", "--wait", "2m")[0] == 0
+    code, rows, note = said(fleet.namesrv, "drained", broker, "--yes", "--wait", "2m")
+    assert (code, rows) == (0, []), note
 
 
 def test_the_doctor_finds_nothing_wrong_with_stock_brokers(fleet: Fleet) -> None:

@@ -173,6 +173,8 @@ public final class Messages {
         consumer.setInstanceName(instance(namesrv));
         consumer.setPollNameServerInterval(POLL_MILLIS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // By default a consumer that ends does not wait for its listener, and never commits those messages' offsets.
+        consumer.setAwaitTerminationMillisWhenShutdown(TimeUnit.SECONDS.toMillis(SECONDS));
         consumer.subscribe(topic, "*");
         return consumer;
     }
