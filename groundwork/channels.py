@@ -244,7 +244,11 @@ MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Largest message that is accepted of a server, unpacked, unless the connection's own options say otherwise. A hostile
 message takes 26 times its size when it is parsed."""
 
-_LARGEST_MESSAGE = "grpc.max_receive_message_length"
+_COMMON: Options = (
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    # gRPC sends even calls to this machine through http_proxy, which container engines put into every environment.
+    ("grpc.enable_http_proxy", 0),
+)
 
 _log = logging.getLogger(__name__)
 
@@ -359,18 +363,17 @@ class _AddsToken(grpc.AuthMetadataPlugin):
         callback((("authorization", f"Bearer {self._token.refreshed()[1]}"),), None)
 
 
-def bounded(options: Options) -> Options:
-    """Options of a connection, with the bound on messages that every connection has."""
-    if any(name == _LARGEST_MESSAGE for name, _ in options):
-        return options
-    return (*options, (_LARGEST_MESSAGE, MAX_ANSWER_BYTES))
+def with_common(options: Options) -> Options:
+    """Adds the options that every connection of ours has; the given ones win."""
+    given = {name for name, _ in options}
+    return (*options, *(option for option in _COMMON if option[0] not in given))
 
 
 def open_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.Channel:
     """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
-    target, options = str(endpoint), bounded(options)
+    target, options = str(endpoint), with_common(options)
     if security is None:
         return grpc.insecure_channel(target, options=options)
 
@@ -385,7 +388,7 @@ def open_aio_channel(
     endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
-    target, options = str(endpoint), bounded(options)
+    target, options = str(endpoint), with_common(options)
     if security is None:
         return grpc.aio.insecure_channel(target, options=options)
 

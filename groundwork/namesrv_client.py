@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.channels import ClientSecurity, Options, bounded, open_aio_channel, open_channel
+from groundwork.channels import ClientSecurity, Options, open_aio_channel, open_channel, with_common
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, FailedCall, RichError
 from groundwork.intake import Intake, IntakeLimits, TooMuchSent, rows_in
@@ -318,7 +318,7 @@ class NamesrvClient:
         if credentials is None:
             self._connection = open_channel(endpoint, settings.options, security)
         else:
-            self._connection = grpc.secure_channel(str(endpoint), credentials, bounded(settings.options))
+            self._connection = grpc.secure_channel(str(endpoint), credentials, with_common(settings.options))
         self._calls = CallTable(self._connection, services)
 
     def call(self, name: str, request: Message) -> Message:
