@@ -27,8 +27,8 @@ class Behaviour:
     """Whether answers to registrations carry it."""
     mass_loss_percent: int = 50
     """The guard trips when more than this part of the live brokers is lost within the window, in percent."""
-    mass_loss_min_brokers: int = 3
-    """The guard does not trip below this many: two brokers of a small fleet may well stop together."""
+    mass_loss_min_brokers: int = 5
+    """The guard does not trip below this many lost brokers: one machine may hold two groups of a master and a slave."""
     mass_loss_window_seconds: float = 30.0
     """Losses within this time count together: longer than a network takes to show all of its losses."""
     mass_loss_settle_seconds: float = 60.0

@@ -37,10 +37,14 @@ def addrs_of(group: route_data_pb2.BrokerData) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
+SMALL_FLEETS = Behaviour(mass_loss_min_brokers=3)
+"""The guard at work in fleets of four brokers."""
+
+
 class Fleet:
     """Registers and removes brokers with one call each."""
 
-    def __init__(self, behaviour: Behaviour | None = None) -> None:
+    def __init__(self, behaviour: Behaviour = SMALL_FLEETS) -> None:
         self.clock = VirtualClock()
         numbers = itertools.count(1)
         identity = NamesrvIdentity("ns-test", "000000000000001-00000000")

@@ -176,14 +176,14 @@ def test_most_brokers_at_once_are_held_as_unconfirmed_until_they_register_or_an_
     namesrv: NamesrvProcess, client: Client
 ) -> None:
     with namesrv.connect() as fleet:
-        channels = [fleet.open_channel() for _ in range(4)]
+        channels = [fleet.open_channel() for _ in range(5)]
         for number, channel in enumerate(channels):
             broker = identity(f"127.0.0.1:1{number}911", name=f"broker-{number}")
             register(fleet, channel, broker, f"Topic{number}")
-    eventually(lambda: status(client), lambda now: now.unconfirmed_broker_count == 4)  # its connection is cut
+    eventually(lambda: status(client), lambda now: now.unconfirmed_broker_count == 5)  # its connection is cut
     assert status(client).guard_tripped
     warnings = eventually(
-        lambda: namesrv.events("mass_loss_guard"), lambda lines: sum(line["brokers"] for line in lines) == 4
+        lambda: namesrv.events("mass_loss_guard"), lambda lines: sum(line["brokers"] for line in lines) == 5
     )
     assert {line["level"] for line in warnings} == {"warning"}
     route = client.route("Topic2")
@@ -196,11 +196,11 @@ def test_most_brokers_at_once_are_held_as_unconfirmed_until_they_register_or_an_
     assert returned is not None
     assert not returned.broker_datas[0].unconfirmed_broker_ids
     preview = admin_service_pb2.ConfirmBrokerLossRequest(validate_only=True)
-    assert client.admin.ConfirmBrokerLoss(preview, timeout=TIMEOUT).removed_broker_count == 3
+    assert client.admin.ConfirmBrokerLoss(preview, timeout=TIMEOUT).removed_broker_count == 4
     assert client.route("Topic0") is not None
     confirmed = client.admin.ConfirmBrokerLoss(
         admin_service_pb2.ConfirmBrokerLossRequest(comment="rack is off"), timeout=TIMEOUT
     )
-    assert (confirmed.removed_broker_count, confirmed.blast_radius.topics_vanishing) == (3, 3)
+    assert (confirmed.removed_broker_count, confirmed.blast_radius.topics_vanishing) == (4, 4)
     assert client.route("Topic0") is None
     assert not status(client).guard_tripped

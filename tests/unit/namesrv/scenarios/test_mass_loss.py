@@ -14,12 +14,11 @@ from namesrv.core.model import BrokerKey, BrokerLiveInfo, RemovalReason, Removed
 from namesrv.core.policy import Behaviour
 from namesrv.core.removals import BROKERS_PER_CHANGE
 from namesrv.core.state_change import apply_all_now, apply_now
-from tests.support.core_fleet import CLUSTER, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
-MASS_LOSS = Behaviour()
 
 
 def addr_of(number: int) -> str:
@@ -29,7 +28,7 @@ def addr_of(number: int) -> str:
 class LostFleet(Fleet):
     """Masters of a group each, with a channel each."""
 
-    def __init__(self, size: int, behaviour: Behaviour = MASS_LOSS) -> None:
+    def __init__(self, size: int, behaviour: Behaviour = SMALL_FLEETS) -> None:
         super().__init__(behaviour)
         self.channels = {number: self.routes.heartbeats.open_channel() for number in range(size)}
         for number in range(size):
@@ -71,6 +70,15 @@ class LostFleet(Fleet):
     @property
     def routed(self) -> set[int]:
         return {int(topic[-1]) for topic in self.topics if topic != "shared"}
+
+
+def test_a_fleet_of_four_brokers_is_believed_to_be_lost_and_one_of_five_is_held() -> None:
+    four, five = LostFleet(4, Behaviour()), LostFleet(5, Behaviour())
+    four.lose(0, 1, 2, 3)
+    five.lose(0, 1, 2, 3)
+    assert (four.routed, five.routed) == (set(), {4})
+    five.lose(4)
+    assert (five.routed, five.unconfirmed) == ({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4})
 
 
 def test_half_of_a_fleet_may_go() -> None:
@@ -311,7 +319,9 @@ def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_n
 
 
 def test_the_numbers_of_the_guard_are_settings() -> None:
-    fleet = LostFleet(4, replace(MASS_LOSS, mass_loss_percent=25, mass_loss_min_brokers=2, mass_loss_hold_seconds=5.0))
+    fleet = LostFleet(
+        4, replace(SMALL_FLEETS, mass_loss_percent=25, mass_loss_min_brokers=2, mass_loss_hold_seconds=5.0)
+    )
     assert len(fleet.lose(0)) == 1
     assert fleet.lose(1) == []
     assert fleet.unconfirmed == {0, 1}
@@ -320,7 +330,7 @@ def test_the_numbers_of_the_guard_are_settings() -> None:
 
 
 def test_at_100_percent_the_guard_is_off() -> None:
-    fleet = LostFleet(4, replace(MASS_LOSS, mass_loss_percent=100))
+    fleet = LostFleet(4, replace(SMALL_FLEETS, mass_loss_percent=100))
     assert len(fleet.lose(0, 1, 2, 3)) == 4
     assert fleet.routed == set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,12 @@ from structlog.testing import capture_logs
 
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
 from namesrv.core.model import BrokerKey, DataVersion, Registration
-from namesrv.core.policy import Behaviour
-from tests.support.core_fleet import A, B, Fleet
+from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 
 
 @pytest.fixture
 def fleet() -> Fleet:
-    return Fleet(Behaviour(mass_loss_hold_seconds=90.0))
+    return Fleet(replace(SMALL_FLEETS, mass_loss_hold_seconds=90.0))
 
 
 def channels_of(fleet: Fleet, count: int) -> list[str]:
