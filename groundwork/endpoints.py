@@ -65,6 +65,13 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def is_local_address(address: str) -> bool:
+    """Reports whether nobody on another machine can connect to ``HOST:PORT``: loopback, ``localhost`` or a wildcard."""
+    host = address.rpartition(":")[0].strip("[]")
+    ip = _ip_of(host)
+    return host == "localhost" if ip is None else ip.is_loopback or ip.is_unspecified
+
+
 def is_ip_address(host: str) -> bool:
     """Whether a host without brackets is an IPv4 or IPv6 address, and no name."""
     try:

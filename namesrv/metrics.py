@@ -19,6 +19,7 @@ from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import DurableRoutes
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
+from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
@@ -51,6 +52,7 @@ class Sources:
     """Certificates by their use: listener or client."""
     durable: DurableRoutes
     digest_samples: DigestSamples
+    symptoms: SymptomCounter
     remoting: RemotingCounter | None
     """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares
@@ -105,13 +107,17 @@ class NamesrvMetrics(Collector):
     def _gauges(self) -> Iterator[GaugeMetricFamily]:
         state, tables = self._sources.state, self._sources.state.tables
         unconfirmed = list(state.unconfirmed.values())
-        log = state.change_log
+        log, symptoms = state.change_log, self._sources.symptoms.last
         for name, text, value in (
             ("live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)),
             ("unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)),
             ("guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)),
             ("topics", "Topics with a route.", len(tables.topic_queue_table)),
+            ("unwritable_topics", "Application topics without a writable queue.", symptoms.unwritable_topics),
+            ("lost_topics", "Application topics whose last broker left, for a day.", symptoms.lost_topics),
             ("broker_groups", "Broker groups.", len(tables.broker_addr_table)),
+            ("groups_without_master", "Broker groups of slaves only.", symptoms.groups_without_master),
+            ("local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers),
             (
                 "groups_of_a_name_again",
                 "Broker groups of a name that another cluster had first.",

@@ -120,6 +120,9 @@ class TopicTableFingerprint(NamedTuple):
     """How many it has."""
 
 
+READ = 4
+"""Permission bit for reading (PermName.PERM_READ)."""
+
 WRITE = 2
 """Permission bit for writing (PermName.PERM_WRITE)."""
 

@@ -29,6 +29,7 @@ from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
 from namesrv.app.stall_detector import StallDetector
+from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples, ExpiryScanner, clear_up, drop_expired_pins
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
@@ -123,6 +124,7 @@ class NamesrvServer:
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter()
         self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
+        self._symptoms = SymptomCounter(self._state, self._reader, clock.monotonic)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
             self._grpc.keep_answers_of(self._state)
@@ -152,6 +154,7 @@ class NamesrvServer:
             partial(certificates, self._security.tls, None),
             self._durable,
             self._digest_samples,
+            self._symptoms,
             self._remoting_counter if settings.remoting_listen else None,
             self._shares,
         )
@@ -211,7 +214,7 @@ class NamesrvServer:
             self._operators.lift_ended(),
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
-            *((self._digest_samples.run(),) if self._observation.observers else ()),
+            *((self._digest_samples.run(), self._symptoms.run()) if self._observation.observers else ()),
             # The engine gives memory back by its own gauges, which know nothing of another listener.
             return_freed_memory(),
             *((self._remoting.run(),) if self._remoting is not None else ()),
