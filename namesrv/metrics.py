@@ -23,11 +23,12 @@ from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
 from namesrv.core.changes import Change, LiveRemoved
-from namesrv.core.model import Doubt
+from namesrv.core.model import RemovalReason
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import EngineServer
+from namesrv.remoting.wire.codes import RequestCode
 from namesrv.settings import NamesrvSettings
 
 # Metrics of a name server: its changes, its readers, its tables.
@@ -66,6 +67,8 @@ class NamesrvMetrics(Collector):
         self._sources = sources
         self._changes = Counter("namesrv_changes", "Changes of the tables, by cause.", ["cause"], registry=registry)
         self._removals = Counter("namesrv_removals", "Brokers that left, by reason.", ["reason"], registry=registry)
+        for reason in RemovalReason:  # or the first removal would be no increase
+            self._removals.labels(reason.name)
         registry.register(self)
         sources.state.change_log.listen(self._on_change)
 
@@ -82,7 +85,6 @@ class NamesrvMetrics(Collector):
 
     def collect(self) -> Iterator[Family]:
         yield from self._gauges()
-        yield _of_doubts(self._sources.state)
         yield from self._certificates()
         yield from _of_data_dir(self._sources.durable)
         yield _of_digests(self._sources.digest_samples)
@@ -165,15 +167,6 @@ class NamesrvMetrics(Collector):
                 self._removals.labels(row.reason.name).inc()
 
 
-def _of_doubts(state: RouteState) -> Family:
-    text = "Brokers that stay though their channel has ended, because the end says nothing about them."
-    doubted = GaugeMetricFamily("namesrv_doubted_brokers", text, labels=["why"])
-    reasons = list(state.liveness.doubted.values())
-    for why in Doubt:
-        doubted.add_metric([why.label], reasons.count(why))
-    return doubted
-
-
 def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
     """Whether the disk takes what is durable. Empty without a data directory."""
     if durable.is_kept:
@@ -215,14 +208,15 @@ def share_metrics(shares: FairShares) -> Iterator[Family]:
 
 def _of_remoting(remoting: RemotingCounter) -> Iterator[Family]:
     yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=remoting.connections)
-    requests = CounterMetricFamily(
-        "namesrv_remoting_requests", "Requests in RocketMQ's protocol that were answered.", labels=["code", "result"]
+    durations = HistogramMetricFamily(
+        "namesrv_remoting_request_duration_seconds",
+        "Time of requests in RocketMQ's protocol.",
+        labels=["code", "result"],
     )
-    for code, count in list(remoting.answered.items()):
-        refused = remoting.refused.get(code, 0)
-        requests.add_metric([str(code), "refused"], refused)
-        requests.add_metric([str(code), "ok"], count - refused)
-    yield requests
+    for (code, is_refused), duration in list(remoting.durations.items()):
+        labels = [RequestCode(code).name, "refused" if is_refused else "ok"]
+        durations.add_metric(labels, duration.buckets(), duration.total)
+    yield durations
 
 
 # What the native engine tells Prometheus: how much it holds, refuses and answers by itself.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import Literal, Self
+from itertools import product
+from typing import Literal, Self, get_args
 
 from namesrv_api.v1 import registration_service_pb2 as pb
+
+from groundwork.call_metrics import DURATION_BUCKETS
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""
@@ -63,17 +66,23 @@ class RemotingCounter:
     def __init__(self) -> None:
         self.connections = 0
         """Open now."""
-        self.answered: Counter[int] = Counter()
-        """Requests by their code. Codes that are not known are not counted, or they would fill memory."""
-        self.refused: Counter[int] = Counter()
-        """Those of them that ended in an error."""
+        self.durations: dict[tuple[int, bool], DurationCounter] = {}
+        """Seconds from a request to its answer, by request code and whether it was refused. Only known codes count, or
+        others would fill memory."""
+
+    def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
+        duration = self.durations.get((code, is_refused))
+        if duration is None:
+            duration = self.durations[code, is_refused] = DurationCounter(DURATION_BUCKETS)
+        duration.add(seconds)
 
 
 class RegistrationCounter:
     """The numbers of registrations by kind and outcome."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[Kind, Result]] = Counter()
+        # All begin at 0, or Prometheus would see no increase when the first of a kind is counted.
+        self.counts: Counter[tuple[Kind, Result]] = Counter(dict.fromkeys(product(get_args(Kind), get_args(Result)), 0))
         self.topics_skipped = 0
         """Topics that were passed over because they break a rule, where one odd topic must not refuse the others."""
 

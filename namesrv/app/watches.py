@@ -218,8 +218,9 @@ class WatchDispatcher:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            published_at, self._published_at = self._published_at, None
             await self._settle()
+            # In the step that takes the readers: a change that came meanwhile concerns them, too.
+            published_at, self._published_at = self._published_at, None
             await self._tell(self.watches.take_to_wake(), published_at)
 
     async def _tell(self, readers: list[ChangeReader], published_at: float | None) -> None:
@@ -227,9 +228,10 @@ class WatchDispatcher:
         together: dict[bytes, list[WatchStream]] = {}
         done = 0.0
         for reader in readers:
-            if reader.behind_since is None:
-                reader.behind_since = published_at
             watcher = self._by_reader.get(reader)
+            # A task that was sending has sent this change already: the next message would be late by minutes.
+            if reader.behind_since is None and watcher is not None and self.events_behind(watcher):
+                reader.behind_since = published_at
             if watcher is not None and self._makes_message(watcher, together):
                 done += 1 / TOLD_SLICE
             else:
@@ -267,8 +269,9 @@ class WatchDispatcher:
 
     def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: it has the changes that the reader was woken for."""
-        if watcher.reader.behind_since is not None:
-            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
+        since = self._published_at if watcher.reader.behind_since is None else watcher.reader.behind_since
+        if since is not None:
+            self.lag.add(self._clock.monotonic() - since)
             watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:

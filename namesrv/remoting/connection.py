@@ -49,7 +49,7 @@ class Home(Protocol):
     def broken(self, peer: str, problem: str) -> None:
         """A peer sent something that ends its connection."""
 
-    def answered(self, code: int, problem: Refused | None) -> None: ...
+    def answered(self, code: int, began: float, problem: Refused | None) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -59,8 +59,8 @@ class Connection(asyncio.Protocol):
         self._home = home
         self._clock = clock
         self._frames = FrameReader()
-        self._waiting: deque[tuple[Request, InTurn, int]] = deque()
-        """Requests that are answered one after the other, each with what answers it and the memory that it takes."""
+        self._waiting: deque[tuple[Request, InTurn, int, float]] = deque()
+        """Requests that are answered one after the other: with the call, the memory taken, and when each arrived."""
         self._worker: asyncio.Task[None] | None = None
         self._taken = 0
         """Memory of the frame that is on its way."""
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._taken = 0
         if self._worker is not None:
             self._worker.cancel()
-        for _, _, taken in self._waiting:
+        for _, _, taken, _ in self._waiting:
             memory.give_back(taken)
         self._waiting.clear()
         self._frames = FrameReader()
@@ -196,12 +196,12 @@ class Connection(asyncio.Protocol):
         taken, self._taken, self._frame_since = self._taken, 0, None
         self.has_asked = True
         told: bytes | None = None
-        waits = False
+        waits, began = False, self._clock()
         if not request.is_answer:
             calls = self._home.calls
             at_once, in_turn = calls.at_once.get(request.code), calls.in_turn.get(request.code)
             if at_once is not None:
-                told = self._answered_at_once(request, at_once)
+                told = self._answered_at_once(request, at_once, began)
                 waits = told is None and in_turn is not None
             elif in_turn is not None:
                 waits = True
@@ -209,23 +209,25 @@ class Connection(asyncio.Protocol):
                 remark = f" request type {request.code} not supported"
                 told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             if waits and in_turn is not None:
-                self._waiting.append((request, in_turn, taken))
+                self._waiting.append((request, in_turn, taken, began))
                 self._answer_waiting()
                 return None
         if taken:
             self._home.memory.give_back(taken)
         return None if request.is_one_way else told
 
-    def _answered_at_once(self, request: Request, call: Callable[[Request, Caller], bytes | None]) -> bytes | None:
+    def _answered_at_once(
+        self, request: Request, call: Callable[[Request, Caller], bytes | None], began: float
+    ) -> bytes | None:
         try:
             told = call(request, self.caller)
         except Refused as error:
-            self._home.answered(request.code, error)
+            self._home.answered(request.code, began, error)
             return refusal(request, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
-            return self._defect(request, error)
+            return self._defect(request, error, began)
         if told is not None:
-            self._home.answered(request.code, None)
+            self._home.answered(request.code, began, None)
         return told
 
     def _answer_waiting(self) -> None:
@@ -236,18 +238,18 @@ class Connection(asyncio.Protocol):
     async def _answer_in_order(self) -> None:
         """Answers requests in the order in which they came, as long as there are some and the peer reads."""
         while self._waiting and self._unsent_since is None and not self._transport.is_closing():
-            request, call, taken = self._waiting[0]
+            request, call, taken, began = self._waiting[0]
             if not self._home.turns.begin():
                 await self._home.turns.wait()
             try:
                 told = await call(request, self.caller)
             except Refused as error:
-                self._home.answered(request.code, error)
+                self._home.answered(request.code, began, error)
                 told = refusal(request, error)
             except Exception as error:  # noqa: BLE001 - as above
-                told = self._defect(request, error)
+                told = self._defect(request, error, began)
             else:
-                self._home.answered(request.code, None)
+                self._home.answered(request.code, began, None)
             if not self._waiting:  # the connection has ended
                 return
             self._waiting.popleft()
@@ -258,12 +260,12 @@ class Connection(asyncio.Protocol):
             self._go_on()
         self._worker = None
 
-    def _defect(self, request: Request, error: Exception) -> bytes:
+    def _defect(self, request: Request, error: Exception, began: float) -> bytes:
         """The answer where something happened that should not: the log has it, and the caller a number to quote."""
         error_id = uuid4().hex[:12]
         _log.error("internal_defect", error_id=error_id, call=request.code, peer=self.peer, exc_info=error)
         refused = internal_defect(error_id)
-        self._home.answered(request.code, refused)
+        self._home.answered(request.code, began, refused)
         return refusal(request, refused)
 
     def _note_begun(self) -> None:

@@ -141,10 +141,8 @@ class RemotingListener:
         """Logs that a connection was ended. A flood of them makes few lines."""
         self._log.tell(peer=peer, problem=problem)
 
-    def answered(self, code: int, problem: Refused | None) -> None:
-        self._counter.answered[code] += 1
-        if problem is not None:
-            self._counter.refused[code] += 1
+    def answered(self, code: int, began: float, problem: Refused | None) -> None:
+        self._counter.answered(code, self._clock() - began, is_refused=problem is not None)
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()

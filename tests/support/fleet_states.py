@@ -249,7 +249,6 @@ STATES = (
         "A broker was killed while the name server stalled",
         ("BROKERS_DOUBTED", "EVENT_LOOP_HELD_UP"),
         odd.killed_in_a_stall,
-        ("NamesrvBrokersDoubted",),
     ),
     State("An agent restarts", ("BROKERS_HANDED_OVER",), agent_restarts),
     State("Routes flap", (), odd.flapping, ("NamesrvRoutesFlap",)),

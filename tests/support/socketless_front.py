@@ -184,7 +184,7 @@ class SocketlessFront:
     def broken(self, _peer: str, problem: str) -> None:
         self.broken_by.append(problem)
 
-    def answered(self, code: int, problem: Refused | None) -> None:
+    def answered(self, code: int, began: float, problem: Refused | None) -> None:
         self.told.append((code, problem))
 
 

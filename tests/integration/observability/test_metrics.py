@@ -46,20 +46,6 @@ def test_tables_changes_and_calls_are_counted() -> None:
         assert seen["process_open_fds",] > 0
 
 
-def test_doubted_brokers_are_counted_by_the_reason() -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
-        channel = client.open_channel()
-        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
-        announced = registration_service_pb2.HandOverChannelRequest(channel_id=channel.id)
-        client.registration.HandOverChannel(announced, timeout=client.TIMEOUT)
-        channel.close()
-        counts = {"own_stall": 0, "closed_here": 0, "handed_over": 1}
-        eventually(
-            lambda: {why: samples(namesrv).get(("namesrv_doubted_brokers", why)) for why in counts},
-            lambda seen: seen == counts,
-        )
-
-
 def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
     flags = ("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
     with NamesrvProcess(*flags) as namesrv:

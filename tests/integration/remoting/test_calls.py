@@ -293,7 +293,7 @@ def test_without_the_operators_and_settings_grades_their_calls_are_refused() -> 
             assert (answer.code, "remoting_allow" in (answer.remark or "")) == (1, True)
 
 
-def test_connections_and_requests_are_counted() -> None:
+def test_connections_and_requests_are_counted_by_the_name_of_their_code() -> None:
     process = NamesrvProcess(*LOOPBACK, "--metrics-listen", "127.0.0.1:0")
     with process, RemotingClient(address_of(process)) as client:
         register(client)
@@ -302,8 +302,10 @@ def test_connections_and_requests_are_counted() -> None:
         client.ask(30999)
         seen = metrics_page.samples(process.wait_for("namesrv_started")["metrics"])
     assert seen["namesrv_remoting_connections",] == 1
-    counts = {labels[1:]: count for labels, count in seen.items() if labels[0] == "namesrv_remoting_requests_total"}
-    assert counts == {("103", "ok"): 1, ("103", "refused"): 1, ("105", "ok"): 1, ("105", "refused"): 0}
+    family = "namesrv_remoting_request_duration_seconds_count"
+    counts = {labels[1:]: count for labels, count in seen.items() if labels[0] == family}
+    lookup = ("GET_ROUTEINFO_BY_TOPIC", "ok")
+    assert counts == {("REGISTER_BROKER", "ok"): 1, ("REGISTER_BROKER", "refused"): 1, lookup: 1}
 
 
 def test_lookups_alone_can_be_allowed() -> None:
