@@ -229,7 +229,7 @@ class WatchDispatcher:
         done = 0.0
         for reader in readers:
             watcher = self._by_reader.get(reader)
-            # A task that was sending has sent this change already: the next message would be late by minutes.
+            # Its task may have been sending and have sent this change: then the next message would seem late.
             if reader.behind_since is None and watcher is not None and self.events_behind(watcher):
                 reader.behind_since = published_at
             if watcher is not None and self._makes_message(watcher, together):
@@ -269,9 +269,8 @@ class WatchDispatcher:
 
     def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: it has the changes that the reader was woken for."""
-        since = self._published_at if watcher.reader.behind_since is None else watcher.reader.behind_since
-        if since is not None:
-            self.lag.add(self._clock.monotonic() - since)
+        if watcher.reader.behind_since is not None:
+            self.lag.add(self._clock.monotonic() - watcher.reader.behind_since)
             watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:

@@ -40,31 +40,6 @@ def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
     run(work)
 
 
-def test_a_change_that_a_sending_task_takes_before_it_is_told_is_timed_once() -> None:
-    async def work(server: Server) -> None:
-        async def timed(count: int) -> None:
-            async with asyncio.timeout(10):
-                while server.watchers.lag.buckets()[-1][1] < count:
-                    await asyncio.sleep(0.001)
-
-        async with server.watch("T1") as stream:
-            await next_of(stream)
-            server.fleet.unregister()
-            await next_of(stream)
-            waiting = asyncio.ensure_future(next_of(stream))
-            await timed(1)
-            server.fleet.clock.advance(3600.0)
-            server.fleet.register(topics=["T1"])
-            await waiting
-            waiting = asyncio.ensure_future(next_of(stream))
-            await timed(2)
-            assert server.watchers.lag.total < 1.0
-            waiting.cancel()
-            await asyncio.wait([waiting])
-
-    run(work)
-
-
 def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
     async def work(server: Server) -> None:
         async with AsyncExitStack() as stack:
