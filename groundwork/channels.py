@@ -158,7 +158,7 @@ class RenewedChannel(grpc.Channel):
         self._connections: _Connections[grpc.Channel] = _Connections(connect, generation, lambda old: old.close())
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
-        """Tells of the state of the connection that is in force now, and of no later one's."""
+        """Reports the state of the connection that is in force now, and of no later one."""
         self._connections.current.channel.subscribe(callback, try_to_connect or False)
 
     def unsubscribe(self, callback: Any) -> None:
@@ -236,7 +236,7 @@ class RenewedAioChannel(grpc.aio.Channel):
         task.add_done_callback(self._closing.discard)
 
 
-# Connections of all our clients to gRPC servers, with or without TLS.
+# Connections of all clients to gRPC servers, with or without TLS.
 
 Options = Sequence[tuple[str, int | str]]
 
@@ -364,7 +364,7 @@ class _AddsToken(grpc.AuthMetadataPlugin):
 
 
 def with_common(options: Options) -> Options:
-    """Adds the options that every connection of ours has; the given ones win."""
+    """Adds the options that every connection has; the given ones win."""
     given = {name for name, _ in options}
     return (*options, *(option for option in _COMMON if option[0] not in given))
 

@@ -230,7 +230,7 @@ class AioNamesrvClient:
         return self._messages(call, Intake(name, STREAM_LIMITS))
 
     def endless_stream(self, name: str, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Makes a streaming call without a deadline: pings of the connection notice a name server that is gone.
+        """Makes a streaming call without a deadline: pings of the connection notice a dead name server.
 
         The requests must end when the call has ended: gRPC waits for the next one until then.
         """
@@ -338,7 +338,7 @@ class NamesrvClient:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
         Args:
-            timeout_seconds: Time for the whole stream; None: it goes on for as long as it is read.
+            timeout_seconds: Time for the whole stream; None: it lasts as long as it is read.
             read: Makes an answer of its bytes; None: as the contract says.
         """
         call = self._calls.get(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)

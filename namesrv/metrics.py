@@ -36,7 +36,7 @@ from namesrv.settings import NamesrvSettings
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 ALIVE_SECONDS = 10.0
-"""An event loop that has been held up for so long will not come back by itself."""
+"""An event loop that has been blocked for so long will not recover by itself."""
 
 
 @dataclass(frozen=True, slots=True)
