@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
+from route_pipeline.java_lines import JavaLines
 from route_pipeline.spark_errors import SPARK_ERRORS, one_line
 
 DEFAULT_MASTER = "local[*]"
@@ -64,10 +65,12 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     check_java()
     settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
     builder = SparkSession.builder.appName("route-pipeline").config(map=settings)
-    try:
-        spark = (builder if master is None else builder.master(master)).getOrCreate()
-    except SPARK_ERRORS as error:
-        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {one_line(error)}") from error
+    with JavaLines() as java:
+        try:
+            spark = (builder if master is None else builder.master(master)).getOrCreate()
+        except SPARK_ERRORS as error:
+            where, cause = master or "its cluster", java.cause() or one_line(error)
+            raise SparkStartError(f"Spark did not start on {where}: {cause}") from error
     register(spark)
     return spark
 
@@ -90,4 +93,6 @@ def _settings(master: str) -> dict[str, str]:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Spark's workers run the first python3 on PATH otherwise, which need not have this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Spark looks its machine's name up before it reads spark.driver.host, and fails if the DNS does not know it.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return settings
