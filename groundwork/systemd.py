@@ -21,35 +21,37 @@ _log = structlog.get_logger(__name__)
 
 
 def listeners_handed_over(
-    listen: Endpoint, environment: MutableMapping[str, str] = os.environ, first: int = FIRST_DESCRIPTOR
-) -> list[socket.socket]:
-    """The listening sockets that systemd, or another starter, has handed to this process; empty if there are none.
+    listens: Mapping[str, Endpoint], environment: MutableMapping[str, str] = os.environ, first: int = FIRST_DESCRIPTOR
+) -> dict[str, list[socket.socket]]:
+    """Returns the listening sockets that systemd, or another starter, has handed to this process, by setting.
 
-    The variables that tell of them are removed, so that no process started from here takes them for its own.
+    Each socket belongs to the setting that has its address. A setting without a socket has an empty list. The variables
+    are removed, so that processes started from here do not take the sockets for their own.
 
     Args:
-        listen: Where the setting ``listen`` says, and so what checks of it have allowed. Port 0 stands for any.
+        listens: Settings and their addresses, which the checks of settings have allowed. Port 0 stands for any port.
 
     Raises:
-        ValueError: One of them is no listening socket, or not of that address. The text names it.
+        ValueError: A descriptor is not a listening socket, or no setting has its address. The text names the descriptor.
     """
+    taken: dict[str, list[socket.socket]] = {name: [] for name in listens}
     process, count_text, names_text = (
         environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
     )
     if process != str(os.getpid()) or not count_text:
-        return []
+        return taken
     if not (count_text.isascii() and count_text.isdigit()):
         raise ValueError(f"LISTEN_FDS is {count_text!r:.40}, not the number of sockets that are handed over")
     names = names_text.split(":") if names_text else []
-    meant = _addresses(listen)
-    taken: list[socket.socket] = []
+    meant = {setting: _addresses(setting, listen) for setting, listen in listens.items()}
+    sockets: list[socket.socket] = []
     try:
         for index in range(int(count_text)):
             name = names[index] if index < len(names) else "unknown"
-            taken.append(_listener(first + index, name))
-            _check_address(taken[-1], name, listen, meant)
+            sockets.append(_listener(first + index, name))
+            taken[_setting_of(sockets[-1], name, listens, meant)].append(sockets[-1])
     except ValueError:
-        for one in taken:
+        for one in sockets:
             one.close()
         raise
     return taken
@@ -96,17 +98,23 @@ def _listener(number: int, name: str) -> socket.socket:
     return one
 
 
-def _check_address(one: socket.socket, name: str, listen: Endpoint, meant: set[tuple[str, int]]) -> None:
+def _setting_of(
+    one: socket.socket, name: str, listens: Mapping[str, Endpoint], meant: Mapping[str, set[tuple[str, int]]]
+) -> str:
+    """Returns the setting that has the address of a socket. Raises ValueError."""
+    settings = " and ".join(f"{setting} is {listen}" for setting, listen in listens.items())
     if one.family not in {socket.AF_INET, socket.AF_INET6}:
-        raise ValueError(f"{name} is not of TCP, but the setting listen is {listen}: write ListenStream={listen}")
+        raise ValueError(f"{name} is not of TCP, but {settings}: write such an address after ListenStream=")
     host, port = one.getsockname()[:2]
-    if (host, port) not in meant and (listen.port or (host, 0) not in meant):
-        raise ValueError(f"{name} listens at {Endpoint(host, port)}, but the setting listen is {listen}")
+    for setting, listen in listens.items():
+        if (host, port if listen.port else 0) in meant[setting]:
+            return setting
+    raise ValueError(f"{name} listens at {Endpoint(host, port)}, but {settings}")
 
 
-def _addresses(listen: Endpoint) -> set[tuple[str, int]]:
+def _addresses(setting: str, listen: Endpoint) -> set[tuple[str, int]]:
     try:
         found = socket.getaddrinfo(*listen, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ValueError(f"the host of the setting listen, {listen.host}, has no address: {error.strerror}") from error
+        raise ValueError(f"the host of {setting}, {listen.host}, has no address: {error.strerror}") from error
     return {(str(address[0]), int(address[1])) for *_, address in found}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Submits one command of the route pipeline to a cluster:
-#   MASTER=spark://spark:7077 deploy/spark/submit.sh ingest --namesrv ns-a:9876,ns-b:9876 --out /shared/routes
+#   MASTER=spark://spark:7077 deploy/spark/submit.sh ingest --namesrv ns-a:9878,ns-b:9878 --out /shared/routes
 # Driver and executors run the same Python at the same path. It is PYTHON, else that of the image of
 # deploy/spark/Dockerfile, of an active virtual environment, of .venv in this clone, or of route-pipeline on the PATH.
 set -eu

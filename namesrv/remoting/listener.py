@@ -55,6 +55,7 @@ class RemotingListener:
         slow_reader_seconds: float,
         shares: Shares | None = None,
         max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
+        handed_over: socket.socket | None = None,
     ) -> None:
         """Takes the port; connections are taken once it runs.
 
@@ -63,6 +64,7 @@ class RemotingListener:
             slow_reader_seconds: How long a peer may take no answers.
             shares: Connections of all addresses; None: as ``limits`` has them.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
+            handed_over: Socket that listens at this address already, from systemd; None: opens one.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -89,7 +91,7 @@ class RemotingListener:
         self._log = FloodLog("remoting_connection_ended", BROKEN_LOG_SECONDS, self._clock, burst=BROKEN_LOG_BURST)
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
-            self._socket = socket.create_server(listen, family=family, backlog=_BACKLOG)
+            self._socket = handed_over or socket.create_server(listen, family=family, backlog=_BACKLOG)
         except OSError as error:
             reason = str(error.strerror).partition(" (while")[0]
             raise OSError(f"cannot listen on {listen}: {reason}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterable
 
@@ -70,18 +71,35 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def bind(server: EngineServer, settings: NamesrvSettings, tls: ListenerTls | None) -> int:
+def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket]]:
+    """Returns the sockets that systemd hands over, for ``listen`` and for ``remoting_listen``.
+
+    Raises:
+        CannotListen: A descriptor is not a listening socket, or not at either address.
+    """
+    listens = {"listen": settings.endpoint}
+    if settings.remoting_endpoint is not None:
+        listens["remoting_listen"] = settings.remoting_endpoint
+    try:
+        return listeners_handed_over(listens)
+    except ValueError as error:
+        raise CannotListen(f"socket activation: {error}") from error
+
+
+def bind(
+    server: EngineServer, settings: NamesrvSettings, tls: ListenerTls | None, handed_over: list[socket.socket]
+) -> int:
     """Has a server listen where the settings say, on systemd's sockets if it hands any over; returns the port.
 
     Raises:
-        CannotListen: The port is in use, or the address is not this machine's, or what systemd hands over does not fit.
+        CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
     """
     listen = settings.endpoint
-    try:
-        if handed_over := listeners_handed_over(listen):
+    if handed_over:
+        try:
             return server.adopt(handed_over, with_tls=tls is not None)
-    except ValueError as error:
-        raise CannotListen(f"socket activation: {error}") from error
+        except ValueError as error:
+            raise CannotListen(f"socket activation: {error}") from error
     try:
         check_bindable(listen)
         if tls is not None:
@@ -130,8 +148,10 @@ def add_services(
     add_reflection(server, [*names, HEALTH_SERVICE.full_name], ShareGate(shares.reflections))
 
 
-def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: RemotingCounter) -> RemotingListener:
-    """Makes the listener of RocketMQ's protocol.
+def listen_remoting(
+    settings: NamesrvSettings, calls: Calls, counter: RemotingCounter, handed_over: list[socket.socket]
+) -> RemotingListener:
+    """Makes the listener of RocketMQ's protocol, on systemd's socket if it hands one over.
 
     Raises:
         CannotListen: The port is in use, or the address is not this machine's.
@@ -139,6 +159,8 @@ def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: RemotingCo
     """
     endpoint, files, mode = settings.remoting_endpoint, settings.listener_files(), settings.remoting_tls_mode
     assert endpoint is not None, "it is made where it listens"
+    if len(handed_over) > 1:
+        raise CannotListen("socket activation: remoting_listen takes one socket: write its IP address, not a name")
     most = min(MAX_CONNECTIONS, descriptors_of_listener())
     try:
         return RemotingListener(
@@ -149,6 +171,7 @@ def listen_remoting(settings: NamesrvSettings, calls: Calls, counter: RemotingCo
             tls_mode=mode,
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
             shares=Shares("connections of RocketMQ's protocol", most, settings.share_rules),
+            handed_over=handed_over[0] if handed_over else None,
         )
     except OSError as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -63,6 +64,7 @@ from namesrv.server.listener import (
     add_services,
     bind,
     listen_remoting,
+    systemd_listeners,
     tls_name,
 )
 from namesrv.settings import NamesrvSettings
@@ -90,7 +92,8 @@ class NamesrvServer:
             self._grpc = build_server(settings, self._security.tls)
         except (ValueError, EngineMissing) as error:
             raise CannotListen(str(error)) from error
-        port = bind(self._grpc, settings, self._security.tls)
+        handed_over = systemd_listeners(settings)
+        port = bind(self._grpc, settings, self._security.tls, handed_over["listen"])
         self.endpoint = settings.endpoint._replace(port=port)
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
@@ -130,7 +133,7 @@ class NamesrvServer:
             self._grpc.keep_answers_of(self._state)
         self._authorizer = self._security.authorizer(self._state)
         self._remoting: RemotingListener | None = None
-        self._add_services(settings)
+        self._add_services(settings, handed_over.get("remoting_listen", []))
 
     def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
         now = self._started_at_millis
@@ -220,7 +223,7 @@ class NamesrvServer:
             *((self._remoting.run(),) if self._remoting is not None else ()),
         ]
 
-    def _add_services(self, settings: NamesrvSettings) -> None:
+    def _add_services(self, settings: NamesrvSettings, remoting_sockets: list[socket.socket]) -> None:
         state, watchers, started_at_millis = self._state, self._watch_streams, self._started_at_millis
         registration = RegistrationServicer(
             self._routes,
@@ -260,7 +263,8 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
         ]
         if settings.remoting_listen:
-            self._remoting = listen_remoting(settings, self._remoting_calls(settings, admin), self._remoting_counter)
+            calls = self._remoting_calls(settings, admin)
+            self._remoting = listen_remoting(settings, calls, self._remoting_counter, remoting_sockets)
         self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(

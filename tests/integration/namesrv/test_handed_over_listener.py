@@ -15,22 +15,29 @@ import pytest
 
 from tests.support.engines import DEVELOPMENT, require_native
 from tests.support.programs.processes import BIN, Client, Process
+from tests.support.programs.rocketmq import RemotingClient
+
+ALL_TOPICS = 206
 
 START = """
 import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.set_inheritable(3, True)
+numbers = sys.argv[1].split(",")
+for target, number in enumerate(numbers, 3):
+    os.dup2(int(number), target)
+    os.set_inheritable(target, True)
 os.environ.setdefault("LISTEN_PID", str(os.getpid()))
-os.environ.update(LISTEN_FDS="1", LISTEN_FDNAMES="grpc")
+os.environ.update(LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES=":".join(["namesrv.socket"] * len(numbers)))
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""What systemd does between fork and exec: the socket becomes descriptor 3, and the variables name this process."""
+"""What systemd does between fork and exec: descriptors from 3 on are the sockets; the variables name this process."""
 
 
-def command(handed_over: socket.socket, listen: str, engine: str) -> list[str]:
-    """Starts a name server with a socket."""
+def command(handed_over: socket.socket, listen: str, engine: str, remoting: socket.socket | None = None) -> list[str]:
+    """Starts a name server with a socket for gRPC, and with one for RocketMQ's protocol if there is one."""
     serve = ["serve", "--listen", listen, "--engine", engine, "--log-format", "json", "--warm-up-millis", "0"]
-    return [sys.executable, "-c", START, str(handed_over.fileno()), str(BIN / "namesrv"), *serve]
+    serve += [] if remoting is None else ["--remoting-listen", address(remoting)]
+    numbers = ",".join(str(one.fileno()) for one in (handed_over, remoting) if one is not None)
+    return [sys.executable, "-c", START, numbers, str(BIN / "namesrv"), *serve]
 
 
 def refusal(handed_over: socket.socket, listen: str, engine: str = "native") -> str:
@@ -65,25 +72,32 @@ def calling(at: str) -> Iterator[Client]:
         yield Client(connection)
 
 
-def test_who_connects_while_nobody_runs_is_answered_by_the_process_that_starts_then(
+def test_callers_that_connect_during_a_restart_are_answered_by_the_next_process(
     held: socket.socket, tmp_path: Path
 ) -> None:
     require_native()
     at = address(held)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        socket.create_server(("127.0.0.1", 0)) as remoting,
+    ):
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(30)
         for _ in range(2):  # the second one is a restart
-            with calling(at) as client:
+            with calling(at) as client, RemotingClient(address(remoting)) as of_rocketmq:
                 early = grpc.channel_ready_future(client.connection)
                 process = Process(
-                    command(held, at, "native"), {"NOTIFY_SOCKET": str(tmp_path / "notify")}, (held.fileno(),)
+                    command(held, at, "native", remoting),
+                    {"NOTIFY_SOCKET": str(tmp_path / "notify")},
+                    (held.fileno(), remoting.fileno()),
                 )
                 with process:
                     assert systemd.recv(100) == b"READY=1"
-                    assert process.wait_for("namesrv_started")["listen"] == at
+                    started = process.wait_for("namesrv_started")
+                    assert (started["listen"], started["remoting"]) == (at, address(remoting))
                     early.result(30)
                     assert client.route() is None
+                    assert of_rocketmq.ask(ALL_TOPICS).code == 0
                     assert process.terminate() == 0
                     assert systemd.recv(100) == b"STOPPING=1"
                     assert process.raw.count("systemd_not_told") == 0
@@ -94,7 +108,7 @@ def test_a_socket_of_another_address_is_refused(held: socket.socket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         said = refusal(held, address(other))
         assert said == (
-            f"namesrv: socket activation: grpc listens at {address(held)}, but the setting listen is {address(other)}"
+            f"namesrv: socket activation: namesrv.socket listens at {address(held)}, but listen is {address(other)}"
         )
 
 
@@ -103,7 +117,7 @@ def test_a_socket_that_does_not_listen_is_refused() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert refusal(silent, address(silent)) == (
-            "namesrv: socket activation: descriptor 3 (grpc) of LISTEN_FDS does not listen: it needs ListenStream="
+            "namesrv: socket activation: descriptor 3 (namesrv.socket) of LISTEN_FDS does not listen: it needs ListenStream="
         )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 import pytest
@@ -32,32 +32,47 @@ def endpoint(of: socket.socket) -> Endpoint:
     return Endpoint(*of.getsockname())
 
 
+def handed(
+    listen: Endpoint, environment: MutableMapping[str, str], first: int, remoting: Endpoint = Endpoint("127.0.0.1", 2)
+) -> dict[str, list[socket.socket]]:
+    """The sockets of a name server with these two addresses."""
+    return listeners_handed_over({"listen": listen, "remoting_listen": remoting}, environment, first)
+
+
 def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.socket) -> None:
     environment, number = variables(), descriptor(held)
     os.set_inheritable(number, True)
-    (taken,) = listeners_handed_over(endpoint(held), environment, number)
+    (taken,) = handed(endpoint(held), environment, number)["listen"]
     with taken:
         assert taken.getsockname() == held.getsockname()
         assert not os.get_inheritable(number)
     assert environment == {"HOME": "/"}
-    assert listeners_handed_over(endpoint(held), environment, number) == []
+    assert handed(endpoint(held), environment, number) == {"listen": [], "remoting_listen": []}
+
+
+def test_each_socket_belongs_to_the_setting_with_its_address(held: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        for of, name in ((other, "remoting_listen"), (held, "listen")):
+            taken = handed(endpoint(held), variables(), descriptor(of), remoting=endpoint(other))
+            assert [setting for setting, sockets in taken.items() if sockets] == [name]
+            taken[name][0].close()
 
 
 def test_port_zero_and_a_host_name_stand_for_the_address_that_is_there(held: socket.socket) -> None:
     for listen in (Endpoint("localhost", 0), endpoint(held)._replace(host="localhost")):
-        (taken,) = listeners_handed_over(listen, variables(), descriptor(held))
+        (taken,) = handed(listen, variables(), descriptor(held))["listen"]
         taken.close()
 
 
 def test_without_variables_of_this_process_there_is_nothing(held: socket.socket) -> None:
     for environment in ({}, variables(process=1), variables(count="0"), variables(count="")):
-        assert listeners_handed_over(endpoint(held), environment, held.fileno()) == []
+        assert not any(handed(endpoint(held), environment, held.fileno()).values())
 
 
 @pytest.mark.parametrize("count", ["x", "-1", "1.5", "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_a_count_that_is_no_number_is_refused(held: socket.socket, count: str) -> None:
     with pytest.raises(ValueError, match=r"LISTEN_FDS is .*, not the number of sockets"):
-        listeners_handed_over(endpoint(held), variables(count), held.fileno())
+        handed(endpoint(held), variables(count), held.fileno())
 
 
 def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: Path) -> None:
@@ -65,22 +80,22 @@ def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: 
         (tmp_path / "file").open("w") as file,
         pytest.raises(ValueError, match=r"\(metrics\) of LISTEN_FDS is no socket"),
     ):
-        listeners_handed_over(Endpoint("127.0.0.1", 1), variables(names="metrics"), file.fileno())
+        handed(Endpoint("127.0.0.1", 1), variables(names="metrics"), file.fileno())
 
 
 def test_a_descriptor_that_is_closed_is_refused(held: socket.socket) -> None:
     number = descriptor(held)
     os.close(number)
     with pytest.raises(ValueError, match="is no socket: Bad file descriptor"):
-        listeners_handed_over(endpoint(held), variables(), number)
+        handed(endpoint(held), variables(), number)
 
 
 def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "socket"))
         unix.listen()
-        with pytest.raises(ValueError, match=r"unknown is not of TCP, but the setting listen is 127\.0\.0\.1:1: write"):
-            listeners_handed_over(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
+        with pytest.raises(ValueError, match=r"unknown is not of TCP, but listen is 127\.0\.0\.1:1 and remoting_listen"):
+            handed(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
 
 
 def test_systemd_is_told_at_a_path_and_at_an_abstract_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
