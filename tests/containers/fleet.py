@@ -54,7 +54,7 @@ class Fleet:
     @property
     def endpoints(self) -> list[str]:
         """Where the name servers answer."""
-        return [f"{self.address(last_byte)}:9876" for last_byte in NAMESRVS.values()]
+        return [f"{self.address(last_byte)}:9878" for last_byte in NAMESRVS.values()]
 
     def start(self, role: str) -> None:
         """Starts the container of a role and waits until it is healthy."""

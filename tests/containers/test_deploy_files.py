@@ -28,6 +28,7 @@ KUSTOMIZATIONS = (
     "base",
     "overlays/production",
     "overlays/production-tls",
+    "overlays/rocketmq",
     "examples/broker",
     "examples/broker-tls",
     "examples/route-pipeline",
@@ -155,7 +156,8 @@ def test_what_compose_makes_of_the_file_keeps_to_the_specification_and_is_whole(
     services = yaml.safe_load(rendered.read_text())["services"]
     assert services.keys() == wanted
     assert "${" not in rendered.read_text()
-    assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in services.values())
+    assert all(service["cap_drop"] == ["ALL"] for service in services.values())
+    assert [name for name, service in services.items() if not service.get("read_only")] == ["broker"]
 
 
 def test_kubernetes_schemas_are_asked_strictly(tools: Path, tmp_path: Path) -> None:

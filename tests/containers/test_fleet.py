@@ -73,10 +73,10 @@ def test_compose_file_keeps_to_the_compose_specification(tools: Path) -> None:
 
 
 def test_compose_file_runs(engine: Engine, tools: Path) -> None:
-    compose = [str(tools / "podman-compose"), f"--file={COMPOSE}", f"--project-name={engine.namespace}"]
+    compose = [str(tools / "podman-compose"), f"--file={COMPOSE}", f"--project-name={engine.namespace}", "--profile=agents"]
     try:
-        engine.enter(*compose, "up", "--detach", "--no-build", timeout=120)
-        published = ["127.0.0.1:9876", "127.0.0.1:9877"]
+        engine.enter(*compose, "up", "--detach", "--no-build", *NAMESRVS, *AGENTS, timeout=120)
+        published = ["127.0.0.1:9878", "127.0.0.1:9879"]
         answers = probe(engine, published, "0,1")
         assert [answers[endpoint]["namesrv"] for endpoint in published] == list(NAMESRVS)
         assert answers[published[0]]["brokers"] == {"0": "127.0.0.1:10911", "1": "127.0.0.1:11011"}

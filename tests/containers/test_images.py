@@ -141,7 +141,7 @@ def test_a_container_runs_as_a_user_without_privileges_on_a_read_only_root(fleet
 @pytest.mark.parametrize("role", NAMESRVS)
 def test_nsctl_in_the_container_finds_its_own_name_server(fleet: Fleet, role: str) -> None:
     (status,) = json.loads(fleet.execute(role, "nsctl", "status", "-o", "json"))
-    assert (status["header"]["namesrv_name"], status["endpoint"]) == (role, "127.0.0.1:9876")
+    assert (status["header"]["namesrv_name"], status["endpoint"]) == (role, "127.0.0.1:9878")
     # A fleet that has just begun is warming up: a warning, and exit code 5.
     findings = json.loads(fleet.execute(role, "sh", "-c", "nsctl doctor -o json || test $? = 5"))
     assert {finding["code"] for finding in findings} <= {"WARMING"}

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(600)
 AGENT = "broker-agent@broker-a"
 NSCTL = "/opt/namesrv/bin/nsctl"
 HERE = (
-    ('["10.0.0.11:9876", "10.0.0.12:9876", "10.0.0.13:9876"]', '["127.0.0.1:9876"]'),
-    ('"10.0.0.21:10911"', '"127.0.0.1:9876"'),  # what answers in the place of the broker
+    ('["10.0.0.11:9878", "10.0.0.12:9878", "10.0.0.13:9878"]', '["127.0.0.1:9878"]'),
+    ('"10.0.0.21:10911"', '"127.0.0.1:9878"'),  # what answers in the place of the broker
 )
 """What an operator edits in broker-a.toml."""
 
@@ -49,7 +49,7 @@ def test_both_services_are_up_and_the_broker_that_has_written_nothing_is_in_the_
         assert "active (running)" in machine.run(f"systemctl status {unit}")
     eventually(lambda: "registered" in machine.events(AGENT), within_seconds=SECONDS)
     assert "topics_file_awaited" in machine.events(AGENT)
-    route = machine.run(f"{NSCTL} route TBW102 --namesrv 127.0.0.1:9876 -o json")
+    route = machine.run(f"{NSCTL} route TBW102 --namesrv 127.0.0.1:9878 -o json")
     assert "broker-a" in route
     (started,) = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]
     assert started["engine"] == "native"
@@ -65,7 +65,7 @@ def test_systemd_finds_nothing_wrong_with_the_units_and_they_are_sealed(machine:
 
 
 def test_a_killed_program_is_started_again_and_finds_its_intents(machine: Machine) -> None:
-    machine.run(f"{NSCTL} kv put ORDER_TOPIC_CONFIG T broker-a:4 --namesrv 127.0.0.1:9876")
+    machine.run(f"{NSCTL} kv put ORDER_TOPIC_CONFIG T broker-a:4 --namesrv 127.0.0.1:9878")
     for unit in (AGENT, "namesrv"):  # the agent registers again, too, once the name server is another
         restarts = int(machine.told_of(unit, "NRestarts"))
         started = machine.events(unit).count("registered" if unit == AGENT else "namesrv_started")
@@ -74,7 +74,7 @@ def test_a_killed_program_is_started_again_and_finds_its_intents(machine: Machin
         machine.wait_until(unit, "ActiveState", "active")
         event = "registered" if unit == AGENT else "namesrv_started"
         eventually(lambda: machine.events(unit).count(event), lambda now: now > started, SECONDS)  # noqa: B023
-    kept = machine.run(f"{NSCTL} kv get ORDER_TOPIC_CONFIG T --namesrv 127.0.0.1:9876 -o json")
+    kept = machine.run(f"{NSCTL} kv get ORDER_TOPIC_CONFIG T --namesrv 127.0.0.1:9878 -o json")
     assert "broker-a:4" in json.dumps(json.loads(kept))
     assert machine.run("stat -c %a /var/lib/private/namesrv") == "750"
 
@@ -121,7 +121,7 @@ def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(mac
     assert machine.told_of("namesrv", "ExecMainStatus") == "0"
     assert machine.events("namesrv")[-1] == "namesrv_stopped"
     # Whoever connects while no name server runs is not refused, and has systemd start one.
-    status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9876 --timeout 60 -o json", timeout=90)
+    status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9878 --timeout 60 -o json", timeout=90)
     assert json.loads(status)[0]["version"] == __version__
     started = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]
     assert started[-1]["engine"] == "native"

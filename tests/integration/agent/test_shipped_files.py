@@ -12,7 +12,7 @@ FILE = Path(__file__).parents[3] / "deploy/systemd/broker-a.toml"
 def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_path: Path) -> None:
     with NamesrvProcess() as namesrv, namesrv.connect() as client:
         text = FILE.read_text()
-        shipped = 'namesrv = ["10.0.0.11:9876", "10.0.0.12:9876", "10.0.0.13:9876"]'
+        shipped = 'namesrv = ["10.0.0.11:9878", "10.0.0.12:9878", "10.0.0.13:9878"]'
         for old, new in (
             (shipped, f'namesrv = ["{namesrv.endpoint}"]'),
             ('"10.0.0.21:10911"', f'"{namesrv.endpoint}"'),  # what answers in the place of the broker

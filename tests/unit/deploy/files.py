@@ -104,3 +104,18 @@ def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
             assert operation["op"] == "add" or holder[key] is not None
             holder[key] = operation["value"]
     return result
+
+
+def image_environment(program: str) -> dict[str, str]:
+    """Returns the variables that the image of a program sets."""
+    text = (DEPLOY / program.replace("-", "_") / "Dockerfile").read_text()
+    return dict(re.findall(r"\b((?:NAMESRV|BROKER_AGENT)_[A-Z_]+)=(\S+)", text))
+
+
+def rocketmq_container() -> dict[str, Any]:
+    """Returns the name server's container of the overlay ``rocketmq``."""
+    server = the("StatefulSet", "namesrv", kubernetes_objects(KUBERNETES / "base"))
+    (component,) = documents(KUBERNETES / "components/rocketmq/stateful-set.patch.yaml")
+    (container,) = patched(server, component)["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container

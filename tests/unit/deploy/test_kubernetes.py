@@ -15,7 +15,9 @@ from tests.unit.deploy.files import (
     document,
     documents,
     kubernetes_objects,
+    patched,
     pod_templates,
+    rocketmq_container,
     the,
     yaml_files,
 )
@@ -90,9 +92,9 @@ def test_agents_find_a_name_server_that_is_not_ready_and_clients_do_not(base: li
 def test_probes_ask_the_whole_server_whether_it_lives_and_the_route_service_whether_it_is_ready(
     container: dict[str, Any],
 ) -> None:
-    assert container["livenessProbe"]["grpc"] == {"port": 9876}
-    assert container["startupProbe"]["grpc"] == {"port": 9876}
-    assert container["readinessProbe"]["grpc"] == {"port": 9876, "service": "namesrv_api.v1.RouteService"}
+    assert container["livenessProbe"]["grpc"] == {"port": 9878}
+    assert container["startupProbe"]["grpc"] == {"port": 9878}
+    assert container["readinessProbe"]["grpc"] == {"port": 9878, "service": "namesrv_api.v1.RouteService"}
     patience = {name: container[name]["periodSeconds"] * container[name]["failureThreshold"] for name in PROBES}
     assert patience["readinessProbe"] < patience["livenessProbe"], "it is taken out of service before it is restarted"
 
@@ -102,7 +104,7 @@ def test_selectors_select_the_pods_and_ports_are_those_of_the_container(
 ) -> None:
     labels = server["template"]["metadata"]["labels"].items()
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"grpc": 9876, "metrics": 5557}
+    assert ports == {"grpc": 9878, "metrics": 5557}
     selectors = [server["selector"]["matchLabels"]]
     for item in base:
         if item["kind"] == "Service":
@@ -114,6 +116,18 @@ def test_selectors_select_the_pods_and_ports_are_those_of_the_container(
     assert len(selectors) == 5
     assert [selector for selector in selectors if not selector.items() <= labels] == []
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == ports.keys()
+
+
+def test_the_component_for_rocketmq_opens_its_port_to_those_who_reach_grpc(base: list[dict[str, Any]]) -> None:
+    component = KUBERNETES / "components/rocketmq"
+    (services,) = documents(component / "services.patch.yaml")
+    (policy,) = documents(component / "network-policy.patch.yaml")
+    for name in ("namesrv", "namesrv-agents"):
+        ports = patched(the("Service", name, base), services)["spec"]["ports"]
+        assert [(port["port"], port["targetPort"]) for port in ports] == [(9878, "grpc"), (9876, "rocketmq")]
+    ingress = patched(the("NetworkPolicy", "namesrv", base), policy)["spec"]["ingress"]
+    assert [port["port"] for port in ingress[0]["ports"]] == ["grpc", "rocketmq"]
+    assert {"name": "rocketmq", "containerPort": 9876} in rocketmq_container()["ports"]
 
 
 def test_the_data_directory_is_a_claim_of_the_pods_own(server: dict[str, Any], container: dict[str, Any]) -> None:
@@ -188,5 +202,5 @@ def test_the_pipeline_reads_each_name_server_by_its_own_name_and_runs_once_at_a_
     assert job["concurrencyPolicy"] == "Forbid"
     (container,) = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     named = [argument.removeprefix("--namesrv=") for argument in container["args"] if argument.startswith("--namesrv=")]
-    service = f"{server['serviceName']}.namesrv.svc.cluster.local:9876"
+    service = f"{server['serviceName']}.namesrv.svc.cluster.local:9878"
     assert named == [f"namesrv-{number}.{service}" for number in range(server["replicas"])]

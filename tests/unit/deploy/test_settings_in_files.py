@@ -20,9 +20,11 @@ from tests.unit.deploy.files import (
     KUBERNETES,
     document,
     documents,
+    image_environment,
     kubernetes_objects,
     patched,
     pod_templates,
+    rocketmq_container,
     the,
 )
 
@@ -49,16 +51,25 @@ def load(program: str, arguments: list[str], environment: dict[str, str], file: 
     return settings.load(file, given)
 
 
-def image_environment(program: str) -> dict[str, str]:
-    """Variables that the image of a program sets."""
-    text = (DEPLOY / program.replace("-", "_") / "Dockerfile").read_text()
-    return dict(re.findall(r"\b((?:NAMESRV|BROKER_AGENT)_[A-Z_]+)=(\S+)", text))
-
-
 def compose_services() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, service in document(DEPLOY / "compose.yaml")["services"].items():
         if service["image"].split(":")[0] in PROGRAMS:
             yield name, service
+
+
+def test_each_shipped_name_server_serves_rocketmqs_brokers_clients_and_mqadmin_at_9876() -> None:
+    container = rocketmq_container()
+    compose = [service for name, service in compose_services() if name.startswith("namesrv")]
+    everywhere = [
+        load("namesrv", [], {}, DEPLOY / "systemd/namesrv.toml"),
+        load("namesrv", container["args"][1:], image_environment("namesrv")),
+        *(load("namesrv", [], {**image_environment("namesrv"), **service["environment"]}) for service in compose),
+    ]
+    assert len(everywhere) == 4
+    for settings in everywhere:
+        assert isinstance(settings, NamesrvSettings)
+        assert (settings.listen, settings.remoting_listen) == ("0.0.0.0:9878", "0.0.0.0:9876")
+        assert settings.remoting_allow == "lookups,registrations,operators"
 
 
 def containers() -> Iterator[dict[str, Any]]:
@@ -76,7 +87,15 @@ def test_the_programs_have_at_most_90_settings_and_each_shows_at_most_24_first()
 def test_the_socket_unit_listens_where_the_name_server_beside_it_does() -> None:
     unit = (DEPLOY / "systemd/namesrv.socket").read_text()
     settings = tomllib.loads((DEPLOY / "systemd/namesrv.toml").read_text())
-    assert re.findall(r"^ListenStream=(.*)$", unit, re.MULTILINE) == [settings["listen"]]
+    listens = [settings["remoting_listen"], settings["listen"]]
+    assert re.findall(r"^ListenStream=(.*)$", unit, re.MULTILINE) == listens
+
+
+def test_a_file_that_allows_insecure_beyond_loopback_says_why_first() -> None:
+    files = [path for path in DEPLOY.rglob("*") if path.suffix in {".yaml", ".toml"} and ".patch" not in path.suffixes]
+    texts = [text for text in (path.read_text() for path in files) if re.search("^[^#]*allow.insecure", text, re.I | re.M)]
+    assert len(texts) == len(("compose", "Kubernetes", "systemd"))
+    assert [text for text in texts if not text.startswith("# Listens on 0.0.0.0 with allow_insecure: ")] == []
 
 
 @pytest.mark.parametrize(("name", "service"), list(compose_services()))
@@ -136,7 +155,7 @@ def test_the_component_for_agents_with_tls_adds_settings_that_the_program_takes_
     (secret,) = [mount["mountPath"] for mount in agent["volumeMounts"] if mount["name"] == "tls"]
     assert {str(path.parent) for path in (loaded.tls_cert, loaded.tls_key, loaded.tls_ca) if path} == {secret}
     assert loaded.listens_with_tls
-    assert [f"{loaded.tls_server_name}:9876"] == loaded.namesrv, "what the certificate of the name servers is for"
+    assert [f"{loaded.tls_server_name}:9878"] == loaded.namesrv, "what the certificate of the name servers is for"
     names = (KUBERNETES / "components/tls/kustomization.yaml").read_text()
     assert str(loaded.tls_server_name) in names
 
