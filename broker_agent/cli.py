@@ -132,7 +132,7 @@ def _fast_listener(fast: str | None, ordinary: str | None, broker: str) -> Endpo
 
 @app.command()
 def healthcheck(
-    endpoint: Annotated[
+    fast_listen: Annotated[
         str | None,
         typer.Option(
             envvar="BROKER_AGENT_FAST_LISTEN",
@@ -163,8 +163,8 @@ def healthcheck(
 ) -> None:
     """Asks a running agent for its health: exit code 0 if it is SERVING, 1 if not."""
     try:
-        given = "--endpoint" if endpoint is not None else "--listen" if listen is not None else "--broker-addr"
-        agent = _fast_listener(endpoint, listen, broker_addr)
+        given = "--fast-listen" if fast_listen is not None else "--listen" if listen is not None else "--broker-addr"
+        agent = _fast_listener(fast_listen, listen, broker_addr)
     except ValueError as error:
         exit_with(_PROGRAM, f"{given}: {error}")
     try:

@@ -63,8 +63,8 @@ def _root(*, version: Annotated[bool, version_option(PROGRAM)] = False) -> None:
 @app.command()
 def healthcheck(
     *,
-    endpoint: Annotated[
-        str, typer.Option(envvar="NAMESRV_LISTEN", help="Name server to ask, HOST:PORT.")
+    namesrv: Annotated[
+        str, typer.Option(envvar="NAMESRV_LISTEN", help="Name server to ask over gRPC, HOST:PORT.")
     ] = "127.0.0.1:9876",
     service: Annotated[str, typer.Option(help="Full name of a service; empty for the whole server.")] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait.", min=0.01)] = 2.0,
@@ -89,9 +89,9 @@ def healthcheck(
     except CertificateError as error:
         exit_with(PROGRAM, str(error))
     try:
-        problem = check_health(Endpoint.parse(endpoint), service, timeout, security)
+        problem = check_health(Endpoint.parse(namesrv), service, timeout, security)
     except ValueError as error:
-        exit_with(PROGRAM, f"--endpoint: {error}")
+        exit_with(PROGRAM, f"--namesrv: {error}")
     if problem is not None:
         typer.echo(printable(problem), err=True)
         raise typer.Exit(1)

@@ -79,7 +79,7 @@ def test_a_signal_unregisters_from_every_name_server_and_the_exit_code_is_0(
         started = running.wait_for_log("agent_started")
         for server in servers:
             assert len(server.registrations) == 1
-        check = (*PROGRAM, "healthcheck", f"--endpoint={started['fast_listening_on']}")
+        check = (*PROGRAM, "healthcheck", f"--fast-listen={started['fast_listening_on']}")
         # It has three seconds, and no flag for more.
         eventually(lambda: subprocess.run(check, check=False).returncode, lambda code: code == 0)
         assert running.end(number) == 0

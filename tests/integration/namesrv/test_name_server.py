@@ -264,7 +264,7 @@ def test_only_the_development_engine_says_that_it_is_one(namesrv: NamesrvProcess
 
 def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
     def check(endpoint: str) -> int:
-        return ended([str(BIN / "namesrv"), "healthcheck", "--endpoint", endpoint, *PATIENT]).returncode
+        return ended([str(BIN / "namesrv"), "healthcheck", "--namesrv", endpoint, *PATIENT]).returncode
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -274,6 +274,6 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
 
 
 def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
-    command = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(namesrv.endpoint), "--service", "nope"]
+    command = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(namesrv.endpoint), "--service", "nope"]
     done = ended([*command, *PATIENT])
     assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")

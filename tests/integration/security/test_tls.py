@@ -214,7 +214,7 @@ def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:
 
 def test_the_health_check_speaks_tls(place: Place) -> None:
     with NamesrvProcess(*place.flags("mTLS")) as server:
-        program = [str(BIN / "namesrv"), "healthcheck", "--endpoint", str(server.endpoint), "--timeout", "20"]
+        program = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(server.endpoint), "--timeout", "20"]
         ca = ["--tls-ca", str(place.authority.path)]
         pair = ["--tls-cert", str(place.server.certificate), "--tls-key", str(place.server.key)]
         codes = [ended([*program, *more]).returncode for more in ([*ca, *pair], ca, [])]

@@ -57,7 +57,7 @@ def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place:
             over_tls = partial(check_health, endpoint, service, 20, ClientSecurity(files))
             eventually(over_tls, lambda problem: problem is None)
             assert check_health(endpoint, service, 20) is not None, "without TLS there is no answer"
-        program = [str(BIN / "broker-agent"), "healthcheck", "--endpoint", str(agent.endpoint)]
+        program = [str(BIN / "broker-agent"), "healthcheck", "--fast-listen", str(agent.endpoint)]
         # It has three seconds, and no flag for more.
         eventually(lambda: ended([*program, *agent_flags(place, "broker")]).returncode, lambda code: code == 0)
         assert ended(program).returncode == 1

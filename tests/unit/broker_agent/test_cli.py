@@ -113,7 +113,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_a_health_check_of_nobody_fails_with_exit_code_1() -> None:
-    result = run("healthcheck", "--endpoint", "127.0.0.1:1")
+    result = run("healthcheck", "--fast-listen", "127.0.0.1:1")
     assert result.exit_code == 1
     assert result.stderr.startswith("broker-agent: 127.0.0.1:1: UNAVAILABLE")
 
@@ -137,8 +137,8 @@ def test_a_health_check_finds_the_agent_by_the_brokers_port() -> None:
 
 
 def test_a_health_check_without_a_port_is_a_bad_command() -> None:
-    result = run("healthcheck", "--endpoint", "here")
+    result = run("healthcheck", "--fast-listen", "here")
     assert (result.exit_code, result.stderr) == (
         2,
-        "broker-agent: --endpoint: address 'here' has no port: write host:port\n",
+        "broker-agent: --fast-listen: address 'here' has no port: write host:port\n",
     )
