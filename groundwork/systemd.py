@@ -32,7 +32,7 @@ def listeners_handed_over(
         listens: Settings and their addresses, which the checks of settings have allowed. Port 0 stands for any port.
 
     Raises:
-        ValueError: A descriptor is not a listening socket, or no setting has its address. The text names the descriptor.
+        ValueError: A descriptor is not a listening socket, or no setting has its address. The text names it.
     """
     taken: dict[str, list[socket.socket]] = {name: [] for name in listens}
     process, count_text, names_text = (

@@ -1,4 +1,4 @@
-"""Replaces RocketMQ 5's name server with this one while messages flow: the steps of docs/rocketmq.md.
+"""Replaces RocketMQ 5's name servers with this one while messages flow: the steps of docs/rocketmq.md.
 
 Name server, broker, clients and mqadmin are Apache's, from Maven Central. All processes run on loopback and end with
 the demo. Only the jars stay, in ``.bench``. Run it with ``make demo-rocketmq``.
@@ -9,30 +9,34 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from groundwork.health_check import check_health
 from namesrv.engines.factory import HOW_TO_GET_IT, native_problem
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.rocketmq_programs.maven import NEWEST, class_path, missing
 from tests.support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
 
 TOPIC = "orders"
-APACHE_PORT, OUR_PORT, GRPC_PORT, BROKER_PORT = 9876, 9877, 9878, 10911
+NAMES = ("ns-a", "ns-b", "ns-c")
+"""The name servers. Each has an address of its own on loopback, as on a machine of its own."""
+PORT, GRPC_PORT, BROKER_PORT = 9876, 9878, 10911
 """The ports that the page shows. A port that is in use is replaced by a free one."""
+ALLOWED = ("--remoting-allow", "lookups,registrations,operators")
+WARM_UP_MILLIS = 15_000
+"""A third of the default. The broker registers every 10 s here, by default every 30 s."""
 WIDTH = 150
-TOLD_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 CALL_SECONDS = 60.0
-SETTINGS = (
-    # Without these, a broker reads its list of name servers every 120 s and registers every 30 s.
-    "updateNameServerAddrPeriod=2000",
-    "registerNameServerPeriod=10000",
-)
+ROUTES = "namesrv_api.v1.RouteService"
+"""The service whose health shows that a name server is warm."""
 
 
 def main() -> None:
@@ -54,6 +58,8 @@ class Demo:
         """Starts nothing yet. The stack ends all processes that the steps start."""
         self._stack = stack
         self._folder = folder
+        self._apache: dict[str, ApacheNamesrv] = {}
+        self._ours: dict[str, NamesrvProcess] = {}
 
     def run(self) -> None:
         """Runs all steps in order."""
@@ -64,102 +70,133 @@ class Demo:
             take(self)
 
     def before(self) -> None:
-        """Starts Apache's name server, a broker, a producer and a consumer."""
-        self._apache = self._stack.enter_context(ApacheNamesrv(self._folder / "apache", port=free(APACHE_PORT)))
-        self._apache.wait()
-        port = free(BROKER_PORT)
-        broker = Broker(self._folder, self._apache.addr, settings=SETTINGS, port=port)
+        """Starts three of Apache's name servers, a broker, a producer and a consumer."""
+        for number, name in enumerate(NAMES, 1):
+            host = f"127.0.0.{number}"
+            self._start_apache(name, host, free(host, PORT))
+        addresses = ";".join(apache.wait().addr for apache in self._apache.values())
+        broker = Broker(self._folder, addresses, port=free("127.0.0.1", BROKER_PORT))
         self._broker = self._stack.enter_context(broker)
         self._broker.wait()
         self._shell = self._stack.enter_context(Shell(self._folder / "shell"))
-        made = ("updateTopic", "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4")
-        eventually(lambda: "success" in self._shell.mqadmin(self._apache.addr, *made), within_seconds=TOLD_SECONDS)
-        self._shell.messages("start", self._apache.addr, TOPIC)
-        say(f"RocketMQ {NEWEST.version}: name server {self._apache.addr}, broker {self._broker.addr}")
+        # An ordered topic is in the KV configuration, too.
+        made = ("updateTopic", "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4", "-o", "true")
+        eventually(lambda: "success" in self._shell.mqadmin(addresses, *made), within_seconds=WAIT_SECONDS)
+        self._shell.messages("start", addresses, TOPIC)
+        say(f"RocketMQ {NEWEST.version}: broker {self._broker.addr}, namesrvAddr {addresses}")
         self._progress()
 
-    def start_ours(self) -> None:
-        """Starts this name server."""
-        listen, remoting = free(GRPC_PORT), free(OUR_PORT)
-        flags = ("--remoting-listen", f"127.0.0.1:{remoting}", "--data-dir", str(self._folder / "namesrv"))
-        namesrv = NamesrvProcess("--name", "ns-a", *flags, port=listen)
-        self._namesrv = self._stack.enter_context(namesrv)
-        self._ours = str(self._namesrv.wait_for("namesrv_started")["remoting"])
-        self._client: Client = self._stack.enter_context(self._namesrv.connect())
-        addresses = f"--listen {self._namesrv.endpoint} --remoting-listen {self._ours}"
-        say(f"$ namesrv serve --name ns-a {addresses} --data-dir /var/lib/namesrv")
-        self._progress()
+    def replace_first(self) -> None:
+        """Replaces the first name server."""
+        self._replace(NAMES[0])
 
-    def add_ours(self) -> None:
-        """Gives the broker a list of both name servers."""
-        self._set_namesrv_addr(f"{self._apache.addr};{self._ours}")
-        eventually(lambda: self._client.addrs(TOPIC), lambda addrs: addrs == {0: self._broker.addr}, TOLD_SECONDS)
-        say("the broker has registered with both name servers, without a restart")
-        self._progress()
+    def replace_others(self) -> None:
+        """Replaces the other name servers, one after the other."""
+        for name in NAMES[1:]:
+            self._replace(name)
 
-    def compare(self) -> None:
-        """Compares the routes of both name servers."""
-        self._nsctl("compare-rocketmq", self._apache.addr)
-        self._progress()
-
-    def move_clients(self) -> None:
-        """Stops the clients once they have received all messages, and starts clients with the new address."""
-        say(f"with {self._apache.addr}: {self._shell.messages('stop').strip()}")
-        self._shell.messages("start", self._ours, TOPIC)
-        say(f"with {self._ours}: producer and consumer are running")
-        self._progress()
-
-    def remove_apache(self) -> None:
-        """Gives the broker a list of this name server only, and stops Apache's."""
-        self._set_namesrv_addr(self._ours)
-        self._apache.terminate()
-        self._apache.wait_for_end()
-        say("Apache's name server has stopped")
+    def go_back(self) -> None:
+        """Starts Apache's name server again on the address of the last one."""
+        name = NAMES[-1]
+        apache, ours = self._apache[name], self._ours[name]
+        exported = self._folder / "kvConfig.json"
+        self._nsctl("kv", "export", str(exported), names=(name,), shown=("kv", "export", "kvConfig.json"))
+        assert ours.terminate() == 0
+        say(f"{name} has stopped")
+        exported.replace(self._home_of(name) / "kvConfig.json")
+        self._start_apache(name, apache.host, apache.port)
+        self._apache[name].wait()
+        say(f"Apache's name server has started at {apache.addr}")
+        self._show_once_equal("compare-rocketmq", apache.addr, names=NAMES[:1])
         self._progress()
 
     def ask_ours(self) -> None:
         """Queries the name server with mqadmin and nsctl."""
-        self._mqadmin(self._ours, "topicRoute", "-t", TOPIC)
-        self._mqadmin(self._ours, "topicClusterList", "-t", TOPIC)
-        self._nsctl("explain", TOPIC)
-        self._nsctl("doctor")
+        addr, names = self._apache[NAMES[0]].addr, NAMES[:2]
+        endpoints = [self._ours[name].endpoint for name in names]
+        eventually(lambda: not any(check_health(one, ROUTES, 5.0) for one in endpoints), within_seconds=WAIT_SECONDS)
+        self._mqadmin(addr, "topicRoute", "-t", TOPIC)
+        self._mqadmin(addr, "topicClusterList", "-t", TOPIC)
+        self._nsctl("explain", TOPIC, names=names[:1])
+        self._nsctl("doctor", names=names)
         self._progress()
-        say(f"with {self._ours}: {self._shell.messages('stop').strip()}")
+        say(f"producer and consumer, running since the first step: {self._shell.messages('stop').strip()}")
 
     def kill_broker(self) -> None:
         """Kills the broker and waits until its route is removed."""
-        killed_at = time.monotonic()
-        self._broker.kill()
-        eventually(lambda: self._client.route(TOPIC), lambda route: route is None, TOLD_SECONDS)
-        say(f"broker killed with SIGKILL: its route was removed after {(time.monotonic() - killed_at) * 1000:.0f} ms")
-        self._nsctl("explain", TOPIC)
+        name = NAMES[0]
+        with self._ours[name].connect() as client:
+            killed_at = time.monotonic()
+            self._broker.kill()
+            eventually(lambda: client.route(TOPIC), lambda route: route is None, WAIT_SECONDS)
+            milliseconds = (time.monotonic() - killed_at) * 1000
+        say(f"broker killed with SIGKILL: its route was removed after {milliseconds:.0f} ms")
+        self._nsctl("explain", TOPIC, names=(name,))
 
     # Details
 
-    def _set_namesrv_addr(self, namesrv: str) -> None:
-        where = ("-b", self._broker.addr)
-        self._mqadmin(self._apache.addr, "updateBrokerConfig", *where, "-k", "namesrvAddr", "-v", namesrv)
+    def _home_of(self, name: str) -> Path:
+        return self._folder / f"apache-{name}"
+
+    def _start_apache(self, name: str, host: str, port: int) -> None:
+        apache = ApacheNamesrv(self._home_of(name), host=host, port=port)
+        self._apache[name] = self._stack.enter_context(apache)
+
+    def _replace(self, name: str) -> None:
+        """Replaces one of Apache's name servers at its address, and compares it with another one."""
+        apache = self._apache[name]
+        apache.terminate()
+        apache.wait_for_end()
+        say(f"Apache's name server at {apache.addr} has stopped")
+        data = self._folder / name
+        data.mkdir()
+        say("$ cp ~/namesrv/kvConfig.json /var/lib/namesrv/")
+        shutil.copy(self._home_of(name) / "kvConfig.json", data)
+        listen = f"{apache.host}:{free(apache.host, GRPC_PORT)}"
+        flags = ("--remoting-listen", apache.addr, *ALLOWED)
+        # Of two equal flags the last one wins.
+        quiet = ("--listen", listen, "--data-dir", str(data), "--warm-up-millis", str(WARM_UP_MILLIS))
+        namesrv = self._stack.enter_context(NamesrvProcess("--name", name, *flags, *quiet))
+        self._ours[name] = namesrv
+        shown = f"--listen {namesrv.endpoint} {shlex.join(flags)}"
+        say(f"$ namesrv serve --name {name} --data-dir /var/lib/namesrv {shown}")
+        left = [other for other in NAMES if other not in self._ours]
+        if left:
+            self._show_once_equal("compare-rocketmq", self._apache[left[0]].addr, names=(name,))
+        else:
+            self._show_once_equal("diff")
+        self._progress()
+
+    def _show_once_equal(self, *comparison: str, names: Sequence[str] = NAMES) -> None:
+        """Shows a comparison once it finds no difference: the broker has registered with the new name server."""
+        eventually(lambda: self._run_nsctl(comparison, names).returncode, lambda code: code == 0, WAIT_SECONDS)
+        self._nsctl(*comparison, names=names)
 
     def _mqadmin(self, namesrv: str, command: str, *arguments: str) -> None:
         say(f"$ mqadmin {shlex.join((command, '-n', namesrv, *arguments))}")
         say(self._shell.mqadmin(namesrv, command, *arguments).strip())
 
-    def _nsctl(self, *arguments: str) -> None:
-        words = [*arguments, "--namesrv", str(self._namesrv.endpoint)]
-        say(f"$ nsctl {shlex.join(words)}")
-        environment = {**os.environ, "COLUMNS": str(WIDTH)}
-        done = subprocess.run(
-            [str(BIN / "nsctl"), *words],
-            env=environment,
+    def _nsctl(self, *arguments: str, names: Sequence[str] = NAMES, shown: Sequence[str] = ()) -> None:
+        """Runs a command of nsctl at name servers of ours, and shows it, or the words to be shown instead."""
+        say(f"$ nsctl {shlex.join((*(shown or arguments), '--namesrv', self._endpoints(names)))}")
+        done = self._run_nsctl(arguments, names)
+        say("\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()))
+        if done.returncode:
+            say(f"# exit code {done.returncode}")
+
+    def _run_nsctl(self, arguments: Sequence[str], names: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(BIN / "nsctl"), *arguments, "--namesrv", self._endpoints(names)],
+            env={**os.environ, "COLUMNS": str(WIDTH)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=CALL_SECONDS,
             check=False,
         )
-        say("\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()))
-        if done.returncode:
-            say(f"# exit code {done.returncode}")
+
+    def _endpoints(self, names: Sequence[str]) -> str:
+        return ";".join(str(self._ours[name].endpoint) for name in names)
 
     def _progress(self) -> None:
         """Checks that messages still arrive."""
@@ -168,12 +205,10 @@ class Demo:
 
 
 STEPS: tuple[tuple[str, Callable[[Demo], None]], ...] = (
-    ("Before: only Apache's name server", Demo.before),
-    ("Start this name server", Demo.start_ours),
-    ("Add this name server to the brokers' namesrvAddr", Demo.add_ours),
-    ("Compare both name servers", Demo.compare),
-    ("Move the clients", Demo.move_clients),
-    ("Remove Apache's name server", Demo.remove_apache),
+    ("Before: three of Apache's name servers", Demo.before),
+    ("Replace the first name server", Demo.replace_first),
+    ("Replace the others", Demo.replace_others),
+    ("Go back", Demo.go_back),
     ("Query this name server", Demo.ask_ours),
     ("Kill a broker", Demo.kill_broker),
 )
@@ -191,9 +226,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def free(port: int) -> int:
-    """Returns the port if it is free on loopback, otherwise 0, which means any free port."""
-    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+def free(host: str, port: int) -> int:
+    """Returns the port if it is free at an address of loopback, otherwise 0, which means any free port."""
+    with contextlib.suppress(OSError), socket.create_server((host, port)):
         return port
     return 0
 

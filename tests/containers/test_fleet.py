@@ -73,7 +73,12 @@ def test_compose_file_keeps_to_the_compose_specification(tools: Path) -> None:
 
 
 def test_compose_file_runs(engine: Engine, tools: Path) -> None:
-    compose = [str(tools / "podman-compose"), f"--file={COMPOSE}", f"--project-name={engine.namespace}", "--profile=agents"]
+    compose = [
+        str(tools / "podman-compose"),
+        f"--file={COMPOSE}",
+        f"--project-name={engine.namespace}",
+        "--profile=agents",
+    ]
     try:
         engine.enter(*compose, "up", "--detach", "--no-build", *NAMESRVS, *AGENTS, timeout=120)
         published = ["127.0.0.1:9878", "127.0.0.1:9879"]

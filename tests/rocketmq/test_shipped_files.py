@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,9 @@ def starts(folder: Path) -> Iterator[Start]:
     """Yields the starts of compose, Kubernetes and systemd: on loopback, with files below the folder."""
 
     def here(text: str, home: str) -> str:
-        return re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):\d+", "127.0.0.1:0", text).replace("/var/lib/namesrv", str(folder / home))
+        return re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):\d+", "127.0.0.1:0", text).replace(
+            "/var/lib/namesrv", str(folder / home)
+        )
 
     image = image_environment("namesrv")
     for name in ("namesrv-a", "namesrv-b"):
@@ -58,10 +61,7 @@ def test_a_broker_registers_with_each_name_server_that_deploy_starts(home: Path,
         broker = stack.enter_context(Broker(home, ";".join(addresses), "broker-shipped")).wait()
         for address in addresses:
             with RemotingClient(address) as client:
-                route = eventually(
-                    lambda: client.ask(ROUTE, {"topic": "broker-shipped"}),  # noqa: B023
-                    lambda answer: answer.code == 0,
-                    REGISTERED_SECONDS,
-                )
+                ask = partial(client.ask, ROUTE, {"topic": "broker-shipped"})
+                route = eventually(ask, lambda answer: answer.code == 0, REGISTERED_SECONDS)
             (group,) = route.json["brokerDatas"]
             assert list(group["brokerAddrs"].values()) == [broker.addr]

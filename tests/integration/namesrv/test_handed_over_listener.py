@@ -117,7 +117,8 @@ def test_a_socket_that_does_not_listen_is_refused() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert refusal(silent, address(silent)) == (
-            "namesrv: socket activation: descriptor 3 (namesrv.socket) of LISTEN_FDS does not listen: it needs ListenStream="
+            "namesrv: socket activation: descriptor 3 (namesrv.socket) of LISTEN_FDS does not listen: "
+            "it needs ListenStream="
         )
 
 

@@ -135,6 +135,7 @@ def topics_file_of(home: Path) -> Path:
 class JavaProgram:
     """A program of RocketMQ, which is ended by whoever started it."""
 
+    host = "127.0.0.1"
     port = 0
     """Where it takes connections; 0 if it takes none."""
 
@@ -163,7 +164,7 @@ class JavaProgram:
     @property
     def addr(self) -> str:
         """Where it takes connections."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def said(self) -> str:
@@ -196,7 +197,7 @@ class JavaProgram:
         assert self._popen.poll() is None, f"it has ended: {self.said[-_SHOWN_CHARACTERS:]}"
         with socket.socket() as connection:
             connection.settimeout(1)
-            return connection.connect_ex(("127.0.0.1", self.port)) == 0
+            return connection.connect_ex((self.host, self.port)) == 0
 
 
 class Broker(JavaProgram):
@@ -238,12 +239,14 @@ class Broker(JavaProgram):
 class ApacheNamesrv(JavaProgram):
     """Apache's own name server."""
 
-    def __init__(self, home: Path, *, port: int = 0) -> None:
-        """Starts it, at a port or anywhere."""
-        self.port = port or free_ports()
-        home.mkdir(parents=True)
+    def __init__(self, home: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Starts it at a host of loopback, at a port or anywhere. It reads the file ``kvConfig.json`` of its home."""
+        self.host, self.port = host, port or free_ports()
+        home.mkdir(parents=True, exist_ok=True)
         config = home / "namesrv.conf"
-        config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")
+        config.write_text(
+            f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n",
+        )
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         super().__init__(launch_of(main, home, "-c", str(config), properties=_PLAIN), home)
 

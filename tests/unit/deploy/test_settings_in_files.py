@@ -93,7 +93,8 @@ def test_the_socket_unit_listens_where_the_name_server_beside_it_does() -> None:
 
 def test_a_file_that_allows_insecure_beyond_loopback_says_why_first() -> None:
     files = [path for path in DEPLOY.rglob("*") if path.suffix in {".yaml", ".toml"} and ".patch" not in path.suffixes]
-    texts = [text for text in (path.read_text() for path in files) if re.search("^[^#]*allow.insecure", text, re.I | re.M)]
+    allows = re.compile("^[^#]*allow.insecure", re.IGNORECASE | re.MULTILINE)
+    texts = [text for text in (path.read_text() for path in files) if allows.search(text)]
     assert len(texts) == len(("compose", "Kubernetes", "systemd"))
     assert [text for text in texts if not text.startswith("# Listens on 0.0.0.0 with allow_insecure: ")] == []
 

@@ -33,10 +33,11 @@ def endpoint(of: socket.socket) -> Endpoint:
 
 
 def handed(
-    listen: Endpoint, environment: MutableMapping[str, str], first: int, remoting: Endpoint = Endpoint("127.0.0.1", 2)
+    listen: Endpoint, environment: MutableMapping[str, str], first: int, remoting: Endpoint | None = None
 ) -> dict[str, list[socket.socket]]:
     """The sockets of a name server with these two addresses."""
-    return listeners_handed_over({"listen": listen, "remoting_listen": remoting}, environment, first)
+    listens = {"listen": listen, "remoting_listen": remoting or Endpoint("127.0.0.1", 2)}
+    return listeners_handed_over(listens, environment, first)
 
 
 def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.socket) -> None:
@@ -94,7 +95,9 @@ def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "socket"))
         unix.listen()
-        with pytest.raises(ValueError, match=r"unknown is not of TCP, but listen is 127\.0\.0\.1:1 and remoting_listen"):
+        with pytest.raises(
+            ValueError, match=r"unknown is not of TCP, but listen is 127\.0\.0\.1:1 and remoting_listen"
+        ):
             handed(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
 
 
