@@ -115,7 +115,6 @@ class Demo:
         addr, names = self._apache[NAMES[0]].addr, NAMES[:2]
         endpoints = [self._ours[name].endpoint for name in names]
         eventually(lambda: not any(check_health(one, ROUTES, 5.0) for one in endpoints), within_seconds=WAIT_SECONDS)
-        self._mqadmin(addr, "topicRoute", "-t", TOPIC)
         self._mqadmin(addr, "topicClusterList", "-t", TOPIC)
         self._nsctl("explain", TOPIC, names=names[:1])
         self._nsctl("doctor", names=names)
@@ -180,7 +179,8 @@ class Demo:
         """Runs a command of nsctl at name servers of ours, and shows it, or the words to be shown instead."""
         say(f"$ nsctl {shlex.join((*(shown or arguments), '--namesrv', self._endpoints(names)))}")
         done = self._run_nsctl(arguments, names)
-        say("\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()))
+        text = done.stdout.replace(f"{self._folder}/", "").strip("\n")
+        say("\n".join(line.rstrip() for line in text.splitlines()))
         if done.returncode:
             say(f"# exit code {done.returncode}")
 

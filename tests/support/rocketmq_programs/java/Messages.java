@@ -130,7 +130,7 @@ public final class Messages {
             ends = true;
             sender.join();
             await(() -> received.containsAll(sent), "lost");
-            System.out.println("sent " + sent.size() + ", received all, sent again " + failed);
+            System.out.println("sent " + sent.size() + ", received all, failed " + failed);
             producer.shutdown();
             consumer.shutdown();
         }
