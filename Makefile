@@ -79,7 +79,7 @@ protos: $(GENERATED)  ## Install the project in place and generate the gRPC code
 demo: setup  ## Two name servers, a master and a slave: register, look up, lose the master, ingest into Spark
 	$(BIN)/python -m examples.demo.run
 
-demo-rocketmq: install  ## Replace the name server of a real RocketMQ 5 broker and its clients (needs the native engine, Java 11 or later, and Maven)
+demo-rocketmq: install  ## Replace the three name servers of a real RocketMQ 5 broker and its clients (needs the native engine, Java 11 or later, and Maven)
 	$(BIN)/python -m examples.demo.rocketmq
 
 test: setup  ## Run the unit and integration tests; with TEST=path, one file, folder or test

@@ -63,7 +63,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut off our longer flags
+    rich_markup_mode=None,  # its tables cut off the longer flags
 )
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 @app.callback()
 def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> None:
-    """The agent beside a broker: keeps it registered with every name server."""
+    """The agent of a broker: keeps it registered with every name server."""
 
 
 def serve(settings: AgentSettings) -> None:

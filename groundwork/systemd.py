@@ -1,4 +1,4 @@
-"""What systemd hands to a service, and what the service tells it: sd_listen_fds(3) and sd_notify(3)."""
+"""Sockets that systemd hands to a service, and states that the service reports: sd_listen_fds(3), sd_notify(3)."""
 
 from __future__ import annotations
 

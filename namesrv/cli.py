@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut off our longer flags
+    rich_markup_mode=None,  # its tables cut off the longer flags
 )
 
 

@@ -176,7 +176,7 @@ class Demo:
         say(self._shell.mqadmin(namesrv, command, *arguments).strip())
 
     def _nsctl(self, *arguments: str, names: Sequence[str] = NAMES, shown: Sequence[str] = ()) -> None:
-        """Runs a command of nsctl at name servers of ours, and shows it, or the words to be shown instead."""
+        """Runs a command of nsctl at these name servers, and shows it, or the words to be shown instead."""
         say(f"$ nsctl {shlex.join((*(shown or arguments), '--namesrv', self._endpoints(names)))}")
         done = self._run_nsctl(arguments, names)
         text = done.stdout.replace(f"{self._folder}/", "").strip("\n")

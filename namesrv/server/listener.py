@@ -124,8 +124,8 @@ def add_services(
 
     Args:
         services: The services, each with the parts that answer its calls (``groundwork.rpc_handlers``).
-        authorizer: Knows who may make which call; None: everybody.
-        large_requests: Parses large requests; None: one in a turn of the event loop.
+        authorizer: Decides which caller may make which call. None admits every call.
+        large_requests: Parses large requests. None parses each in one step of the event loop.
     """
     handlers = handlers_of_server(
         settings.slow_reader_timeout_millis / 1000,
@@ -225,7 +225,7 @@ class Security:
         return 0 if self._permits is None else self._permits.generation
 
     def _permits_reloaded(self) -> None:
-        self.on_permits_reloaded()  # whatever it has become meanwhile
+        self.on_permits_reloaded()  # assigned after the start
 
     def _look(self) -> None:
         if self.tls is not None:

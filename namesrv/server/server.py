@@ -291,14 +291,14 @@ class NamesrvServer:
         )
 
     def _set_health(self) -> None:
-        """Sets the health: all services serve from the start; lookups only once the name server is warm."""
+        """Sets the health. All services serve from the start, lookups only once the name server is warm."""
         warm = self._durable.warm_up.is_warm()
         for name in ("", *(service.full_name for service in SERVICES)):
             serves = warm or name != ROUTE_SERVICE.full_name
             self._health.set(name, _Status.SERVING if serves else _Status.NOT_SERVING)
 
     async def _on_warm(self) -> None:
-        """The name server is warm: from now on, what is not there does not exist."""
+        """Reports that the name server is warm: a topic that it does not know does not exist."""
         self._set_health()
         await self._watch_streams.announce_missing()
 

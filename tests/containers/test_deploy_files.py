@@ -205,7 +205,7 @@ def test_systemd_takes_the_socket_unit_and_starts_the_name_server_for_it(tmp_pat
 def prometheus_of(
     promtool: str, folder: Path, targets: dict[str, list[str]], rules: Path = MONITORING / "alerts.yaml"
 ) -> Iterator[str]:
-    """A Prometheus that scrapes the targets of each job every second, with our rules; yields where it answers."""
+    """A Prometheus that scrapes the targets of each job every second, with the alert rules. Yields its URL."""
     program = Path(promtool).with_name("prometheus")
     if not program.exists():
         pytest.skip("there is no prometheus beside promtool")

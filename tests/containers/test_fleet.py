@@ -13,7 +13,7 @@ from tests.support.programs.processes import eventually
 pytestmark = pytest.mark.timeout(600)
 
 QUICK = timedelta(seconds=5)
-"""A killed agent's broker must be gone by then: before keepalive (10 s) or expiry (120 s) could have noticed."""
+"""A killed agent's broker must have left by then: before keepalive (10 s) or expiry (120 s) could have noticed."""
 COMPOSE = REPOSITORY / "deploy/compose.yaml"
 
 

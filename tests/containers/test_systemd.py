@@ -19,7 +19,7 @@ AGENT = "broker-agent@broker-a"
 NSCTL = "/opt/namesrv/bin/nsctl"
 HERE = (
     ('["10.0.0.11:9878", "10.0.0.12:9878", "10.0.0.13:9878"]', '["127.0.0.1:9878"]'),
-    ('"10.0.0.21:10911"', '"127.0.0.1:9878"'),  # what answers in the place of the broker
+    ('"10.0.0.21:10911"', '"127.0.0.1:9878"'),  # answers instead of the broker
 )
 """What an operator edits in broker-a.toml."""
 
@@ -120,7 +120,7 @@ def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(mac
     assert machine.told_of("namesrv", "Result") == "success"
     assert machine.told_of("namesrv", "ExecMainStatus") == "0"
     assert machine.events("namesrv")[-1] == "namesrv_stopped"
-    # Whoever connects while no name server runs is not refused, and has systemd start one.
+    # A caller that connects while no name server runs waits, and systemd starts one.
     status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9878 --timeout 60 -o json", timeout=90)
     assert json.loads(status)[0]["version"] == __version__
     started = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]

@@ -15,7 +15,7 @@ def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_pa
         shipped = 'namesrv = ["10.0.0.11:9878", "10.0.0.12:9878", "10.0.0.13:9878"]'
         for old, new in (
             (shipped, f'namesrv = ["{namesrv.endpoint}"]'),
-            ('"10.0.0.21:10911"', f'"{namesrv.endpoint}"'),  # what answers in the place of the broker
+            ('"10.0.0.21:10911"', f'"{namesrv.endpoint}"'),  # answers instead of the broker
             ("/var/lib/broker/config", str(tmp_path / "not there yet")),
             ("127.0.0.1:5558", "127.0.0.1:0"),
         ):

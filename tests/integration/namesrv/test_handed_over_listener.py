@@ -29,7 +29,7 @@ os.environ.setdefault("LISTEN_PID", str(os.getpid()))
 os.environ.update(LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES=":".join(["namesrv.socket"] * len(numbers)))
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""What systemd does between fork and exec: descriptors from 3 on are the sockets; the variables name this process."""
+"""What systemd does between fork and exec. The sockets become descriptors 3 and up. The variables name this process."""
 
 
 def command(handed_over: socket.socket, listen: str, engine: str, remoting: socket.socket | None = None) -> list[str]:
@@ -41,7 +41,7 @@ def command(handed_over: socket.socket, listen: str, engine: str, remoting: sock
 
 
 def refusal(handed_over: socket.socket, listen: str, engine: str = "native") -> str:
-    """What a name server says that does not start with a socket."""
+    """Returns the error of a name server that refuses a socket."""
     done = subprocess.run(
         command(handed_over, listen, engine), pass_fds=[handed_over.fileno()],
         capture_output=True, text=True, timeout=60, check=False,

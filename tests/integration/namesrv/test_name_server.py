@@ -29,7 +29,7 @@ ROUTES = "/namesrv_api.v1.RouteService"
 
 @pytest.fixture(scope="module", params=[NATIVE, DEVELOPMENT])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine in turn."""
+    """Each engine."""
     return str(request.param)
 
 
@@ -112,7 +112,7 @@ def test_topics_are_listed_in_pages_that_outlive_changes(client: Client) -> None
         token = page.next_page_token
         if not token:
             break
-        if len(listed) == 10:  # between two pages one topic comes before and one after the place reached
+        if len(listed) == 10:  # between two pages one topic is added before and one after the topic reached
             client.registration.RegisterBroker(registration(["aaa", "zzz"], counter=2), timeout=TIMEOUT)
     assert listed == [*names, "zzz"]
     error = client.failure(f"{ROUTES}/ListTopics", route_service_pb2.ListTopicsRequest(page_token="!"))

@@ -27,7 +27,7 @@ _CALM = (
     # Before it first writes how many transactions there are, it asks for the time without a pause, ten seconds long.
     "transactionMetricFlushInterval=500",
 )
-"""Settings of a broker that does nothing while nobody asks for anything."""
+"""Settings that keep an idle broker idle."""
 _SHOWN_CHARACTERS = 4_000
 _TRIES = 3
 _PLAIN = {"tls.server.mode": "disabled"}
@@ -59,7 +59,7 @@ class Launch(NamedTuple):
 
     command: list[str]
     environment: dict[str, str]
-    """What it needs beside what there is."""
+    """Variables in addition to those of this process."""
 
 
 def launch_of(
@@ -68,7 +68,7 @@ def launch_of(
     """How to start a program of RocketMQ; makes what it looks for in its home."""
     (home / "conf").mkdir(parents=True, exist_ok=True)
     logs = [home / "conf" / f"logback_{program}.xml" for program in ("broker", "namesrv", "tools")]
-    for file in logs:  # 4.9 does not start without; this says: no logs
+    for file in logs:  # 4.9 needs these files. An empty configuration disables logs.
         file.write_text("<configuration/>")
     # Without this, 5 begins with a configuration of dozens of logs, which takes it half a second.
     given = {"user.home": str(home), "rocketmq.home.dir": str(home), "rmq.logback.configurationFile": logs[0].as_uri()}
@@ -133,7 +133,7 @@ def topics_file_of(home: Path) -> Path:
 
 
 class JavaProgram:
-    """A program of RocketMQ, which is ended by whoever started it."""
+    """A program of RocketMQ. The test that starts it ends it."""
 
     host = "127.0.0.1"
     port = 0
@@ -225,7 +225,7 @@ class Broker(JavaProgram):
             release: RocketMQ's.
             settings: Lines of broker.conf, which win.
             properties: System properties of Java. With none it has no TLS.
-            port: Where it takes connections; 0: anywhere.
+            port: Where it takes connections. 0 takes any free port.
         """
         self.port = port or free_ports()
         own = home / f"{name}-{broker_id}"
@@ -252,7 +252,7 @@ class ApacheNamesrv(JavaProgram):
 
 
 class Proxy(JavaProgram):
-    """RocketMQ 5's proxy in cluster mode, to which clients speak gRPC."""
+    """RocketMQ 5's proxy in cluster mode. Its clients speak gRPC."""
 
     def __init__(self, home: Path, namesrv: str) -> None:
         """Starts it."""
@@ -292,7 +292,7 @@ class Shell(JavaProgram):
         return self._succeeded("GrpcMessages", *arguments)
 
     def run(self, main: str, *arguments: str) -> tuple[bool, str]:
-        """Runs a class; returns whether it went well, and what it said."""
+        """Runs a class; returns whether it succeeded, and its output."""
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
         self._popen.stdin.write("\t".join((main, *arguments)).encode() + b"\n")

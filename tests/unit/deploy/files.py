@@ -71,7 +71,7 @@ def pod_templates(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def metric_names(expression: str) -> set[str]:
-    """Names of metrics in a PromQL expression, of ours and of the process's."""
+    """Names of metrics in a PromQL expression, of this project and of the process."""
     without_labels = re.sub(r'\{[^}]*\}|"[^"]*"|\b(?:by|without|on|ignoring)\s*\([^)]*\)|\[[^\]]*\]', " ", expression)
     return set(re.findall(r"\b(?:namesrv|broker_agent|grpc|process|python)_\w+", without_labels))
 

@@ -173,7 +173,7 @@ def test_pods_have_no_rights_that_they_do_not_need(template: dict[str, Any]) -> 
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
         assert "memory" in container["resources"]["limits"]
-        if container["name"] != "broker":  # whose image is not ours
+        if container["name"] != "broker":  # whose image is another project's
             assert context["readOnlyRootFilesystem"] is True
             assert context.get("runAsUser", pod["securityContext"].get("runAsUser")) == IMAGE_USER
         volumes = {volume["name"] for volume in pod["volumes"]} | {"data", "store"}
