@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.demo.rocketmq import STEPS, main
+from namesrv.settings import NamesrvSettings
 from tests.support.pages import ROOT
 from tests.support.rocketmq_programs.tls import properties_of
 from tests.support.secured.certificates import Authority
@@ -24,6 +25,20 @@ def test_the_page_has_the_steps_of_the_demo() -> None:
 def test_each_step_of_the_page_shows_an_output() -> None:
     shown = re.findall(r"^### (?:(?!^#).)*?^```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(shown) == len(STEPS)
+
+
+def test_the_commands_for_a_private_network_and_mutual_tls_are_complete() -> None:
+    section = PAGE.partition("\n## Start a name server\n")[2].partition("\n## ")[0].replace("\\\n", "")
+    commands = re.findall(r"^\$ namesrv serve (.+)$", section, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        given = {
+            name.replace("-", "_"): value or True
+            for name, value in re.findall(r"--([\w-]+)(?: +([^-\s]\S*))?", command)
+        }
+        settings = NamesrvSettings.load(None, given)
+        assert (settings.listen, settings.remoting_listen) == ("0.0.0.0:9878", "0.0.0.0:9876")
+        assert settings.allow_insecure != (settings.remoting_tls_mode == "enforcing")
 
 
 def test_the_command_of_a_broker_with_tls_gives_what_the_tests_of_tls_give(tmp_path: Path) -> None:
