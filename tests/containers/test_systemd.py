@@ -124,7 +124,7 @@ def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(mac
     status = machine.run(f"{NSCTL} status --namesrv 127.0.0.1:9878 --timeout 60 -o json", timeout=90)
     assert json.loads(status)[0]["version"] == __version__
     started = [line for line in machine.log("namesrv") if line["event"] == "namesrv_started"]
-    assert started[-1]["engine"] == "native"
+    assert (started[-1]["engine"], started[-1]["remoting"]) == ("native", "0.0.0.0:9876")
     machine.wait_until("namesrv", "ActiveState", "active")
 
 

@@ -58,7 +58,8 @@ def test_a_broker_registers_with_each_name_server_that_deploy_starts(home: Path,
             for start in starts(tmp_path)
         ]
         addresses = [address_of(process) for process in begun]
-        broker = stack.enter_context(Broker(home, ";".join(addresses), "broker-shipped")).wait()
+        by_name = ";".join(addresses).replace("127.0.0.1", "localhost")  # as pods are in Kubernetes
+        broker = stack.enter_context(Broker(home, by_name, "broker-shipped")).wait()
         for address in addresses:
             with RemotingClient(address) as client:
                 ask = partial(client.ask, ROUTE, {"topic": "broker-shipped"})
