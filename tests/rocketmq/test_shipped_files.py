@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.rocketmq.conftest import REGISTERED_SECONDS, address_of
+from tests.rocketmq.conftest import REGISTERED_SECONDS
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Process, eventually
 from tests.support.programs.rocketmq import RemotingClient
@@ -57,7 +57,7 @@ def test_a_broker_registers_with_each_name_server_that_deploy_starts(home: Path,
             stack.enter_context(Process([str(BIN / "namesrv"), *start.arguments], start.environment))
             for start in starts(tmp_path)
         ]
-        addresses = [address_of(process) for process in begun]
+        addresses = [str(process.wait_for("namesrv_started")["remoting"]) for process in begun]
         by_name = ";".join(addresses).replace("127.0.0.1", "localhost")  # as pods are in Kubernetes
         broker = stack.enter_context(Broker(home, by_name, "broker-shipped")).wait()
         for address in addresses:
