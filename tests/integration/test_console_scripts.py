@@ -21,7 +21,7 @@ def test_a_program_answers_with_its_version(script: str) -> None:
     assert (said.returncode, said.stdout.split()[-1:], said.stderr) == (0, [__version__], "")
 
 
-@pytest.mark.parametrize("command", [("namesrv", "healthcheck", "--endpoint"), ("nsctl", "status", "--namesrv")])
+@pytest.mark.parametrize("command", [("namesrv", "healthcheck", "--namesrv"), ("nsctl", "status", "--namesrv")])
 def test_no_program_calls_a_name_server_through_a_proxy(namesrv: NamesrvProcess, command: tuple[str, ...]) -> None:
     script, *arguments = command
     said = subprocess.run(
