@@ -50,6 +50,7 @@ from namesrv.remoting.calls import Calls, ListCalls, OperatorCalls, Registration
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.route_json import RouteJson
+from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
@@ -122,7 +123,9 @@ class NamesrvServer:
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter()
-        self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
+        self._digest_samples = DigestSamples(
+            self._state, self._reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
+        )
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
             self._grpc.keep_answers_of(self._state)
@@ -254,7 +257,7 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, admin),
-            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
+            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients, self._registrations),)),
         ]
         if settings.remoting_listen:
             self._remoting = listen_remoting(settings, self._remoting_calls(settings, admin), self._remoting_counter)
