@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -189,19 +189,6 @@ def _encoded(request: Message) -> bytes:
 # The client for an event loop.
 
 
-class Calls(Protocol):
-    """What callers need of a name server. All calls raise CallError."""
-
-    @property
-    def endpoint(self) -> Endpoint: ...
-
-    async def call(self, name: str, request: Message) -> Message:
-        """Makes a unary call of the contract by its name, such as ``GetTopicRoute``."""
-
-    def stream(self, name: str, request: Message) -> AsyncIterator[Message]:
-        """Makes a streaming call that must end in time; yields its answers as they come."""
-
-
 class AioNamesrvClient:
     """One name server. Every call raises CallError where it fails. Belongs to the event loop that it was made in."""
 
@@ -224,31 +211,23 @@ class AioNamesrvClient:
             answer: Message = self._readable(await self._calls.get(name)(request, timeout=self._timeout_seconds))
             return answer
 
-    def stream(self, name: str, request: Message) -> AsyncGenerator[Message, None]:
-        """Makes a streaming call that must end within the time for a call; yields its answers as they come."""
-        call = partial(self._calls.get(name), request, timeout=self._timeout_seconds)
-        return self._messages(call, Intake(name, STREAM_LIMITS))
-
     def endless_stream(self, name: str, requests: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
         """Makes a streaming call without a deadline: pings of the connection notice a dead name server.
 
         The requests must end when the call has ended: gRPC waits for the next one until then.
         """
-        return self._messages(partial(self._calls.get_open(name), requests), None)
+        return self._messages(partial(self._calls.get_open(name), requests))
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Closes the connection, after its calls or after a time at most."""
         await self._connection.close(grace_seconds)
 
-    async def _messages(self, begin: Callable[[], Any], intake: Intake | None) -> AsyncGenerator[Message, None]:
+    async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Message, None]:
         call = begin()
         try:
-            with self._failures(), _bounds(self.endpoint):
+            with self._failures():
                 async for sized in call:
-                    encoded_bytes, message = self._readable(sized)
-                    if intake is not None:
-                        intake.take(encoded_bytes, rows_in(message))
-                    yield message
+                    yield self._readable(sized)[1]
         finally:
             call.cancel()
 
@@ -273,17 +252,6 @@ class AioNamesrvClient:
 
     def _failure(self, code: grpc.StatusCode, message: str) -> CallError:
         return CallError(self.endpoint, RichError(code, message))
-
-
-async def pages(server: Calls, name: str, request: Message) -> AsyncIterator[Message]:
-    """All pages of a list; the request's page token is overwritten."""
-    intake = ListIntake(server.endpoint, name)
-    while True:
-        answer = await server.call(name, request)
-        intake.take(answer)
-        yield answer
-        if not turn_page(request, answer):
-            return
 
 
 # The client for threads.

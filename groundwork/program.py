@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib
 import importlib.util
+import io
+import os
 import resource
 import signal
+import sys
 
 from groundwork.printable import how_to_install, say
 
 # The start of a console script: where what it needs is not installed, one line says what to install.
 
-EXIT_NOT_INSTALLED = 2
+EXIT_NOT_INSTALLED = EXIT_NO_OUTPUT = 2
 """As for a wrong setting: systemd does not try again."""
 
 
@@ -24,16 +28,30 @@ def run_program(program: str, module: str, extra: str) -> None:
     therefore imports nothing that has to be installed.
 
     Raises:
-        SystemExit: A library is missing; the line names it and the extra.
+        SystemExit: A library is missing, or the output cannot be written; one line says which.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # Names may have any characters, and the terminal any encoding. A stream of an embedding program may refuse.
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):
+                stream.reconfigure(errors="backslashreplace")
     try:
-        importlib.import_module(module).main()
+        try:
+            importlib.import_module(module).main()
+        finally:
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if not library or importlib.util.find_spec(library) is not None:
             raise  # a part of something that is there: a defect, and no matter of installing
         say(program, f"{library} is missing; {how_to_install(extra)}")
         raise SystemExit(EXIT_NOT_INSTALLED) from error
+    except OSError as error:
+        if error.filename is not None or error.errno not in {errno.ENOSPC, errno.EIO}:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails to flush it at its end
+        say(program, f"the output cannot be written: {error.strerror}")
+        raise SystemExit(EXIT_NO_OUTPUT) from error
 
 
 # File descriptors of this process: as many as the system lets it have, and some of them for others than callers.

@@ -73,7 +73,7 @@ _SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
-_REPLY_SUFFIX = "_REPLY_TOPIC"
+REPLY_SUFFIX = "_REPLY_TOPIC"
 """After a cluster's name: answers of consumers to requests (MixAll.REPLY_TOPIC_POSTFIX)."""
 
 
@@ -101,7 +101,7 @@ def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
         return TopicKind.RETRY
     if topic.startswith("%DLQ%"):
         return TopicKind.DEAD_LETTER
-    system = is_system_name(topic) or topic in named_after or topic.removesuffix(_REPLY_SUFFIX) in named_after
+    system = is_system_name(topic) or topic in named_after or topic.removesuffix(REPLY_SUFFIX) in named_after
     return TopicKind.SYSTEM if system else TopicKind.NORMAL
 
 

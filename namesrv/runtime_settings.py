@@ -50,6 +50,11 @@ def text_of(settings: NamesrvSettings, key: str) -> str:
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
+def changeable_texts(settings: NamesrvSettings) -> dict[str, str]:
+    """Returns the values of the keys that change over the wire."""
+    return {key: text_of(settings, key) for key in CHANGEABLE}
+
+
 def with_texts(settings: NamesrvSettings, texts: Mapping[str, str]) -> NamesrvSettings:
     """Returns the settings with some of them replaced, checked by the rules that hold for flags.
 

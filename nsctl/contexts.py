@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from os.path import expanduser
 from pathlib import Path
 
 from groundwork.certificates import CertificateError
@@ -31,17 +32,21 @@ class ContextError(Exception):
     """It is not clear which name servers are meant. The text says what to do."""
 
 
-def contexts_file(environment: Mapping[str, str], home: Path) -> Path:
-    """Where the contexts file is."""
+def contexts_file(environment: Mapping[str, str]) -> Path:
+    """Where the contexts file is. A user without a home, such as one of cron, has none: ``~`` stays as it is."""
     if path := environment.get(CONTEXTS_VARIABLE):
         return Path(path)
     base = environment.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else home / ".config") / "nsctl" / "contexts.toml"
+    home = environment.get("HOME")
+    return (Path(base) if base else (Path(home) if home else expanded("~")) / ".config") / "nsctl" / "contexts.toml"
 
 
-def name_servers(
-    flag: str | None, context: str | None, environment: Mapping[str, str], home: Path
-) -> tuple[Endpoint, ...]:
+def expanded(path: str) -> Path:
+    """A path with the home of a user instead of ``~``, which stays if the user has none: ``Path`` raises then."""
+    return Path(expanduser(path))  # noqa: PTH111 - see above
+
+
+def name_servers(flag: str | None, context: str | None, environment: Mapping[str, str]) -> tuple[Endpoint, ...]:
     """The name servers to ask.
 
     ``--namesrv`` wins over ``--context``, that over the variable, that over the file's ``current``, and that over the
@@ -50,7 +55,7 @@ def name_servers(
     Raises:
         ContextError: Nothing names any, or what names them makes no sense.
     """
-    file = contexts_file(environment, home)
+    file = contexts_file(environment)
     if flag is not None:
         return _parsed("--namesrv", flag)
     if context is not None:
@@ -71,7 +76,6 @@ def client_files(
     namesrv: str | None,
     context: str | None,
     environment: Mapping[str, str],
-    home: Path,
 ) -> ClientFiles | None:
     """What to show to the name servers and to check theirs with; None: no TLS.
 
@@ -80,7 +84,7 @@ def client_files(
     Raises:
         ContextError: The files are not right, or do not go together.
     """
-    file = contexts_file(environment, home)
+    file = contexts_file(environment)
     of_context = context is not None or not (environment.get(NAMESRV_VARIABLE) or not file.exists())
     values: Mapping[str, object] = {key: value for key, value in flags.items() if value is not None}
     where, folder = "", Path()
@@ -94,10 +98,10 @@ def client_files(
     name = values.get(TLS_KEYS[-1])
     try:
         ca, cert, key_file, token = (
-            folder / Path(str(values[key])).expanduser() if key in values else None for key in TLS_KEYS[:-1]
+            folder / expanded(str(values[key])) if key in values else None for key in TLS_KEYS[:-1]
         )
         return ClientFiles.of(ca, cert, key_file, token, None if name is None else str(name))
-    except (CertificateError, RuntimeError) as error:  # the latter: a file below the home of nobody
+    except CertificateError as error:
         raise ContextError(f"{where}{error}") from error
 
 

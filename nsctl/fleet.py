@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from broker_agent_api.v1 import broker_agent_service_pb2, topic_config_service_pb2
+from broker_agent_api.v1 import broker_agent_service_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
 from groundwork.channels import ClientSecurity
@@ -19,7 +19,6 @@ AnswerT = TypeVar("AnswerT")
 
 AGENT_SERVICES: tuple[ServiceDescriptor, ...] = (
     broker_agent_service_pb2.DESCRIPTOR.services_by_name["BrokerAgentService"],
-    topic_config_service_pb2.DESCRIPTOR.services_by_name["TopicConfigService"],
 )
 """What is called of an agent."""
 

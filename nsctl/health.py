@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 
@@ -28,17 +28,6 @@ INTENT_WORDS: Mapping[int, str] = {
 """Kinds of intent in words for people."""
 
 
-_ADDRESS = re.compile(r"\(([^();]*), id [0-9]+\)")
-
-
-def registered_by(entries: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """Who registered each address when it last changed something, as far as the entries of a journal reach.
-
-    Args:
-        entries: Cause, caller and summary, newest first.
-    """
-    found: dict[str, str] = {}
-    for cause, caller, summary in entries:
-        if cause == "RegisterBroker":
-            found = dict.fromkeys(_ADDRESS.findall(summary), caller) | found
-    return found
+def caller_of(caller: str) -> str:
+    """A caller without the port of its connection, which differs at each name server."""
+    return re.sub(r"\Aipv[46]:(.+):[0-9]+\Z", r"\1", caller)

@@ -23,8 +23,8 @@ from groundwork.terminal import TableConsole
 
 # Output of a command: a table for people, JSON for programs.
 
-WIDTH_WITHOUT_TERMINAL = 160
-"""Columns of a table that goes to a file or a pipe."""
+WIDTH_WITHOUT_TERMINAL = 1_000_000
+"""Columns of a table that goes to a file or a pipe: each row is one line, so that other programs find whole names."""
 
 PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
 """As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
@@ -33,6 +33,8 @@ Row = Mapping[str, Any]
 
 _TIME = re.compile(r"(.*(?:at|since|timestamp))_millis")
 """Fields that are milliseconds since the Unix epoch, not durations."""
+_WHOLE = re.compile(r"[0-9]{4}-[0-9T:.-]+Z|[0-9,.]*|-|yes|no")
+"""Cells that are not broken over lines: times and numbers."""
 
 
 class Format(StrEnum):
@@ -43,7 +45,7 @@ class Format(StrEnum):
 
 
 def console() -> TableConsole:
-    """Where tables go: as wide as the terminal, or a fixed width where there is none."""
+    """Where tables go: as wide as the terminal, or as wide as their rows where there is none."""
     out = TableConsole()
     return out if out.is_terminal else TableConsole(width=WIDTH_WITHOUT_TERMINAL)
 
@@ -67,10 +69,12 @@ def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str =
 def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table:
     """Rows as a table for people. The console shows values as text, whatever a broker calls itself."""
     drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for column in columns:
-        drawn.add_column(column.partition("=")[0].replace("_", " ").upper(), overflow="fold")
-    for one in rows:
-        drawn.add_row(*(_cell(_value_at(one, column)) for column in columns))
+    cells = [[_cell(_value_at(one, column)) for column in columns] for one in rows]
+    for number, column in enumerate(columns):
+        is_whole = all(_WHOLE.fullmatch(cell[number]) for cell in cells)
+        drawn.add_column(column.partition("=")[0].replace("_", " ").upper(), overflow="fold", no_wrap=is_whole)
+    for cell in cells:
+        drawn.add_row(*cell)
     return drawn
 
 

@@ -31,9 +31,10 @@ MAX_REMARK_CHARACTERS = 1_000
 """Most characters of a refusal that are shown."""
 
 _PIECE_BYTES = 65_536
-_CLUSTER_INFO, _ALL_TOPICS, _ROUTE = 106, 206, 105
+_CLUSTER_INFO, _ALL_TOPICS, _ROUTE, _KV_LIST, _SETTINGS = 106, 206, 105, 219, 319
 _RUNTIME_INFO, _CONSUME_STATS = 28, 317
-_NO_SUCH_TOPIC = 17
+_NOT_FOUND = {_ROUTE: 17, _KV_LIST: 22}
+"""The code of an answer that says that there is no such topic or namespace, by request code."""
 _VERSION = 513
 """RocketMQ's number of 5.5.0: such a client is answered in standard JSON, but for the keys of lists of brokers."""
 _PREFIX = struct.Struct(">II")
@@ -52,8 +53,8 @@ _ODD_KEY = re.compile(
 ReadT = TypeVar("ReadT")
 
 
-class _NoSuchTopic(Exception):
-    """It has no route of the topic."""
+class _NotFound(Exception):
+    """It has no such topic or namespace."""
 
 
 class _Connection:
@@ -97,7 +98,8 @@ class _Connection:
             self._socket.sendall(_PREFIX.pack(4 + len(header), len(header)) + header)
             answer, body = self._read()
             if answer.get("code") == 0:
-                return read(json.loads(_ODD_KEY.sub(_quoted, body.decode())))
+                text = body.decode()
+                return read(text if code == _SETTINGS else json.loads(_ODD_KEY.sub(_quoted, text)))
         except OSError as error:
             may_want_tls = isinstance(error, ConnectionError) and not self._has_tls
             hint = "; if it takes nothing but TLS, give --rocketmq-tls-ca" if may_want_tls else ""
@@ -105,8 +107,8 @@ class _Connection:
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             problem = f"answered something else than RocketMQ's protocol: {error!r}"
             raise self._failed(problem) from error
-        if code == _ROUTE and answer.get("code") == _NO_SUCH_TOPIC:
-            raise _NoSuchTopic
+        if code in _NOT_FOUND and answer.get("code") == _NOT_FOUND[code]:
+            raise _NotFound
         raise self._failed(f"answered code {answer.get('code')}: {answer.get('remark')}"[:MAX_REMARK_CHARACTERS])
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
@@ -164,8 +166,21 @@ class RocketmqNamesrv(_Connection):
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         try:
             return self._ask(_ROUTE, fields, _route)
-        except _NoSuchTopic:
+        except _NotFound:
             return None
+
+    def kv(self, namespace: str) -> dict[str, str]:
+        """The keys of a namespace of the KV configuration with their values. Raises CallError."""
+        try:
+            return self._ask(_KV_LIST, {"namespace": namespace}, lambda told: dict(told["table"]))
+        except _NotFound:
+            return {}
+
+    def settings(self) -> dict[str, str]:
+        """All settings (mqadmin getNamesrvConfig). Raises CallError."""
+        return self._ask(
+            _SETTINGS, {}, lambda told: dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+        )
 
 
 class Waiting(NamedTuple):

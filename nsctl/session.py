@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import grpc
 import typer
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -22,11 +21,11 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import SERVICES, NamesrvClient
 from groundwork.printable import say
-from nsctl.contexts import TLS_KEYS, ContextError, client_files, name_servers
+from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers
 from nsctl.contexts import agents as agent_endpoints
 from nsctl.fleet import AGENT_SERVICES, Answer, AnswerT, NameServers
 from nsctl.output import Format, Row, row, show
-from nsctl.tls_probe import TlsProblem, tls_problem
+from nsctl.probe import Silence, why_silent
 
 # Exit codes of the commands.
 
@@ -50,7 +49,7 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 """Time for one call to one name server (RocketMQ's mqadmin: timeoutMillis 5000)."""
 
 Namesrv = Annotated[
-    str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT;…", help="Name servers (else $NAMESRV_ADDR).")
+    str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT;...", help="Name servers (else $NAMESRV_ADDR).")
 ]
 Context = Annotated[str | None, typer.Option("--context", help="A context of the contexts file.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")]
@@ -150,19 +149,14 @@ class Session:
         """Shows rows as the user wants them."""
         show(rows, columns, self.form, title)
 
-    def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]], title: str = "") -> None:
-        """Shows rows of several kinds: a table of each kind that has some, or all as one list.
-
-        Args:
-            parts: Kind, rows and columns.
-            title: Of each table, after its kind.
-        """
+    def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]]) -> None:
+        """Shows rows of several kinds, each with its columns: a table of each kind that has some, or one list."""
         if self.form is not Format.TABLE:
             self.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
             return
         for part, rows, columns in parts:
             if rows:
-                self.show(rows, columns, f"{part}{title}")
+                self.show(rows, columns, part)
 
     def note(self, text: str) -> None:
         """A line for people, beside what programs read."""
@@ -173,29 +167,20 @@ class Session:
         self.exit_code = max(self.exit_code, code)
 
     def failed(self, error: CallError) -> None:
-        """Tells of a name server or agent that did not do what was asked: one that gave a reason did answer."""
+        """Reports a name server or agent that did not do what was asked: one that gave a reason did answer."""
         if not error.unreachable or error.error.reason:
             self.note(str(error))
             self.found(REFUSED)
             return
-        problem = self._tls_problem(error.endpoint)
-        if problem is not None:
-            self.note(f"{error.endpoint}: {problem.what}: {problem.do}")
-        elif error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            self.note(f"{error.endpoint}: did not answer within {self.timeout_seconds:g} s")
-        else:
-            self.note(str(error))
-        self.found(UNREACHABLE)
-
-    def _tls_problem(self, endpoint: Endpoint) -> TlsProblem | None:
-        """What is wrong with TLS, if that is why it did not answer. Others than those asked speak no TLS."""
-        if endpoint not in {server.endpoint for server in self.servers.all}:
-            return None
+        of_grpc = error.endpoint in {server.endpoint for server in self.servers.all}
         files = None if self.security is None else self.security.files
-        return tls_problem(endpoint, files, self.timeout_seconds)
+        why = why_silent(error, files, self.timeout_seconds) if of_grpc else Silence.GONE
+        said = f"{error.endpoint}: {why.said(error, self.timeout_seconds)}: {why.do}"
+        self.note(str(error) if why in {Silence.GONE, Silence.ERROR} else said)
+        self.found(REFUSED if why is Silence.ERROR else UNREACHABLE)
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> list[Answer[AnswerT]]:
-        """Asks all; tells of those that failed."""
+        """Asks all; reports those that failed."""
         answers = self.servers.each(ask)
         for answer in answers:
             if answer.error is not None:
@@ -203,16 +188,12 @@ class Session:
         return answers
 
     def rows_of_pages(self, call: str, request: Message, field: str) -> list[Row]:
-        """Asks all for the pages of a list; the rows of those that answered, and tells of those that failed."""
+        """Asks all for the pages of a list; the rows of those that answered, and reports those that failed."""
 
         def ask(server: NamesrvClient) -> list[Row]:
             pages = server.pages(call, request)
             return [{"endpoint": str(server.endpoint), **row(one)} for page in pages for one in getattr(page, field)]
 
-        return self.rows_of_each(ask)
-
-    def rows_of_each(self, ask: Callable[[NamesrvClient], list[Row]]) -> list[Row]:
-        """Asks all; the rows of those that answered, and tells of those that failed."""
         return [row for answer in self.each(ask) for row in answer.value or ()]
 
 
@@ -240,13 +221,13 @@ def add_command(
             say(PROGRAM, "--namesrv is for name servers, and this command asks agents: name them as AGENT")
             raise typer.Exit(USAGE)
         try:
-            files = client_files(tls, namesrv, context, os.environ, Path.home())
+            files = client_files(tls, namesrv, context, os.environ)
             if agents is None:
-                endpoints, services = name_servers(namesrv, context, os.environ, Path.home()), SERVICES
+                endpoints, services = name_servers(namesrv, context, os.environ), SERVICES
             else:
                 endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
                 # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.
-                token = tls["token_file"] and Path(tls["token_file"]).expanduser()
+                token = tls["token_file"] and expanded(tls["token_file"])
                 files = files and replace(files, token=token, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)
         except (ContextError, CertificateError) as error:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from namesrv_api.v1 import route_data_pb2
 
+from docs.tools.generate_states import ESCAPES, TERMINAL
 from groundwork.endpoints import Endpoint
 from tests.support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, ended, eventually
 from tests.support.programs.rocketmq import stand_in
@@ -66,8 +68,6 @@ RUNTIME_INFO = 28
 AGENT_COMMANDS = (
     "agent status AGENT",
     "agent events AGENT",
-    "agent export-topics AGENT topics.json",
-    "agent import-topics AGENT topics.json --dry-run",
     "agent permission AGENT 4 --dry-run",
     "agent permission AGENT 4",
     "agent role AGENT 1",
@@ -117,7 +117,8 @@ def examples() -> str:
 def _namesrv(name: str, folder: str) -> NamesrvProcess:
     # On a busy machine the commands take longer than a broker may be silent.
     never_scan = ("--scan-not-active-broker-interval-millis", "0")
-    rocketmq = ("--remoting-listen", "127.0.0.1:0")
+    allowed = "lookups,registrations,operators,settings"
+    rocketmq = ("--remoting-listen", "127.0.0.1:0", "--remoting-allow", allowed)
     return NamesrvProcess("--name", name, "--data-dir", f"{folder}/{name}", *never_scan, *rocketmq)
 
 
@@ -139,8 +140,9 @@ def _broker_with_messages(code: int) -> tuple[int, str, bytes]:
 
 
 def _shown(command: str, environment: dict[str, str], folder: str) -> str:
-    run = ended([str(BIN / "nsctl"), *shlex.split(command)], environment, folder)
-    output = "\n".join(line.rstrip() for line in (run.stdout + run.stderr).splitlines() if line.strip())
+    run = ended([str(BIN / "nsctl"), *shlex.split(command)], environment | TERMINAL, folder)
+    text = re.sub(ESCAPES, "", run.stdout + run.stderr)
+    output = "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
     code = f"\n# exit code {run.returncode}" if run.returncode else ""
     return f"```console\n$ nsctl {command}\n{output}{code}\n```"
 

@@ -33,6 +33,10 @@ Real output: of `nsctl doctor` in a fleet that is well and in fleets that are no
 """
 CHANGES_LAST = ("nsctl agent role", "nsctl drain", "nsctl guard", "nsctl release-topic", "nsctl restore")
 """Commands that change the state: they come after those that only look."""
+TERMINAL = {"COLUMNS": "160", "TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"}
+"""Variables by which tables are as wide as those of a terminal."""
+ESCAPES = r"\x1b\[[0-9;]*m"
+"""What a terminal shows as bold."""
 OF_THE_MACHINE = ("df", "kill", "ls", "ss")
 """Programs of the machine that the runbook's commands call: what they print is of that machine, and on no page."""
 
@@ -71,8 +75,8 @@ def _told(scene: Scene, command: str) -> Told:
     given = scene.command(command)
     arguments = shlex.split(given)[1:]
     whom = () if arguments[0] == "agent" else ("--namesrv", scene.namesrv)
-    result = CliRunner().invoke(app, [*arguments, *whom, *scene.flags], env={"COLUMNS": "150"})
-    lines = [line.rstrip() for line in result.output.splitlines() if line.strip()]
+    result = CliRunner().invoke(app, [*arguments, *whom, *scene.flags], env=TERMINAL)
+    lines = [line.rstrip() for line in re.sub(ESCAPES, "", result.output).splitlines() if line.strip()]
     shown = " ".join([given, *(Path(flag).name for flag in scene.flags)])
     return Told(command, _public(scene, shown), result.exit_code, _public(scene, "\n".join(lines)))
 

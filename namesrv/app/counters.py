@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
 from typing import Literal, Self, get_args
 
@@ -46,10 +48,10 @@ class DurationCounter:
 class Outcome:
     """The outcome of a registration: a context that counts it at its end."""
 
-    __slots__ = ("_counts", "_kind", "result")
+    __slots__ = ("_count", "_kind", "result")
 
-    def __init__(self, counts: Counter[tuple[Kind, Result]], kind: Kind) -> None:
-        self._counts = counts
+    def __init__(self, count: Callable[[Kind, Result], None], kind: Kind) -> None:
+        self._count = count
         self._kind = kind
         self.result: Result = "refused"
 
@@ -57,7 +59,7 @@ class Outcome:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._counts[self._kind, self.result] += 1
+        self._count(self._kind, self.result)
 
 
 class RemotingCounter:
@@ -80,18 +82,44 @@ class RemotingCounter:
 class RegistrationCounter:
     """The numbers of registrations by kind and outcome."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         # All begin at 0, or Prometheus would see no increase when the first of a kind is counted.
         self.counts: Counter[tuple[Kind, Result]] = Counter(dict.fromkeys(product(get_args(Kind), get_args(Result)), 0))
-        self.topics_skipped = 0
-        """Topics that were passed over because they break a rule, where one odd topic must not refuse the others."""
+        self._monotonic = monotonic
+        self._refused_at: float | None = None
+        self._skipped_at: float | None = None
+        self._topics_skipped = 0
+
+    @property
+    def topics_skipped(self) -> int:
+        """Topics that were left out because they break a rule, where one odd topic must not refuse the others."""
+        return self._topics_skipped
+
+    @topics_skipped.setter
+    def topics_skipped(self, count: int) -> None:
+        self._topics_skipped, self._skipped_at = count, self._monotonic()
+
+    @property
+    def full_refused_ago(self) -> float | None:
+        """Seconds since a full registration was refused; None if none was.
+
+        An agent repeats a refused increment in full at once, so such refusals do not count.
+        """
+        return None if self._refused_at is None else self._monotonic() - self._refused_at
+
+    @property
+    def skipped_ago(self) -> float | None:
+        """Seconds since topics were left out of a registration; None if none were."""
+        return None if self._skipped_at is None else self._monotonic() - self._skipped_at
 
     def count(self, kind: Kind, result: Result) -> None:
         self.counts[kind, result] += 1
+        if (kind, result) == ("full", "refused"):
+            self._refused_at = self._monotonic()
 
     def counting(self, kind: Kind) -> Outcome:
         """Counts what happens in the context, with the outcome that it is given there; refused if it raises before."""
-        return Outcome(self.counts, kind)
+        return Outcome(self.count, kind)
 
 
 def kind_of(request: pb.RegisterBrokerRequest) -> Kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -126,14 +127,22 @@ _log = structlog.get_logger(__name__)
 class DigestSamples:
     """The newest samples. Name servers that hold the same of every broker have the same sample of the same minute.
 
+    They have the same sample only if they hold the same intents, KV configuration and changeable settings, too.
     Each takes them at the same time, that of the wall clock: routes that change between two scrapes are no difference.
-    Intents of operators are not in them, as in ``GetRouteDigest``.
     """
 
-    def __init__(self, state: RouteState, reader: Worker, wall_millis: Callable[[], int]) -> None:
-        self._digests = state.digests
+    def __init__(
+        self,
+        state: RouteState,
+        reader: Worker,
+        wall_millis: Callable[[], int],
+        settings: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._state = state
         self._reader = reader
         self._wall_millis = wall_millis
+        self._settings = settings
+        """Returns the settings that change over the wire."""
         self.by_minute: Mapping[int, int] = {}
         """Samples by the minute of the hour, 0 to 59. Replaced as a whole, for a thread that reads it."""
 
@@ -157,12 +166,19 @@ class DigestSamples:
     async def _number(self) -> int:
         """A number for all digests. Raises OVERLOADED if routes change too fast."""
         sha256, position = hashlib.sha256(), FRONT
-        while brokers := await digest_page(self._digests, self._reader, position, DIGESTED_AT_ONCE):
+        sha256.update(await self._reader.run(self._of_operators))
+        while brokers := await digest_page(self._state.digests, self._reader, position, DIGESTED_AT_ONCE):
             for broker in brokers:
                 cluster_name, broker_name, broker_id = position = broker.position
                 sha256.update(f"{cluster_name} {broker_name} {broker_id} {broker.live.broker_addr}\n".encode())
                 sha256.update(broker.digest)
         return int.from_bytes(sha256.digest()[:NUMBER_BYTES])
+
+    def _of_operators(self) -> bytes:
+        """What operators changed, in an encoding that is the same where they changed the same."""
+        intents = [(one.kind.name, str(one.key), one.ends_at_millis) for one in self._state.intents.intents.values()]
+        changed = (sorted(intents, key=str), self._state.kv_config.namespaces, self._settings())
+        return json.dumps(changed, sort_keys=True).encode()
 
     async def run(self) -> None:
         """Takes one now, which the next replaces, and one at each full minute. Runs until cancelled."""

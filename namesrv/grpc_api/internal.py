@@ -10,6 +10,7 @@ from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics_pb
 
 from namesrv import limits
 from namesrv.app.access import caller_of
+from namesrv.app.counters import RegistrationCounter
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import StallDetector
 from namesrv.core.errors import invalid_field
@@ -24,9 +25,12 @@ COUNT_SECONDS = 1.0
 class DiagnosticsCalls:
     """Tells about this process."""
 
-    def __init__(self, stall_detector: StallDetector, clients: LookupClients) -> None:
+    def __init__(
+        self, stall_detector: StallDetector, clients: LookupClients, registrations: RegistrationCounter
+    ) -> None:
         self._stall_detector = stall_detector
         self._clients = clients
+        self._registrations = registrations
         self._counted_at = -math.inf
         self._task_count = 0
 
@@ -37,9 +41,12 @@ class DiagnosticsCalls:
         now = asyncio.get_running_loop().time()
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at, self._task_count = now, len(asyncio.all_tasks())
+        refused_ago, skipped_ago = self._registrations.full_refused_ago, self._registrations.skipped_ago
         return diagnostics_pb.GetDiagnosticsResponse(
             task_count=self._task_count,
             loop_lag_millis=self._stall_detector.longest_delay() * 1000,
+            refused_ago_millis=None if refused_ago is None else int(refused_ago * 1000),
+            skipped_ago_millis=None if skipped_ago is None else int(skipped_ago * 1000),
         )
 
     async def ListClients(  # noqa: N802

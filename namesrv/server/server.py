@@ -52,6 +52,7 @@ from namesrv.remoting.calls import Calls, ListCalls, OperatorCalls, Registration
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.route_json import RouteJson
+from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
     ADMIN_SERVICE,
     DIAGNOSTICS_SERVICE,
@@ -126,7 +127,9 @@ class NamesrvServer:
         self._health = HealthService()
         self._registrations = RegistrationCounter()
         self._remoting_counter = RemotingCounter()
-        self._digest_samples = DigestSamples(self._state, self._reader, clock.wall_millis)
+        self._digest_samples = DigestSamples(
+            self._state, self._reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
+        )
         self._symptoms = SymptomCounter(self._state, self._reader, clock.monotonic)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
@@ -260,7 +263,7 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, admin),
-            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients),)),
+            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients, self._registrations),)),
         ]
         if settings.remoting_listen:
             calls = self._remoting_calls(settings, admin)

@@ -1,4 +1,4 @@
-"""Commands that ask the agents beside brokers: state, role, permission, and topics to and from a file."""
+"""Commands that ask the agents beside brokers: state, role and permission."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from typing import Annotated, Any
 
 import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 
-from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import NamesrvClient
-from nsctl.commands.backup import File, read_file, write_new
 from nsctl.commands.change import DryRun
 from nsctl.output import PERMISSIONS, Row, row
 from nsctl.session import FOUND, Session
-
-# Commands about the agents beside brokers: how each stands with its name servers, and what it says its broker is.
 
 _STATUS = (
     "agent",
@@ -126,70 +119,3 @@ def _problem(target: agent_pb.NamesrvTargetStatus, found: agent_pb.GetAgentStatu
     dead = "its broker is dead, so it is not registered" if is_dead else ""
     taken = f"{target.broker_id_held_by} holds its id" if target.broker_id_held_by else ""
     return target.last_error or taken or dead or found.topics_problem or None
-
-
-# Commands that take all topics of a broker into a file, and bring them to another broker.
-
-FORMAT = 1
-"""Number of the format, in the file."""
-SYSTEM_TOPIC = "SYSTEM_TOPIC"
-"""The reason by which an agent refuses topics that every broker makes for itself."""
-FOLLOWED = "TOPICS_FOLLOWED"
-"""The reason by which an agent refuses every topic: topics.json is its broker's."""
-SAME, LEFT = "as it is", "left to the broker"
-
-
-def export_topics(session: Session, file: File) -> None:
-    """Writes all topics of an agent's broker but the one of its own name to a new file."""
-    topics = session.servers.first(_topics)
-    write_new(file, {"format": FORMAT, "topics": topics})
-    session.note(f"{len(topics):,} topics are in {file}")
-
-
-def import_topics(session: Session, file: File, dry_run: DryRun = False) -> None:
-    """Creates or changes the topics of a file at an agent's broker; the agent must own its topics.json."""
-    found = read_file(file, FORMAT).get("topics")
-    try:
-        requests = [_request(topic, dry_run=dry_run) for topic in found or ()]
-    except (ParseError, TypeError, AttributeError) as error:
-        raise typer.BadParameter(f"{file} is no file of `nsctl agent export-topics`: {error}") from error
-    [agent] = session.servers.all
-    rows: list[Row] = []
-    for request in requests:
-        topic = request.topic_config.topic
-        try:
-            rows.append({"topic": topic, "result": _result(agent.call("CreateOrUpdateTopic", request))})
-        except CallError as error:
-            if error.reason == SYSTEM_TOPIC:
-                rows.append({"topic": topic, "result": LEFT})
-                continue
-            session.failed(error)
-            rows.append({"topic": topic, "result": f"failed: {error.reason}"})
-            if error.reason == FOLLOWED or (error.unreachable and not error.error.reason):
-                break  # it takes none, or does not answer
-    session.show([one for one in rows if one["result"] not in (SAME, LEFT)], ("topic", "result"))
-    same, left = (sum(one["result"] == result for one in rows) for result in (SAME, LEFT))
-    session.note(f"of {len(requests):,} topics {same:,} are so already, {left:,} are the broker's own and left to it")
-
-
-def _topics(server: NamesrvClient) -> list[dict[str, Any]]:
-    status = server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest())
-    assert isinstance(status, agent_pb.GetAgentStatusResponse)
-    topics: list[topics_pb.TopicConfig] = []
-    for chunk in server.stream("ListTopics", topics_pb.ListTopicsRequest(), server.timeout_seconds):
-        topics += chunk.topic_configs
-    return [
-        MessageToDict(topic, preserving_proto_field_name=True) for topic in topics if topic.topic != status.broker_name
-    ]
-
-
-def _request(values: dict[str, Any], *, dry_run: bool) -> topics_pb.CreateOrUpdateTopicRequest:
-    topic = ParseDict(values, topics_pb.TopicConfig())
-    attributes = dict(topic.attributes)
-    topic.ClearField("attributes")
-    return topics_pb.CreateOrUpdateTopicRequest(topic_config=topic, set_attributes=attributes, validate_only=dry_run)
-
-
-def _result(answer: Message) -> str:
-    assert isinstance(answer, topics_pb.CreateOrUpdateTopicResponse)
-    return "created" if answer.created else "changed" if answer.changed else SAME

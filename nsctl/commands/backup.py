@@ -1,7 +1,6 @@
 """Commands that keep what operators made of a name server, and bring it back: intents, KV configuration, settings.
 
-A file has the calls that make it so again. Routes are not in it, because brokers report them. The topics of a broker
-are its own: ``nsctl agent export-topics`` and ``import-topics``.
+A file has the calls that make it so again. Routes are not in it, because brokers report them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
 from groundwork.version import __version__
 from nsctl.commands.change import DryRun, Force, awaited, note_in_use, result_of
-from nsctl.commands.show import all_intents
+from nsctl.held import all_intents, kv_config
 from nsctl.output import Row, iso, row
 from nsctl.session import WARNED, Session
 
@@ -95,14 +94,9 @@ def kv_export(
     file: Annotated[Path, typer.Argument(help="The file to write, such as kvConfig.json; it must not be there yet.")],
 ) -> None:
     """Writes the KV configuration as a file of RocketMQ's name server (kvConfig.json)."""
-
-    def ask(server: NamesrvClient) -> dict[str, dict[str, str]]:
-        return {
-            space.namespace: {one.key: one.value for one in kv_configs(server, space.namespace)}
-            for space in kv_configs(server, "")
-        }
-
-    table = session.servers.first(ask)
+    table: dict[str, dict[str, str]] = {}
+    for (namespace, key), value in session.servers.first(kv_config).items():
+        table.setdefault(namespace, {})[key] = value
     write_new(file, {"configTable": table})
     session.note(f"wrote {counted(sum(map(len, table.values())), 'key')} to {file}")
 
@@ -145,9 +139,8 @@ def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[
     config = server.call("GetNamesrvConfig", pb.GetNamesrvConfigRequest())
     assert isinstance(config, pb.GetNamesrvConfigResponse)
     requests: list[Message] = [
-        pb.PutKvConfigRequest(namespace=one.namespace, key=one.key, value=one.value)
-        for space in kv_configs(server, "")
-        for one in kv_configs(server, space.namespace)
+        pb.PutKvConfigRequest(namespace=namespace, key=key, value=value)
+        for (namespace, key), value in kv_config(server).items()
     ]
     values = {entry.key: entry.value for entry in config.entries if entry.updatable}
     requests.append(pb.UpdateNamesrvConfigRequest(values=values))
@@ -167,13 +160,6 @@ def _calls(server: NamesrvClient) -> tuple[list[dict[str, Any]], dict[str, list[
     ]
     settings = [entry.key for entry in config.entries if not entry.updatable]
     return calls, {"settings": settings, "intents": unknown}
-
-
-def kv_configs(server: NamesrvClient, namespace: str) -> Iterator[pb.KvConfig]:
-    """The keys of a namespace with their values; without one, the namespaces."""
-    for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace)):
-        assert isinstance(page, pb.ListKvConfigsResponse)
-        yield from page.kv_configs
 
 
 def _of_intent(intent: pb.Intent) -> Message | None:

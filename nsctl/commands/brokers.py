@@ -8,16 +8,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.topic_names import listing_order
-from nsctl.commands.change import INTENT
-from nsctl.commands.history import clock_of
-from nsctl.commands.show import QUEUES, all_intents, live_brokers
-from nsctl.health import registered_by
-from nsctl.output import PERMISSIONS, Row, Silent, queues_row, row
+from nsctl.commands.change import INTENT, in_words
+from nsctl.commands.show import QUEUES
+from nsctl.held import TOPICS, all_intents, clock_of, live_brokers, tables
+from nsctl.output import PERMISSIONS, Format, Row, Silent, queues_row, row
 from nsctl.session import REFUSED, Session
 
 HISTORY = 5
@@ -31,8 +29,6 @@ LIVE = (
     "last_heard_of=last_update_timestamp",
     "channel=has_channel",
 )
-REGISTRATIONS_READ = 500
-"""Entries that are looked at for the last registration, which names the agent."""
 
 
 def brokers(
@@ -44,7 +40,7 @@ def brokers(
     no_channel: Annotated[bool, typer.Option("--no-channel", help="Only those whose death shows late.")] = False,
     silent: Silent = None,
 ) -> None:
-    """Live brokers with the version of their topics and when each was heard of last (mqadmin brokerStatus)."""
+    """Live brokers with the version of their topics and when each was last seen (mqadmin brokerStatus)."""
 
     def ask(server: NamesrvClient) -> list[Row]:
         before = inf if silent is None else (clock_of(server).theirs - silent) * 1000
@@ -60,7 +56,7 @@ def brokers(
         )
 
     rows = session.servers.first(ask)
-    session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed", "doubted_until=doubt_ends_at"))
+    session.show(rows, (*LIVE, "timeout_millis=heartbeat_timeout_millis", "unconfirmed"))
 
 
 class _Page(NamedTuple):
@@ -80,7 +76,7 @@ def broker(
     cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Topics at most.")] = 100,
 ) -> None:
-    """One broker group: its brokers and who registers them, intents about it, its topics, what happened to it."""
+    """One broker group: its brokers, intents about it, its topics, what happened to it."""
     page = session.servers.first(lambda server: _page(server, name, cluster))
     if not page.brokers:
         session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one")
@@ -88,8 +84,8 @@ def broker(
     if page.problem:
         session.note(f"intents and history are left out: {page.problem}")
     parts = (
-        ("broker", page.brokers, (*LIVE, "doubted_until=doubt_ends_at", "agent")),
-        ("intent", page.intents, INTENT),
+        ("broker", page.brokers, LIVE),
+        ("intent", page.intents if session.form is Format.JSON else list(map(in_words, page.intents)), INTENT),
         ("topic", page.topics[:limit], ("topic", *QUEUES, "reported")),
         ("history", page.history, ("at=applied_at", "revision", "cause", "reason=removal_reason", "what=summary")),
     )
@@ -101,7 +97,7 @@ def broker(
 def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
     lives = [live for live in live_brokers(server) if live.broker_name == name and cluster in (None, live.cluster_name)]
     topics = list(_topics_of(server, name, cluster)) if lives else []
-    request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=REGISTRATIONS_READ)
+    request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
         page = server.call("ListAuditEntries", request)
         assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
@@ -114,21 +110,16 @@ def _page(server: NamesrvClient, name: str, cluster: str | None) -> _Page:
         if error.unreachable:
             raise
         return _Page([row(live) for live in lives], topics, [], [], error.reason)
-    agents = registered_by((entry.cause, entry.caller, entry.summary) for entry in page.entries)
-    shown: list[Row] = [{**row(live), "agent": agents.get(live.broker_addr)} for live in lives]
-    return _Page(shown, topics, intents, [row(entry) for entry in page.entries[:HISTORY]], None)
+    return _Page([row(live) for live in lives], topics, intents, [row(entry) for entry in page.entries], None)
 
 
 def _topics_of(server: NamesrvClient, name: str, cluster: str | None) -> list[Row]:
-    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_TOPIC_QUEUES])
     rows: list[Row] = []
-    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
-        assert isinstance(message, pb.StreamRouteSnapshotResponse)
-        for topic in message.chunk.topics:
-            for queues in topic.queue_datas:
-                if queues.broker_name == name and cluster in (None, queues.cluster_name):
-                    reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
-                    rows.append({"topic": topic.topic, **queues_row(queues), "reported": reported})
+    for topic, route in tables(server, TOPICS).routes.items():
+        for queues in route.queue_datas:
+            if queues.broker_name == name and cluster in (None, queues.cluster_name):
+                reported = PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None
+                rows.append({"topic": topic, **queues_row(queues), "reported": reported})
     return sorted(
         rows, key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"])
     )

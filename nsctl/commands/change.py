@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
+from groundwork.topic_names import REPLY_SUFFIX, is_application
 from nsctl.commands.matching import Brokers, Effect, Named, drained, effect, groups_named, registered
 from nsctl.fleet import Answer
+from nsctl.health import INTENT_WORDS, caller_of
 from nsctl.output import For, Format, Row, millis_from_now, row
 from nsctl.session import REFUSED, Session
 
@@ -24,16 +26,8 @@ IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key
 IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
 
-TOPICS_IN_USE = "TOPICS_IN_USE"
-"""The reason of a name server that does not take topics from their producers."""
-
-BLAST = (
-    "topics_changed=blast_radius.topics_changed",
-    "losing_last_writable_queue=blast_radius.topics_losing_last_writable_queue",
-    "vanishing=blast_radius.topics_vanishing",
-    "such_as=blast_radius.sample_topics",
-)
-"""What a change does, or would do, to the routes."""
+TOPICS_IN_USE, TOPIC_NOT_FOUND = "TOPICS_IN_USE", "TOPIC_NOT_FOUND"
+"""Reasons of a name server that does not take topics from their producers, and of one that has no such topic."""
 
 INTENT = (
     "kind",
@@ -76,25 +70,23 @@ def drain(
 
     named = groups_named(broker, cluster)
     if isinstance(named, Named):
-        _on_all(session, request(named), "wipe_topic_count")
+        _on_all(session, [request(named)], "topics=wipe_topic_count")
         return
     groups = registered(session, named)
-    if not groups:
-        _none_matches(session, named, "no broker group")
-        return
-    effects = session.each(lambda server: effect(server, groups))
+    effects = session.each(lambda server: effect(server, groups)) if groups else []
     losing = {str(one.endpoint): one.value.losing for one in effects if one.value is not None and one.value.losing}
     needs_force = bool(losing) and not force
-    if dry_run:
+    if dry_run and groups:
         _show_effects(session, effects, "would need --force" if needs_force else "would be done")
     for endpoint, topics in losing.items():
         lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
         session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
-    if needs_force and not dry_run:
-        session.note("nothing has changed; repeat with --force if that is meant")
+    if not groups or (needs_force and not dry_run):
+        hint = "nothing has changed; repeat with --force if that is meant"
+        session.note(hint if groups else f"no broker group matches {named.text}")
         session.found(REFUSED)
     elif not dry_run:
-        _each_on_all(session, [request(Named(*group)) for group in groups], "wipe_topic_count")
+        _on_all(session, [request(Named(*group)) for group in groups], "topics=wipe_topic_count")
 
 
 def restore(
@@ -113,15 +105,16 @@ def restore(
 
     named = groups_named(broker, cluster)
     if isinstance(named, Named):
-        _on_all(session, request(named), "add_topic_count")
+        _on_all(session, [request(named)], "topics=add_topic_count")
         return
     groups = drained(session, named)
     if not groups:
-        _none_matches(session, named, "no drained broker group")
+        session.note(f"no drained broker group matches {named.text}")
+        session.found(REFUSED)
     elif dry_run:
         _show_effects(session, session.each(lambda server: effect(server, groups)), "would be done")
     else:
-        _each_on_all(session, [request(Named(*group)) for group in groups], "add_topic_count")
+        _on_all(session, [request(Named(*group)) for group in groups], "topics=add_topic_count")
 
 
 def delete_topic(
@@ -145,7 +138,7 @@ def delete_topic(
         ends_at_millis=millis_from_now(duration),
         force=force,
     )
-    _on_all(session, request, "removed_queue_data_count")
+    _on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
 
 
 def release_topic(
@@ -156,7 +149,7 @@ def release_topic(
 ) -> None:
     """Lets a topic that was deleted with --hold come back."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    _on_all(session, request, "restored_queue_data_count")
+    _on_all(session, [request], "groups=restored_queue_data_count")
 
 
 def confirm_loss(
@@ -168,13 +161,19 @@ def confirm_loss(
 ) -> None:
     """Says that brokers which the mass-loss guard holds are really gone."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    _on_all(session, request, "removed_broker_count")
+    _on_all(session, [request], "brokers=removed_broker_count")
 
 
 def intents(session: Session) -> None:
     """The intents of operators that are in force, at each name server."""
-    rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(), "intents")
-    session.show(rows, ("endpoint", *INTENT))
+    rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(page_size=1_000), "intents")
+    session.show(rows if session.form is Format.JSON else list(map(in_words, rows)), ("endpoint", *INTENT))
+
+
+def in_words(intent: Row) -> Row:
+    """A row of an intent for people."""
+    kind = INTENT_WORDS.get(pb.Intent.Kind.Value(f"KIND_{intent['kind']}"), intent["kind"])
+    return {**intent, "kind": kind, "ends_at": intent.get("ends_at", "no end"), "caller": caller_of(intent["caller"])}
 
 
 def kv_get(
@@ -207,7 +206,7 @@ def kv_put(
         raise typer.BadParameter("--if-value and --if-absent exclude each other")
     expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
     request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
-    _on_all(session, request, "previous_value")
+    _on_all(session, [request], "previous_value")
 
 
 def kv_delete(
@@ -221,24 +220,17 @@ def kv_delete(
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
     expected = None if if_value is None else pb.KvExpectation(value=if_value)
     request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
-    _on_all(session, request, "removed")
+    _on_all(session, [request], "removed")
 
 
 def kv_list(
     session: Session,
     namespace: Annotated[str, typer.Argument(metavar="[NAMESPACE]", help="Namespace; else their names.")] = "",
 ) -> None:
-    """The KV configuration of the first name server that answers."""
-
-    def ask(server: NamesrvClient) -> list[Row]:
-        return [
-            row(entry)
-            for page in server.pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace))
-            for entry in page.kv_configs  # type: ignore[attr-defined]
-        ]
-
-    rows = session.servers.first(ask)
-    session.show(rows, ("namespace", "key", "value") if namespace else ("namespace",))
+    """The KV configuration of each name server."""
+    columns = ("namespace", "key", "value") if namespace else ("namespace",)
+    rows = session.rows_of_pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace), "kv_configs")
+    session.show(rows, ("endpoint", *columns))
 
 
 def config_show(
@@ -307,44 +299,41 @@ def _call_of(request: Message) -> str:
     return request.DESCRIPTOR.name.removesuffix("Request")
 
 
-def _on_all(session: Session, request: Any, count: str) -> None:
-    """Makes a change at all name servers, and shows the result at each."""
-    rows, notes = _made(session, request)
-    _show_made(session, rows, notes, ("endpoint", "result", count))
+def _call(server: NamesrvClient, request: Message) -> Message:
+    return server.call(_call_of(request), request)
 
 
-def _each_on_all(session: Session, requests: Sequence[Any], count: str) -> None:
-    """Makes several changes at all name servers, each about one group, and shows the results."""
-    rows: list[Row] = []
+def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
+    """Makes changes at all name servers, each about one group or one thing, and shows the result at each."""
+    rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for request in requests:
-        made, about = _made(session, request)
-        rows += [{"cluster": request.cluster_name, "broker": request.broker_name, **one} for one in made]
-        notes += about
-    _show_made(session, rows, notes, ("endpoint", "cluster", "broker", "result", count))
-
-
-def _made(session: Session, request: Any) -> tuple[list[Row], list[str]]:
-    """Makes a change at all name servers. Returns the result at each, and notes for people."""
-    rows: list[Row] = []
-    notes: list[str] = []
-    for answer in session.servers.each(lambda server: server.call(_call_of(request), request)):
-        shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
-        if answer.value is None:
-            assert answer.error is not None
-            session.failed(answer.error)
-            shown["result"] = f"failed: {answer.error.reason}"
-        else:
-            shown |= {"result": result_of(request, answer.value), **row(answer.value)}
-            if subject := awaited(request, answer.value):
-                text = "warning: nobody has registered {} here; the change takes effect when somebody does"
-                notes.append(f"{answer.endpoint}: {text.format(subject)}")
-        rows.append(shown)
-    return rows, notes
-
-
-def _show_made(session: Session, rows: Sequence[Row], notes: Sequence[str], columns: Sequence[str]) -> None:
-    session.show(rows, (*columns, *(BLAST if any("blast_radius" in one for one in rows) else ())))
+        for answer in session.servers.each(partial(_call, request=request)):
+            shown: dict[str, Any] = {"endpoint": str(answer.endpoint)}
+            if len(requests) > 1:
+                shown |= {"cluster": request.cluster_name, "broker": request.broker_name}
+            rows.append(shown)
+            if answer.value is None:
+                assert answer.error is not None
+                shown["result"] = f"failed: {answer.error.reason}"
+                if answer.error.reason == TOPIC_NOT_FOUND:
+                    shown["result"] = "not there"  # the wanted state, as RocketMQ's answer says
+                else:
+                    session.failed(answer.error)
+            else:
+                shown |= {"result": result_of(request, answer.value), **row(answer.value)}
+                if subject := awaited(request, answer.value):
+                    text = "warning: nobody has registered {} here; the change takes effect when somebody does"
+                    notes.append(f"{answer.endpoint}: {text.format(subject)}")
+    columns = ("endpoint", *(("cluster", "broker") if len(requests) > 1 else ()), "result", *counts)
+    if any("blast_radius" in one for one in rows):
+        columns = (*columns, "losing_last_writable_queue=blast_radius.topics_losing_last_writable_queue", "such_as")
+        for one in rows:
+            topics = one.get("blast_radius", {}).get("sample_topics", ())
+            one["such_as"] = _some(
+                topics, one.get("cluster", ""), one.get("broker", getattr(requests[0], "broker_name", ""))
+            )
+    session.show(rows, columns)
     for note in notes:
         session.note(note)
     note_in_use(session, [str(one["result"]) for one in rows])
@@ -367,14 +356,17 @@ def _show_effects(session: Session, effects: Sequence[Answer[Effect]], result: s
     ]
     columns = ("endpoint", "cluster", "broker", "result", "topic_count", "topics")
     if session.form is Format.TABLE:
-        rows = [{**one, "topics": _some(one["topics"])} for one in rows]
+        rows = [{**one, "topics": _some(one["topics"], one["cluster"], one["broker"])} for one in rows]
     session.show(rows, columns)
 
 
-def _some(topics: Sequence[str]) -> str:
-    return ", ".join(topics[:SHOWN_TOPICS]) + (", ..." if len(topics) > SHOWN_TOPICS else "")
+def _some(topics: Sequence[str], *named_after: str) -> str:
+    """The first few topics of applications, and how many others there are.
 
-
-def _none_matches(session: Session, pattern: GroupPattern, what: str) -> None:
-    session.note(f"{what} matches {pattern.text}")
-    session.found(REFUSED)
+    A request may leave the cluster out, but a cluster's topic comes with its topic of replies.
+    """
+    clusters = (topic.removesuffix(REPLY_SUFFIX) for topic in topics if topic.endswith(REPLY_SUFFIX))
+    names = {*named_after, *clusters}
+    own = [topic for topic in topics if is_application(topic, names)]
+    others = [f"{len(topics) - len(own)} of brokers and consumer groups"] if len(topics) > len(own) else []
+    return ", ".join([*own[:SHOWN_TOPICS], *(["..."] if len(own) > SHOWN_TOPICS else []), *others])

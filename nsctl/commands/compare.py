@@ -2,105 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
-import grpc
 import typer
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.admin_service_pb2 import Intent
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError
-from groundwork.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
 from groundwork.printable import counted
 from groundwork.topic_names import is_application
-from nsctl.commands.show import TopicKind, all_intents, all_routes, group_names, groups_by_name, routes_of, topic_names
-from nsctl.compare import (
+from nsctl.commands.findings import named
+from nsctl.commands.history import last_change
+from nsctl.held import (
+    ABSENT,
+    LIVES,
+    TOPICS,
     BrokerKey,
     Difference,
+    Held,
     IntentKey,
+    KvKey,
     QueuesKey,
-    Reported,
+    SettingKey,
     differences,
-    in_force,
+    disagreements,
     intent_key,
     queues,
-    reported,
+    read,
+    rows_of,
+    shown_value,
+    tables,
 )
 from nsctl.output import Format, Row, iso
 from nsctl.rocketmq import RocketmqNamesrv
-from nsctl.session import FOUND, RocketmqTlsCa, Session
+from nsctl.session import FOUND, REFUSED, RocketmqTlsCa, Session
 from nsctl.writable import GroupKey
 
-DIGESTS = 2_000
-"""Digests asked for at once: the most that a name server gives."""
 MOST_DIFFERENCES = 200
-"""Brokers, intents and rows of routes that are shown to differ: enough to see what is wrong."""
-
-
-class Held(NamedTuple):
-    """What one name server holds, in short."""
-
-    brokers: dict[BrokerKey, Reported]
-    intents: dict[IntentKey, str] | None
-    """None if it does not let us read them."""
-
-
-def held(server: NamesrvClient) -> Held:
-    """What a name server holds, in short."""
-    intents = readable_intents(server)
-    return Held(digests(server), None if intents is None else in_force(intents))
-
-
-def readable_intents(server: NamesrvClient) -> list[Intent] | None:
-    """The intents that are in force at a name server; None if it does not let us read them."""
-    try:
-        return list(all_intents(server))
-    except CallError as error:
-        if error.error.code is not grpc.StatusCode.PERMISSION_DENIED:
-            raise
-        return None
-
-
-def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
-    """The digests of all brokers of a name server."""
-    found: dict[BrokerKey, Reported] = {}
-    for page in server.pages("GetRouteDigest", pb.GetRouteDigestRequest(page_size=DIGESTS)):
-        assert isinstance(page, pb.GetRouteDigestResponse)
-        found |= reported(page.brokers)
-        check_count(server.endpoint, "digests", len(found), MAX_BROKERS)
-    return found
-
-
-def disagreements(found: Sequence[Held]) -> tuple[list[Difference], list[Difference]]:
-    """Brokers and intents that are not the same everywhere."""
-    brokers = differences([one.brokers for one in found])
-    return brokers, differences([one.intents for one in found], "not in force")
+"""Things of each kind that are shown to differ: enough to see what is wrong."""
+KEYS: Mapping[str, Any] = {
+    "broker": BrokerKey,
+    "intent": IntentKey,
+    "kv": KvKey,
+    "setting": SettingKey,
+    "topic": QueuesKey,
+}
+"""Kinds of what is compared, with the names of their keys."""
 
 
 def diff(session: Session) -> None:
-    """Do all name servers agree? Says which brokers and topics differ, and since when; exit code 1 if any do."""
-    answers = {str(answer.endpoint): answer.value for answer in session.each(held) if answer.value is not None}
-    if len(answers) < len(session.servers.all):
+    """Do all name servers agree? Says what differs, and since when; exit code 1 if anything does."""
+    answers = {str(one.endpoint): one.value for one in session.each(lambda server: read(server, wanted=[LIVES]))}
+    helds = {name: held for name, held in answers.items() if held is not None}
+    if len(helds) < len(session.servers.all):
         session.note("only those that answered are compared")
-    if any(one.intents is None for one in answers.values()):
-        session.note("intents are compared of those name servers only that let you read them")
-    brokers, intents = disagreements(list(answers.values()))
-    everywhere = [{broker[:2] for broker in one.brokers} for one in answers.values()]
-    groups = {broker[:2] for broker, _ in brokers}.intersection(*everywhere)
-    routes = {str(one.endpoint): one.value for one in session.servers.each(_queues)} if groups else {}
-    topics = _applications_first(
-        row for row in differences([routes.get(one) for one in answers]) if row.subject[:2] in groups
-    )
-    shown = [{**row, "since": _since(session, str(row["broker"]))} for row in _rows(brokers, answers)]
-    parts = (
-        ("broker", shown, (*BrokerKey._fields, "since", *answers)),
-        ("intent", _rows(intents, answers), (*IntentKey._fields, *answers)),
-        ("topic", _rows(topics, answers), (*QueuesKey._fields, *answers)),
-    )
-    _show(session, parts, f"between {counted(len(answers), 'name server')}")
+    if any(one.refusal for one in helds.values()):
+        session.note("intents, KV configuration and settings are compared only where you may read them")
+        session.found(REFUSED)
+    found = disagreements(list(helds.values()))
+    everywhere = [{key[:2] for key in one.tables.lives} for one in helds.values()]
+    groups = {one.subject[:2] for one in found.get("broker", ())}.intersection(*everywhere)
+    if groups:  # a fleet may have 100,000 topics
+        read_routes = {
+            str(one.endpoint): one.value for one in session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
+        }
+        rows = differences([read_routes.get(name) for name in helds])
+        found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
+    parts = []
+    for kind, differing in found.items():
+        shown = _rows(differing, helds)
+        since = ("since",) if kind == "broker" else ()
+        if since:
+            shown = [{**row, "since": iso(last_change(session, str(row["broker"])))} for row in shown]
+        parts.append((kind, shown, (*KEYS[kind]._fields, *since, *helds)))
+    _show(session, parts, f"between {counted(len(helds), 'name server')}")
 
 
 def _applications_first(found: Iterable[Difference]) -> list[Difference]:
@@ -125,12 +102,12 @@ def _show(session: Session, parts: Sequence[Part], between: str, planned: Part |
         between: What was compared.
         planned: What differs because of intents in force.
     """
-    titled = [(f"{part}s that differ", rows, columns) for part, rows, columns in parts]
+    titles = {"kv": "keys of the KV configuration that differ", "planned": "differences that are planned"}
+    every = [*parts, planned] if planned else parts
     if session.form is Format.TABLE:
-        session.show_parts([*titled, ("differences that are planned", *planned[1:])] if planned else titled)
-    else:
-        session.show_parts([*parts, planned] if planned else parts)
-    most = max(len(rows) for _, rows, _ in parts)
+        every = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in every]
+    session.show_parts(every)
+    most = max((len(rows) for _, rows, _ in parts), default=0)
     if most:
         session.found(FOUND)
     some = f" (of each kind {most:,} at most)" if most == MOST_DIFFERENCES else ""
@@ -138,32 +115,15 @@ def _show(session: Session, parts: Sequence[Part], between: str, planned: Part |
     session.note(f"{what} {between}{some}")
 
 
-def _since(session: Session, broker: str) -> str:
-    """When the last change of a group was applied anywhere: the difference cannot be younger. Empty if not known."""
-    request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
-    answers = session.servers.each(lambda server: server.call("ListAuditEntries", request))
-    entries = [
-        entry.applied_at_millis
-        for answer in answers
-        if isinstance(answer.value, admin_service_pb2.ListAuditEntriesResponse)
-        for entry in answer.value.entries
-    ]
-    return iso(max(entries, default=None))
-
-
-def _queues(server: NamesrvClient) -> dict[QueuesKey, str]:
-    return {key: said for named in all_routes(server) for key, said in queues(named.topic, named.route).items()}
-
-
 # The command that compares with a name server of RocketMQ, for fleets that run both side by side. It has no digests.
-# A topic of an application is in the comparison, and no other: each broker makes its own by itself.
 
 ROCKETMQ = ("here", "rocketmq")
 CLIENTS = "clients_of_rocketmq"
 """What clients of the other name server do."""
 SHOWN_TOPICS = 3
 """Topics that are named with a broker or a decision."""
-NOT_THERE = "not there"
+PACE = "scanNotActiveBrokerInterval"
+"""A setting that no client and no broker sees, and that has another default there."""
 
 
 class Fleet(NamedTuple):
@@ -173,22 +133,12 @@ class Fleet(NamedTuple):
     """Addresses of each group."""
     rows: dict[QueuesKey, str]
     """Rows of routes as clients get them."""
+    kv: Mapping[KvKey, str] | None
+    settings: Mapping[SettingKey, str] | None
 
     def topics_of(self, group: GroupKey) -> list[str]:
         """Topics on a group."""
         return [row.topic for row in self.rows if row[:2] == group]
-
-
-class Here(NamedTuple):
-    """What one of our name servers shows, and why it may differ."""
-
-    fleet: Fleet
-    names: frozenset[str]
-    """All topics of applications."""
-    reported: dict[QueuesKey, str]
-    """Rows of routes as brokers report them."""
-    intents: list[Intent] | None
-    """None if it does not let us read them."""
 
 
 class Explained(NamedTuple):
@@ -210,45 +160,57 @@ def compare_rocketmq(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     tls = session.rocketmq_tls(rocketmq_tls_ca)
-    here = session.servers.first(_here)
+    held = session.servers.first(read)
+    here = Fleet(_addresses(held.tables.groups.values()), rows_of(held.tables), held.kv, held.settings)
     with RocketmqNamesrv(endpoint, session.timeout_seconds, tls) as theirs:
-        there, names = _there(theirs, here)
-    both = here.fleet.groups.keys() & there.groups.keys()
-    differing = [row for row in differences([here.fleet.rows, there.rows]) if row.subject[:2] in both]
-    planned, topics = _explained(differing, here)
-    brokers = differences([here.fleet.groups, there.groups])
-    parts = (
-        ("broker", [_broker_row(one, here.fleet, there) for one in brokers], (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
-        ("topic", _rows(_applications_first(topics), ROCKETMQ), (*QueuesKey._fields, *ROCKETMQ)),
+        names = {*held.tables.routes, *theirs.topics()}
+        there = _there(session, theirs, sorted(names), here)
+    both = here.groups.keys() & there.groups.keys()
+    differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
+    planned, topics = _explained(differing, held)
+    parts: list[Part] = []
+    brokers = differences([here.groups, there.groups])
+    parts.append(
+        ("broker", [_broker_row(one, here, there) for one in brokers], (*GroupKey._fields, *ROCKETMQ, CLIENTS))
     )
-    between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
-    planned_rows = [_planned_row(one) for one in planned]
+    settings = None if here.settings is None else {key: here.settings[key] for key in there.settings or ()}
+    for kind, found in (
+        ("topic", _applications_first(topics)),
+        ("kv", differences([here.kv, there.kv])),
+        ("setting", differences([settings, there.settings])),
+    ):
+        rows = _rows([_shortened(one) for one in found] if kind == "kv" else found, ROCKETMQ)
+        parts.append((kind, rows, (*KEYS[kind]._fields, *ROCKETMQ)))
     columns = (*IntentKey._fields, "until", "why", CLIENTS)
-    _show(session, parts, between, planned=("planned", planned_rows, columns))
-    if here.intents is None and topics:
-        session.note("you may not read the intents in force: some of these differences may be planned")
+    between = f"between here and {endpoint} in {counted(len(names), 'topic')}"
+    _show(session, parts, between, planned=("planned", [_planned_row(one, here) for one in planned], columns))
+    if held.refusal:
+        session.note("you may not read what operators changed: KV and settings are not compared, intents not known")
+        session.found(REFUSED)
 
 
-def _here(server: NamesrvClient) -> Here:
-    groups = _addresses(groups_by_name(server))
-    rows: dict[QueuesKey, str] = {}
-    as_reported: dict[QueuesKey, str] = {}
-    named_after = group_names(server)
-    names = frozenset(name for name in topic_names(server, None, TopicKind.ALL) if is_application(name, named_after))
-    for named in routes_of(server, names):
-        rows |= queues(named.topic, named.route)
-        as_reported |= queues(named.topic, named.route, as_reported=True)
-    return Here(Fleet(groups, rows), names, as_reported, readable_intents(server))
-
-
-def _there(server: RocketmqNamesrv, here: Here) -> tuple[Fleet, frozenset[str]]:
-    """What it shows, and the topics of both."""
-    groups = _addresses(server.groups())
-    named_after = {name for group in (*groups, *here.fleet.groups) for name in group}
-    names = here.names.union(name for name in server.topics() if is_application(name, named_after))
+def _there(session: Session, server: RocketmqNamesrv, names: Iterable[str], here: Fleet) -> Fleet:
+    """What it shows of some topics, and of what is here. It has no list of its namespaces."""
     routes = ((topic, server.route(topic)) for topic in names)
     rows = {key: said for topic, route in routes if route for key, said in queues(topic, route).items()}
-    return Fleet(groups, rows), names
+    spaces = {ORDER, *(key.namespace for key in here.kv or ())}
+    kv = None if here.kv is None else {KvKey(space, k): v for space in spaces for k, v in server.kv(space).items()}
+    try:
+        told = server.settings()
+    except CallError as error:
+        session.note(f"settings are not compared: {error}")
+        session.found(REFUSED)
+        told = {}
+    shared = {key for key in here.settings or () if key.setting in told and key.setting != PACE}
+    return Fleet(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
+
+
+ORDER = "ORDER_TOPIC_CONFIG"
+"""The namespace of ordered topics (RocketMQ: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG)."""
+
+
+def _shortened(found: Difference) -> Difference:
+    return found._replace(said=tuple(None if text is None else shown_value(text) for text in found.said))
 
 
 def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, str]:
@@ -260,13 +222,13 @@ def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, st
     }
 
 
-def _explained(found: Sequence[Difference], here: Here) -> tuple[list[Explained], list[Difference]]:
+def _explained(found: Sequence[Difference], held: Held) -> tuple[list[Explained], list[Difference]]:
     """The rows that intents in force explain, by intent, and the others."""
-    by_key = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in here.intents or ()}
+    by_key = {(one.kind, one.cluster_name, one.broker_name, one.topic): one for one in held.intents or ()}
     explained: dict[tuple[int, str, str, str], Explained] = {}
     others: list[Difference] = []
     for row in found:
-        keys = [key for key in _intents_for(row, here) if key in by_key]
+        keys = [key for key in _intents_for(row, held) if key in by_key]
         if keys:
             explained.setdefault(keys[0], Explained(by_key[keys[0]], [])).topics.append(row.subject.topic)
         else:
@@ -274,14 +236,15 @@ def _explained(found: Sequence[Difference], here: Here) -> tuple[list[Explained]
     return list(explained.values()), others
 
 
-def _intents_for(row: Difference, here: Here) -> Iterator[tuple[int, str, str, str]]:
+def _intents_for(row: Difference, held: Held) -> Iterator[tuple[int, str, str, str]]:
     """The intents that would explain a row: without one, both would show the same."""
     cluster, broker, topic = row.subject
     ours, theirs = row.said
-    if ours == NOT_THERE:
+    route = held.tables.routes.get(topic, route_data_pb2.TopicRouteData())
+    if ours == ABSENT:
         yield Intent.KIND_TOPIC_HOLD, cluster, "", topic
         yield Intent.KIND_TOPIC_HOLD, "", "", topic
-    elif theirs == here.reported.get(row.subject):
+    elif theirs == queues(topic, route, as_reported=True).get(row.subject):
         yield Intent.KIND_WIPE_WRITE_PERM, cluster, broker, ""
         yield Intent.KIND_ADD_WRITE_PERM, cluster, broker, ""
 
@@ -289,29 +252,31 @@ def _intents_for(row: Difference, here: Here) -> Iterator[tuple[int, str, str, s
 def _broker_row(found: Difference, here: Fleet, there: Fleet) -> Row:
     ours, theirs = found.said
     group = found.subject
-    if theirs == NOT_THERE:
-        seen = f"do not use it: {_named(here.topics_of(group))}"
-    elif ours == NOT_THERE:
-        seen = f"use it: {_named(there.topics_of(group))}"
+    if theirs == ABSENT:
+        seen = f"do not use it: {_named(here.topics_of(group), here)}"
+    elif ours == ABSENT:
+        seen = f"use it: {_named(there.topics_of(group), there)}"
     else:
         seen = f"call {theirs}"
     return {**group._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
 
-def _planned_row(explained: Explained) -> Row:
+def _planned_row(explained: Explained, here: Fleet) -> Row:
     intent = explained.intent
     if intent.kind == Intent.KIND_TOPIC_HOLD:
         seen = f"still find {intent.topic}"
     elif intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        seen = f"keep writing to {intent.broker_name}: {_named(explained.topics)}"
+        seen = f"keep writing to {intent.broker_name}: {_named(explained.topics, here)}"
     else:
-        seen = f"cannot write to {intent.broker_name}: {_named(explained.topics)}"
+        seen = f"cannot write to {intent.broker_name}: {_named(explained.topics, here)}"
     until = iso(intent.ends_at_millis) if intent.HasField("ends_at_millis") else ""
     return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
 
 
-def _named(topics: Sequence[str]) -> str:
-    if not topics:
+def _named(topics: Sequence[str], fleet: Fleet) -> str:
+    """Topics of applications, in short."""
+    named_after = {name for group in fleet.groups for name in group}
+    own = sorted(topic for topic in topics if is_application(topic, named_after))
+    if not own:
         return "no topic of an application"
-    more = ", ..." if len(topics) > SHOWN_TOPICS else ""
-    return f"{counted(len(topics), 'topic')} ({', '.join(sorted(topics)[:SHOWN_TOPICS])}{more})"
+    return f"{counted(len(own), 'topic')} ({named(own, SHOWN_TOPICS)})"

@@ -14,7 +14,7 @@ from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import counted
 from groundwork.topic_names import listing_order
 from nsctl.commands.matching import Named, groups_named
-from nsctl.commands.show import all_intents, live_brokers
+from nsctl.held import all_intents, live_brokers
 from nsctl.output import Row, seconds
 from nsctl.rocketmq import Load, RocketmqBroker, Waiting
 from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session

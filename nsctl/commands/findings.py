@@ -1,11 +1,14 @@
 """What the doctor can find: each kind has a code, a severity, a command that shows more, a paragraph of the runbook."""
 
+# ruff: noqa: PIE796 - severities and commands repeat, the values that __new__ makes do not
+
 from __future__ import annotations
 
-from enum import Enum, IntEnum, auto
-from typing import NamedTuple
-
-from nsctl.output import Row
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import Self
 
 RUNBOOK = "docs/runbook.md"
 """Has a paragraph for each code, under an anchor of that name."""
@@ -22,103 +25,101 @@ class Severity(IntEnum):
     """Nothing is wrong; an operator of the next shift should know."""
 
 
+_P, _W, _I = Severity
+
+
 class Code(Enum):
-    """Kinds of findings."""
+    """Kinds of findings, each with its severity and the command that shows more."""
 
-    UNREACHABLE = auto()
-    TLS_REFUSED = auto()
-    CERTIFICATE_ENDED = auto()
-    CERTIFICATE_ENDS_SOON = auto()
-    WARMING = auto()
-    GUARD_HOLDS_BROKERS = auto()
-    BROKERS_UNCONFIRMED = auto()
-    EVENT_LOOP_HELD_UP = auto()
-    DATA_DIR_NOT_WRITTEN = auto()
-    CLOCK_SKEW = auto()
-    BROKERS_DOUBTED = auto()
-    BROKERS_HANDED_OVER = auto()
-    BROKER_SILENT = auto()
-    BROKER_WITHOUT_CHANNEL = auto()
-    BROKER_LOST = auto()
-    BROKER_CAME_BACK = auto()
-    GROUP_WITHOUT_MASTER = auto()
-    GROUP_NAME_TWICE = auto()
-    TOPICS_NOT_WRITABLE = auto()
-    TOPICS_DRAINED = auto()
-    INTENT_IN_FORCE = auto()
-    INTENT_FORGOTTEN = auto()
-    NOT_ALLOWED = auto()
-    VERSIONS_DIFFER = auto()
-    SAME_NAME_TWICE = auto()
-    NAME_SERVERS_DISAGREE = auto()
+    severity: Severity
+    more: str
 
-    @property
-    def severity(self) -> Severity:
-        """How bad it is."""
-        return KINDS[self][0]
+    def __new__(cls, severity: Severity, more: str) -> Self:
+        code = object.__new__(cls)
+        code._value_ = len(cls.__members__)
+        code.severity, code.more = severity, more
+        return code
 
-    @property
-    def anchor(self) -> str:
-        """Where the runbook tells what to do."""
-        return f"{RUNBOOK}#{self.name.lower()}"
-
-
-KINDS: dict[Code, tuple[Severity, str]] = {
-    Code.UNREACHABLE: (Severity.PROBLEM, "nsctl status"),
-    Code.TLS_REFUSED: (Severity.PROBLEM, "nsctl status"),
-    Code.CERTIFICATE_ENDED: (Severity.PROBLEM, "nsctl status"),
-    Code.CERTIFICATE_ENDS_SOON: (Severity.WARNING, "nsctl doctor"),
-    Code.WARMING: (Severity.WARNING, "nsctl brokers --unconfirmed"),
-    Code.GUARD_HOLDS_BROKERS: (Severity.PROBLEM, "nsctl brokers --unconfirmed"),
-    Code.BROKERS_UNCONFIRMED: (Severity.WARNING, "nsctl brokers --unconfirmed"),
-    Code.EVENT_LOOP_HELD_UP: (Severity.WARNING, "nsctl status -o json"),
-    Code.DATA_DIR_NOT_WRITTEN: (Severity.PROBLEM, "nsctl status -o json"),
-    Code.CLOCK_SKEW: (Severity.WARNING, "nsctl status"),
-    Code.BROKERS_DOUBTED: (Severity.WARNING, "nsctl brokers"),
-    Code.BROKERS_HANDED_OVER: (Severity.INFO, "nsctl brokers"),
-    Code.BROKER_SILENT: (Severity.WARNING, "nsctl brokers --silent 30s"),
-    Code.BROKER_WITHOUT_CHANNEL: (Severity.WARNING, "nsctl brokers --no-channel"),
-    Code.BROKER_LOST: (Severity.WARNING, "nsctl history --since 1h"),
-    Code.BROKER_CAME_BACK: (Severity.INFO, "nsctl history --since 1h"),
-    Code.GROUP_WITHOUT_MASTER: (Severity.PROBLEM, "nsctl cluster"),
-    Code.GROUP_NAME_TWICE: (Severity.WARNING, "nsctl cluster"),
-    Code.TOPICS_NOT_WRITABLE: (Severity.PROBLEM, "nsctl explain TOPIC"),
-    Code.TOPICS_DRAINED: (Severity.INFO, "nsctl intents"),
-    Code.INTENT_IN_FORCE: (Severity.INFO, "nsctl intents"),
-    Code.INTENT_FORGOTTEN: (Severity.WARNING, "nsctl intents"),
-    Code.NOT_ALLOWED: (Severity.INFO, "nsctl intents"),
-    Code.VERSIONS_DIFFER: (Severity.WARNING, "nsctl status"),
-    Code.SAME_NAME_TWICE: (Severity.WARNING, "nsctl status"),
-    Code.NAME_SERVERS_DISAGREE: (Severity.PROBLEM, "nsctl diff"),
-}
-"""How bad each is, and the command that shows more."""
+    UNREACHABLE = _P, "nsctl status"
+    SERVER_ERROR = _P, "nsctl status"
+    WRONG_PORT = _P, "nsctl status"
+    TLS_REFUSED = _P, "nsctl status"
+    CERTIFICATE_ENDED = _P, "nsctl status"
+    CERTIFICATE_ENDS_SOON = _W, "nsctl doctor"
+    WARMING = _W, "nsctl brokers --unconfirmed"
+    GUARD_HOLDS_BROKERS = _P, "nsctl brokers --unconfirmed"
+    BROKERS_UNCONFIRMED = _W, "nsctl brokers --unconfirmed"
+    EVENT_LOOP_HELD_UP = _W, "nsctl status -o json"
+    DATA_DIR_NOT_WRITTEN = _P, "nsctl status -o json"
+    CLOCK_SKEW = _W, "nsctl status"
+    NO_BROKERS = _W, "nsctl history"
+    BROKER_SILENT = _W, "nsctl brokers --silent 30s"
+    BROKER_WITHOUT_CHANNEL = _W, "nsctl brokers --no-channel"
+    BROKER_ADDRESS_LOCAL = _W, "nsctl brokers"
+    BROKER_ID_CONTESTED = _P, "nsctl history --cause REPLACED"
+    BROKER_LOST = _W, "nsctl history --since 1h"
+    BROKER_CAME_BACK = _I, "nsctl history --since 1h"
+    GROUP_WITHOUT_MASTER = _P, "nsctl cluster"
+    GROUP_NAME_TWICE = _W, "nsctl cluster"
+    REGISTRATIONS_REFUSED = _P, "nsctl status -o json"
+    TOPICS_SKIPPED = _W, "nsctl status -o json"
+    TOPICS_NOT_WRITABLE = _P, "nsctl explain TOPIC"
+    TOPICS_DRAINED = _W, "nsctl intents"
+    INTENT_IN_FORCE = _I, "nsctl intents"
+    INTENT_FORGOTTEN = _W, "nsctl intents"
+    NOT_ALLOWED = _I, "nsctl intents"
+    VERSIONS_DIFFER = _W, "nsctl status"
+    SAME_NAME_TWICE = _W, "nsctl status"
+    NAME_SERVERS_DISAGREE = _P, "nsctl diff"
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """Something that is wrong, or will be, or should be known."""
 
     code: Code
-    about: str
-    """The name server, or ``all``."""
     what: str
     do: str
     """What to do about it."""
     more: str = ""
     """A command that shows more; empty for the one that the code has."""
+    subject: object = None
+    """What it is about, if several name servers say it in words that differ."""
+    at: tuple[str, ...] = ()
+    """The name servers that say it; empty if it is about all together."""
 
     @property
-    def order(self) -> tuple[int, str, str, str]:
+    def order(self) -> tuple[int, str, str]:
         """The worst first."""
-        return self.code.severity, self.about, self.code.name, self.what
+        return self.code.severity, self.code.name, self.what
 
-    def row(self) -> Row:
-        """As it is shown."""
+    def row(self) -> dict[str, object]:
+        """As programs get it."""
         return {
             "severity": self.code.severity.name.lower(),
             "code": self.code.name,
-            "about": self.about,
+            "name_servers": list(self.at),
             "what": self.what,
             "do": self.do,
-            "more": self.more or KINDS[self.code][1],
-            "runbook": self.code.anchor,
+            "more": self.more or self.code.more,
+            "runbook": f"{RUNBOOK}#{self.code.name.lower()}",
         }
+
+
+def merged(found: Iterable[tuple[str, Finding]]) -> list[Finding]:
+    """Each fact once, the worst first, with the name servers that say it; the first one's words count.
+
+    Args:
+        found: Findings, each with the name server that says it, or with an empty text.
+    """
+    by_fact: dict[object, Finding] = {}
+    for name, one in found:
+        fact = (one.code, re.sub(r"[0-9.:]+Z", "", one.what) if one.subject is None else one.subject)
+        known = by_fact.setdefault(fact, one)
+        by_fact[fact] = replace(known, at=(*known.at, name) if name else known.at)
+    return sorted(by_fact.values(), key=lambda finding: finding.order)
+
+
+def named(items: Sequence[str], most: int = 5) -> str:
+    """The first few of some names."""
+    return ", ".join(items[:most]) + (", ..." if len(items) > most else "")

@@ -1,4 +1,4 @@
-"""Commands that say why: explain and history; and the clock and removal reasons that other commands need, too."""
+"""Commands that say why: explain and history."""
 
 from __future__ import annotations
 
@@ -20,46 +20,9 @@ from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.printable import printable_json
 from nsctl.commands.matching import PATTERN, Named, groups_named
-from nsctl.output import Row, Since, row
+from nsctl.held import clock_of, entries, reason_of
+from nsctl.output import Format, Row, Since, row
 from nsctl.session import REFUSED, Session
-
-# What the journal's entries say of brokers that left.
-
-
-def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
-    """Why brokers left, as alerts and metrics name it; empty if none did."""
-    return str(row(entry).get("removal_reason", ""))
-
-
-# The clock of a name server beside ours: times that it tells are by its own.
-
-
-class Clock(NamedTuple):
-    """A name server's clock beside ours, seconds since the Unix epoch."""
-
-    began: float
-    """By our clock, before the name server was asked."""
-    theirs: float
-    """By the name server's clock, when it answered."""
-    ended: float
-    """By our clock, when its answer was here."""
-
-    @property
-    def skew(self) -> float:
-        """How far the two are apart at least, in seconds."""
-        return max(self.began - self.theirs, self.theirs - self.ended)
-
-
-def clock_of(server: NamesrvClient) -> Clock:
-    """Asks a name server for its time, by the header of a snapshot that is taken now."""
-    began = time.time()
-    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_CLUSTERS])  # the smallest
-    header = next(server.stream("StreamRouteSnapshot", request, server.timeout_seconds))
-    assert isinstance(header, pb.StreamRouteSnapshotResponse)
-    return Clock(began, header.snapshot_header.taken_at_millis / 1000, time.time())
-
-
-# Commands that say why: explain, history.
 
 
 def explain(
@@ -85,10 +48,15 @@ def explain(
                 for why in value.explanations
                 if not isinstance(named, GroupPattern) or named.matches((why.cluster_name, why.broker_name))
             ]
-    columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "state", "since", "why=explanation")
-    session.show(rows, columns)
-    if isinstance(named, GroupPattern) and not rows and not session.exit_code:
-        session.note(f"no broker group of {topic} matches {named.text}")
+    nobody = broker is None and all(one.get("state") == "TOPIC_UNREPORTED" for one in rows)
+    if session.form is not Format.TABLE or (rows and not nobody):
+        columns = ("name_server", "cluster=cluster_name", "broker=broker_name", "state", "since", "why=explanation")
+        session.show(rows, columns)
+    if (nobody or not rows) and not session.exit_code:
+        is_pattern = isinstance(named, GroupPattern)
+        session.note(
+            f"no broker group of {topic} matches {broker}" if is_pattern else f"no broker ever reported {topic}"
+        )
         session.found(REFUSED)
 
 
@@ -99,7 +67,6 @@ def history(
     ] = None,
     *,
     topic: Annotated[str | None, typer.Option(help="Only what is about this topic.")] = None,
-    broker: Annotated[str | None, typer.Option(help="The same as BROKER.")] = None,
     since: Since = None,
     cause: Annotated[
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
@@ -111,11 +78,9 @@ def history(
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line, oldest first.")] = False,
 ) -> None:
     """What changed, who did it and why, from the journal of each name server."""
-    if name is not None and broker not in (None, name):
-        raise typer.BadParameter(f"BROKER is {name}, and --broker is {broker}")
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
-    wanted = Wanted(topic, name or broker, tuple(map(_plain, cause or ())), since, limit)
+    wanted = Wanted(topic, name, tuple(map(_plain, cause or ())), since, limit)
     if follow:
         follow_journals(session, wanted, partial(_show_new, session, json_lines=json_lines))
         return
@@ -139,6 +104,13 @@ def _show_new(session: Session, rows: Sequence[Row], *, json_lines: bool) -> Non
 def _show_lines(rows: Sequence[Row]) -> None:
     for one in rows:
         typer.echo(printable_json(json.dumps(one, ensure_ascii=False)))  # flushes each line, so pipes get it at once
+
+
+def last_change(session: Session, broker: str) -> int | None:
+    """When the last change of a group was applied anywhere, or None; milliseconds since the Unix epoch."""
+    request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
+    answers = session.servers.each(lambda server: next(entries(server, request), None))
+    return max((one.value.applied_at_millis for one in answers if one.value is not None), default=None)
 
 
 # The journals that ``history`` reads.
@@ -279,12 +251,3 @@ def _of_causes(
 def _plain(cause: str) -> str:
     """``channel end``, ``CHANNEL_END`` and ``Channel-End`` are the same."""
     return re.sub(r"[\s_-]", "", cause).lower()
-
-
-def entries(
-    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
-) -> Iterator[admin_service_pb2.AuditEntry]:
-    """Entries of the journal of one name server, newest first."""
-    for page in server.pages("ListAuditEntries", request):
-        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
-        yield from page.entries

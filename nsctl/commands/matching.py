@@ -10,7 +10,7 @@ import typer
 from groundwork.group_patterns import GroupPattern
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.topic_names import application_first, is_application
-from nsctl.commands.show import all_intents, all_routes, group_names, groups_by_name
+from nsctl.held import GROUPS, TOPICS, all_intents, tables
 from nsctl.session import Session
 from nsctl.writable import GroupKey, drains, group_of, lacks_writable_queue
 
@@ -49,16 +49,12 @@ def groups_named(broker: str, cluster: str | None) -> Named | GroupPattern:
 
 def registered(session: Session, pattern: GroupPattern) -> list[GroupKey]:
     """The groups of all name servers that match, sorted."""
-    return _matching(session, pattern, _registered)
+    return _matching(session, pattern, lambda server: tables(server, GROUPS).groups)
 
 
 def drained(session: Session, pattern: GroupPattern) -> list[GroupKey]:
     """The groups that match and are drained at some name server, sorted; they need not be registered."""
     return _matching(session, pattern, lambda server: drains(all_intents(server)))
-
-
-def _registered(server: NamesrvClient) -> list[GroupKey]:
-    return [GroupKey(group.cluster_name, group.broker_name) for group in groups_by_name(server)]
 
 
 def _matching(
@@ -79,19 +75,19 @@ class Effect(NamedTuple):
 
 def effect(server: NamesrvClient, groups: Collection[GroupKey]) -> Effect:
     """Asks one name server for its routes, and says what draining some groups together would mean."""
-    named_after = group_names(server)
+    held = tables(server, GROUPS, TOPICS)
     topics: dict[GroupKey, list[str]] = {group: [] for group in groups}
     losing: list[str] = []
-    for named in all_routes(server):
-        touched = topics.keys() & set(map(group_of, named.route.queue_datas))
+    for topic, route in held.routes.items():
+        touched = topics.keys() & set(map(group_of, route.queue_datas))
         for group in touched:
-            topics[group].append(named.topic)
+            topics[group].append(topic)
         if (
             touched
-            and is_application(named.topic, named_after)
-            and not lacks_writable_queue(named.route)
-            and lacks_writable_queue(named.route, drained=groups)
+            and is_application(topic, held.named)
+            and not lacks_writable_queue(route)
+            and lacks_writable_queue(route, drained=groups)
         ):
-            losing.append(named.topic)
-    in_order = {group: application_first(names, named_after) for group, names in topics.items()}
+            losing.append(topic)
+    in_order = {group: application_first(names, held.named) for group, names in topics.items()}
     return Effect(in_order, sorted(losing))

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from typing import Annotated
 
-import grpc
 import typer
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import MAX_BROKERS, STREAM_LIMITS, ListIntake, NamesrvClient, check_count
-from groundwork.printable import counted
-from groundwork.topic_names import TopicKind as Kind
-from groundwork.topic_names import kind_of
+from groundwork.namesrv_client import NamesrvClient
+from groundwork.topic_names import application_first, kind_of
+from nsctl.held import GROUPS, tables
 from nsctl.output import Format, Row, iso, route_rows, row, seconds
 from nsctl.session import Session
 
 PAGE = 10_000
 """Topic names asked for at once: the most that a name server gives."""
 
-GROUPS_PAGE = 2_000
-"""Groups asked for at once: the most that a name server gives."""
-
-BATCH = 500
-"""Routes asked for at once."""
-
-GROUP = ("cluster=cluster_name", "broker=broker_name", "addresses=broker_addrs", "unconfirmed=unconfirmed_broker_ids")
+GROUP = (
+    "cluster=cluster_name",
+    "broker=broker_name",
+    "addresses=broker_addrs",
+    "unconfirmed_ids=unconfirmed_broker_ids",
+)
 QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
-
-
-class TopicKind(StrEnum):
-    """Which topics."""
-
-    ALL = "all"
-    SYSTEM = "system"
-    UNIT = "unit"
-    UNIT_SUB = "unit-sub"
-    UNIT_SUB_NOT_UNIT = "unit-sub-not-unit"
-
-
-FILTERS = {
-    TopicKind.ALL: pb.TOPIC_FILTER_UNSPECIFIED,
-    TopicKind.SYSTEM: pb.TOPIC_FILTER_SYSTEM,
-    TopicKind.UNIT: pb.TOPIC_FILTER_UNIT,
-    TopicKind.UNIT_SUB: pb.TOPIC_FILTER_UNIT_SUB,
-    TopicKind.UNIT_SUB_NOT_UNIT: pb.TOPIC_FILTER_UNIT_SUB_UNUNIT,
-}
 
 
 def status(session: Session) -> None:
@@ -71,7 +46,6 @@ def status(session: Session) -> None:
         "revision=header.revision",
         "brokers=live_broker_count",
         "unconfirmed=unconfirmed_broker_count",
-        "doubted=doubted_broker_count",
         "topics=topic_count",
         "started_at",
     )
@@ -81,122 +55,35 @@ def status(session: Session) -> None:
 def _state(status: pb.GetNamesrvStatusResponse) -> str:
     """The state in words."""
     guard = ", guard holds brokers" if status.guard_tripped else ""
-    return f"{'ready' if status.warm else 'warming'}{guard}{_doubting(status)}"
-
-
-def _doubting(status: pb.GetNamesrvStatusResponse) -> str:
-    """How long the name server keeps brokers whose channel has ended; empty if it keeps none."""
-    if not status.doubted_broker_count:
-        return ""
-    left = max(0, status.doubt_ends_at_millis - time.time_ns() // 1_000_000) / 1000
-    return f", doubts {counted(status.doubted_broker_count, 'broker')} for {left:.0f} s"
+    return f"{'ready' if status.warm else 'warming'}{guard}"
 
 
 def cluster(session: Session) -> None:
     """Clusters, their broker groups and addresses (mqadmin clusterList)."""
-    groups = session.servers.first(lambda server: list(groups_by_name(server)))
-    session.show([row(group) for group in groups], GROUP)
-
-
-def groups_by_name(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerData]:
-    """The broker groups of one name server, by cluster and name."""
-    count = 0
-    for page in server.pages("GetBrokerClusterInfo", pb.GetBrokerClusterInfoRequest(page_size=GROUPS_PAGE)):
-        assert isinstance(page, pb.GetBrokerClusterInfoResponse)
-        count += len(page.broker_datas)
-        check_count(server.endpoint, "broker groups", count, MAX_BROKERS)
-        yield from page.broker_datas
-
-
-def live_brokers(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerLiveInfo]:
-    """The live brokers of one name server, by cluster, name and id."""
-    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS])
-    lives: list[route_data_pb2.BrokerLiveInfo] = []
-    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
-        assert isinstance(message, pb.StreamRouteSnapshotResponse)
-        lives += message.chunk.live_brokers
-        check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
-    return iter(sorted(lives, key=lambda live: (live.cluster_name, live.broker_name, live.broker_id)))
-
-
-def broker_groups(server: NamesrvClient) -> Iterator[route_data_pb2.BrokerData]:
-    """The broker groups of one name server, in the order in which they came."""
-    request = pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_BROKER_GROUPS])
-    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
-        assert isinstance(message, pb.StreamRouteSnapshotResponse)
-        yield from message.chunk.broker_datas
-
-
-def all_intents(server: NamesrvClient) -> Iterator[admin_service_pb2.Intent]:
-    """The intents that are in force at one name server, oldest first."""
-    for page in server.pages("ListIntents", admin_service_pb2.ListIntentsRequest()):
-        assert isinstance(page, admin_service_pb2.ListIntentsResponse)
-        yield from page.intents
+    groups = session.servers.first(lambda server: tables(server, GROUPS).groups)
+    session.show([row(group) for _, group in sorted(groups.items())], GROUP)
 
 
 def topics(
     session: Session,
     contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only topics whose name has this in it.")] = "",
     cluster: Annotated[str | None, typer.Option(help="Only topics of this cluster.")] = None,
-    kind: Annotated[TopicKind, typer.Option(help="Which list of the name server.")] = TopicKind.ALL,
     limit: Annotated[int, typer.Option(min=1, help="Names at most.")] = 1_000,
 ) -> None:
     """Names of topics, those of applications first (mqadmin topicList)."""
+    request = pb.ListTopicsRequest(cluster_name=cluster, page_size=PAGE)
 
     def ask(server: NamesrvClient) -> list[Row]:
-        named_after = group_names(server)
-        rows: list[Row] = []
-        others: list[Row] = []
-        for name in topic_names(server, cluster, kind):
-            if contains in name:
-                its_kind = kind_of(name, named_after)
-                (rows if its_kind is Kind.NORMAL else others).append({"topic": name, "kind": str(its_kind)})
-                if len(rows) > limit:
-                    break
-        return (rows + others)[: limit + 1]
+        named_after = tables(server, GROUPS).named
+        pages = server.pages("ListTopics", request)
+        names = [name for page in pages for name in page.topics if contains in name]  # type: ignore[attr-defined]
+        kinds = {name: str(kind_of(name, named_after)) for name in application_first(names, named_after)}
+        return [{"topic": name, "kind": kind} for name, kind in kinds.items()]
 
     rows = session.servers.first(ask)
     session.show(rows[:limit], ("topic", "kind"))
     if len(rows) > limit:
         session.note(f"there are more than {limit:,}; --limit shows more")
-
-
-def group_names(server: NamesrvClient) -> frozenset[str]:
-    """Names of clusters and broker groups. Each has a topic of its own name."""
-    return frozenset(topic_names(server, None, TopicKind.SYSTEM))
-
-
-def topic_names(server: NamesrvClient, cluster: str | None, kind: TopicKind) -> Iterator[str]:
-    """Names of one of a name server's lists."""
-    request = pb.ListTopicsRequest(filter=FILTERS[kind], cluster_name=cluster, page_size=PAGE)
-    for page in server.pages("ListTopics", request):
-        assert isinstance(page, pb.ListTopicsResponse)
-        yield from page.topics
-
-
-def all_routes(server: NamesrvClient) -> Iterator[pb.NamedTopicRoute]:
-    """The routes of all topics of a name server, as readers get them."""
-    yield from routes_of(server, topic_names(server, None, TopicKind.ALL))
-
-
-def routes_of(server: NamesrvClient, topics: Iterable[str]) -> Iterator[pb.NamedTopicRoute]:
-    """The routes of some topics of a name server, as readers get them.
-
-    Raises:
-        CallError: An answer has none of the topics.
-    """
-    names = list(topics)
-    intake = ListIntake(server.endpoint, "BatchGetTopicRoutes", STREAM_LIMITS)
-    names.reverse()
-    while names:
-        asked = names[-BATCH:]
-        answer = server.call("BatchGetTopicRoutes", pb.BatchGetTopicRoutesRequest(topics=reversed(asked)))
-        assert isinstance(answer, pb.BatchGetTopicRoutesResponse)
-        intake.take(answer)
-        if len(answer.topics_left_out) >= len(asked):
-            raise CallError(server.endpoint, RichError(grpc.StatusCode.INTERNAL, "leaves all topics of a batch out"))
-        yield from answer.routes
-        names[-BATCH:] = reversed(answer.topics_left_out)
 
 
 def route(

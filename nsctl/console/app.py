@@ -15,10 +15,10 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import bound_socket
 from groundwork.hangup import reload_on_hangup
 from groundwork.logs import configure_logs
-from groundwork.namesrv_client import AioNamesrvClient, ConnectionSettings
 from groundwork.program import stop_event
 from nsctl.console.observer import CALL_SECONDS, Observer
 from nsctl.console.pages import Pages
+from nsctl.fleet import NameServers
 from nsctl.session import Session
 
 HEADERS = {
@@ -47,10 +47,9 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         configure_logs("text", "info")
         reload_on_hangup()
         stop, log, at = stop_event(), structlog.get_logger("nsctl.console"), Endpoint(*listener.getsockname()[:2])
-        security, settings = session.security, ConnectionSettings(longest_backoff_seconds=2.0)
-        endpoints = [one.endpoint for one in session.servers.all]
-        clients = [AioNamesrvClient(one, CALL_SECONDS, security, settings=settings) for one in endpoints]
-        observers = [Observer(client, None if security is None else security.files) for client in clients]
+        files = None if session.security is None else session.security.files
+        servers = NameServers([one.endpoint for one in session.servers.all], CALL_SECONDS, session.security).all
+        observers = [Observer(server, files) for server in servers]
         pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]
@@ -61,7 +60,7 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         server = _Server(config)
         serving, stopped = create_task(server.serve([listener])), create_task(stop.wait())
         background = [create_task(work) for work in (pages.compare(), *(one.run() for one in observers))]
-        log.info("console_started", page=f"http://{at}/", namesrv=list(map(str, endpoints)))
+        log.info("console_started", page=f"http://{at}/", namesrv=[str(server.endpoint) for server in servers])
         if behind_proxy:
             log.warning("behind_proxy", advice="the proxy must authenticate: the page asks nobody who they are")
         await asyncio.wait({serving, stopped, *background}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,4 +70,5 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
             if work.done():
                 work.result()  # raises: without it, the page would go on and show what is no longer true
             work.cancel()
-        await asyncio.gather(*(client.close() for client in clients))
+        for client in servers:
+            client.close()

@@ -73,8 +73,9 @@ class Pages:
     def overview(self, request: Request) -> Response:
         seen, now = self.seen, time.time()
         groups = rows.group_rows(seen, now)
-        found = rows.findings(seen, now, differ=bool(self._differences.settled(now)))
-        latest = rows.as_one((view.name, one) for view in seen for one in view.latest)[:OVERVIEW_ENTRIES]
+        found = rows.findings(seen, (kind for kind, _ in self._differences.settled(now)))
+        entries = ((view.name, one) for view in seen if view.held for one in view.held.entries or ())
+        latest = rows.as_one(entries)[:OVERVIEW_ENTRIES]
         told = rows.summary(found, seen, sum(len(group["brokers"]) for group in groups))
         context = {"seen": seen, "groups": groups, "findings": found, "entries": latest, "summary": told}
         return self._page(request, "overview", "Overview", context | {"most": OVERVIEW_ROWS})
@@ -84,7 +85,7 @@ class Pages:
         found = [
             one
             for one in rows.broker_rows(self.seen, time.time())
-            if contains in " ".join(map(str, one["key"])).casefold() and not (only and one["words"] == [rows.LIVE])
+            if contains in " ".join(map(str, one["key"])).casefold() and not (only and rows.LIVE in one["words"])
         ]
         return self._page(request, "brokers", "Brokers", _paged(request, found) | {"only": only})
 
@@ -96,7 +97,7 @@ class Pages:
         about = [one for one in rows.intents(rows.shown(self.seen)) if (one.cluster_name, one.broker_name) == key]
         if not (group or about or entries or problems):
             raise HTTPException(404, f"no broker group {key.broker} of cluster {key.cluster} is known")
-        intents = [rows.finding_row(one) for one in check_intents("", about, now * 1000)]
+        intents = [rows.finding_row(one) for one in check_intents(about, now * 1000)]
         context = {"group": group, "intents": intents, "entries": entries[:OF_ONE], "problems": problems, "key": key}
         commands = {"drain": rows.of_group("drain --dry-run", key), "topics": rows.of_group("broker", key)}
         return self._page(request, "broker", key.broker, context | commands)
@@ -115,7 +116,7 @@ class Pages:
             groups = [_explained(one) for one in answer.explanations]
             same = repr([(one["key"], one["words"]) for one in groups])
             routes.setdefault(same, {"at": [], "groups": groups})["at"].append(view.name)
-        if answers and not entries and not any(view.tables and name in view.tables.topics for view in self.seen):
+        if answers and not entries and not any(view.held and name in view.held.tables.routes for view in self.seen):
             raise HTTPException(404, f"no broker reported the topic {name}")
         explain = rows.command("explain", "--zone=ZONE", "--", name)
         context = {"routes": routes.values(), "entries": entries[:OF_ONE], "problems": problems, "explain": explain}
@@ -124,8 +125,12 @@ class Pages:
     def servers(self, request: Request) -> Response:
         """Name servers side by side, what differs between them, and the intents of operators."""
         now, seen = time.time(), self.seen
-        intents = [rows.finding_row(one) for one in check_intents("", rows.intents(rows.shown(seen)), now * 1000)]
-        context = {"differences": self._differences.settled(now), "most": MOST_DIFFERENCES, "intents": intents}
+        intents = [rows.finding_row(one) for one in check_intents(rows.intents(rows.shown(seen)), now * 1000)]
+        context = {
+            "differences": list(self._differences.settled(now).values()),
+            "most": MOST_DIFFERENCES,
+            "intents": intents,
+        }
         return self._page(request, "servers", "Name servers", context | {"seen": seen})
 
     async def journal(self, request: Request) -> Response:
@@ -158,7 +163,7 @@ class Pages:
             if observer.seen.silence:
                 return "is unreachable"
             try:
-                return await asyncio.wait_for(observer.server.call(call, request), ANSWER_SECONDS)
+                return await asyncio.wait_for(observer.ask(call, request), ANSWER_SECONDS)
             except TimeoutError:
                 return f"did not answer within {ANSWER_SECONDS:g} s"
             except CallError as error:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2 as admin
 
 from groundwork.printable import counted
 from groundwork.topic_names import kind_of, listing_order
-from nsctl.commands import doctor
-from nsctl.commands.compare import Held
-from nsctl.commands.findings import Code, Finding, Severity
-from nsctl.compare import BrokerKey, Difference, differences, in_force, intent_key
-from nsctl.console.observer import Observation, Tables
-from nsctl.health import INVOLUNTARY, LATE_SHARE
+from nsctl.commands.doctor import disagreeing, together
+from nsctl.commands.findings import Code, Finding, Severity, merged
+from nsctl.console.observer import Observation
+from nsctl.health import LATE_SHARE, caller_of
+from nsctl.held import BrokerKey, Difference, disagreements, intent_key
 from nsctl.writable import GroupKey, drains
 
 SETTLED_SECONDS = 5.0
@@ -24,10 +24,10 @@ SETTLED_SECONDS = 5.0
 SAME_MILLIS = 2_000
 """Two name servers that say the same within this time speak of the same event."""
 TONES = {Severity.PROBLEM: "bad", Severity.WARNING: "warn", Severity.INFO: "idle"}
-DISAGREE = Finding(Code.NAME_SERVERS_DISAGREE, "", "they do not hold the same brokers and intents", "see `nsctl diff`")
+RED = {Code.TOPICS_DRAINED, Code.NO_BROKERS}
+"""Warnings that are red on the page: nobody can send to these topics, or to any."""
 
 Row = dict[str, Any]
-View = tuple[Observation, Tables]
 
 
 class Word(NamedTuple):
@@ -53,71 +53,48 @@ def of_group(verb: str, key: Sequence[Any]) -> str:
     return command(*verb.split(), f"--cluster={key[0]}", *name)
 
 
-def shown(seen: Sequence[Observation]) -> list[View]:
+def shown(seen: Sequence[Observation]) -> list[Observation]:
     """Those whose tables count: what one said before it became unreachable counts only while none answers."""
-    known = [(view, view.tables) for view in seen if view.tables is not None]
-    return [pair for pair in known if pair[0].reachable] or known
+    known = [view for view in seen if view.held is not None]
+    return [view for view in known if view.reachable] or known
 
 
 class Differences:
     """What differs between the name servers that answer, and since when."""
 
     def __init__(self) -> None:
-        self._since: dict[object, tuple[Difference, float]] = {}
+        self._since: dict[tuple[str, object], tuple[Difference, float]] = {}
 
     def note(self, seen: Sequence[Observation], now: float) -> None:
-        views = [view.tables if view.reachable else None for view in seen]
-        found = differences([None if one is None else one.reported for one in views])
-        found += differences([None if one is None else in_force(one.intents) for one in views], "not in force")
-        self._since = {one.subject: (one, self._since.get(one.subject, (one, now))[1]) for one in found}
+        found = disagreements([view.held if view.reachable else None for view in seen])
+        keyed = {(kind, one.subject): one for kind, differing in found.items() for one in differing}
+        self._since = {key: (one, self._since.get(key, (one, now))[1]) for key, one in keyed.items()}
 
-    def settled(self, now: float) -> list[tuple[Difference, float]]:
-        """Differences that have lasted, and since when."""
-        return [(one, since) for one, since in self._since.values() if now - since >= SETTLED_SECONDS]
+    def settled(self, now: float) -> dict[tuple[str, object], tuple[Difference, float]]:
+        """Differences that have lasted, and since when, by kind and subject."""
+        return {key: told for key, told in self._since.items() if now - told[1] >= SETTLED_SECONDS}
 
 
-def findings(seen: Sequence[Observation], now: float, *, differ: bool) -> list[Row]:
-    """What is wrong, the worst first; what several name servers say is told once."""
-    views = shown(seen)
+def findings(seen: Sequence[Observation], differing: Iterable[str] = ()) -> list[Row]:
+    """What is wrong, the worst first, each once; ``differing`` has the kinds in which name servers differ."""
     said = [(view.name, view.silence) for view in seen if view.silence]
-    for view, tables in views:
-        status, told = (view.status, view.diagnostics) if view.reachable else (None, None)
-        of_process = doctor.check_diagnostics("", told) if told else ()
-        of_status = [*doctor.check_status("", status), *doctor.check_clock("", tables.clock)] if status else []
-        said += [(view.name, one) for one in (*tables.findings, *of_process, *of_status)]
-    lives = [live for _, live in _brokers(views).values()]
-    lost = [row["entry"] for row in as_one((view.name, one) for view in seen for one in view.latest if _is_loss(one))]
-    recent = [entry for entry in lost if entry.applied_at_millis > now * 1000 - doctor.LOSS_MILLIS]
-    checked = [doctor.Checked(one.status, [], Held({}, None)) for one in seen if one.status and one.reachable]
-    together = [
-        *doctor.check_liveness("", lives, now),
-        *doctor.check_entries("", recent, [live for live in lives if not live.unconfirmed]),
-        *doctor.check_intents("", intents(views), now * 1000),
-        *doctor.together(checked),
-        *([DISAGREE] if differ else []),
-    ]
-    merged: dict[tuple[object, ...], tuple[Finding, list[str]]] = {}
-    for name, one in [*said, *(("", one) for one in together)]:
-        same = (one.code.name, re.sub(r"T[0-9:.]+Z", "", one.what), one.do)  # times differ by some milliseconds
-        merged.setdefault(same if name else one, (one, []))[1].append(name)
-    rows = [finding_row(one, ", ".join(names)) for one, names in merged.values()]
-    return sorted(rows, key=lambda row: (row["tone"] != "bad", row["finding"].order))
+    said += [(view.name, one) for view in shown(seen) for one in view.findings]
+    answering = [view.held for view in seen if view.held and view.reachable]
+    of_fleet = [one for one in together(answering) if one.code is not Code.NAME_SERVERS_DISAGREE]
+    every = [*said, *(("", one) for one in (*of_fleet, *disagreeing(dict.fromkeys(differing))))]
+    return sorted(map(finding_row, merged(every)), key=lambda row: (row["tone"] != "bad", row["finding"].order))
 
 
-def finding_row(one: Finding, about: str = "") -> Row:
-    # A planned drain that leaves topics without a writable queue is red, too: nobody can send.
-    tone = "bad" if one.code is Code.TOPICS_DRAINED else TONES[one.code.severity]
+def finding_row(one: Finding) -> Row:
+    tone = "bad" if one.code in RED else TONES[one.code.severity]
     parts = re.split(r"`(nsctl [^`]+)`", one.do)  # every second one is a command
-    return {**one.row(), "finding": one, "tone": tone, "about": about, "parts": parts}
+    return {**one.row(), "finding": one, "tone": tone, "about": ", ".join(one.at), "parts": parts}
 
 
-def _is_loss(entry: admin.AuditEntry) -> bool:
-    return entry.removal_reason in INVOLUNTARY
-
-
-def intents(views: Sequence[View]) -> list[admin.Intent]:
+def intents(views: Sequence[Observation]) -> list[admin.Intent]:
     """Intents in force, each once."""
-    return list({intent_key(one): one for _, tables in views for one in tables.intents}.values())
+    held = [one for view in views if view.held for one in view.held.intents or ()]
+    return list({intent_key(one): one for one in held}.values())
 
 
 def state_of(view: Observation) -> Word:
@@ -129,69 +106,66 @@ def state_of(view: Observation) -> Word:
     return Word("ready", "good") if view.status.warm else Word("warming", "warn", command("brokers", "--unconfirmed"))
 
 
-def _brokers(views: Sequence[View]) -> dict[BrokerKey, tuple[list[View], Any]]:
-    """Each broker with the name servers that hold it, as the one says that heard of it last."""
-    found: dict[BrokerKey, tuple[list[View], Any]] = {}
-    for view in views:
-        for key, live in view[1].lives.items():
-            holders, latest = found.get(key, ([], live))
-            newer = live.last_update_timestamp_millis > latest.last_update_timestamp_millis
-            found[key] = ([*holders, view], live if newer else latest)
-    return found
-
-
 def broker_rows(seen: Sequence[Observation], now: float) -> list[Row]:
-    """A row for each broker that a name server holds, by cluster, name and id."""
-    views = shown(seen)
+    """A row for each broker that a name server holds, as the name server says that saw it last."""
+    views, found = shown(seen), dict[BrokerKey, list[Observation]]()
     live_now = LIVE if any(view.reachable for view in seen) else WAS_LIVE
-    return [
-        {"key": key, "live": live, "words": list(_words(key, live, holders, views, now)) or [live_now]}
-        for key, (holders, live) in sorted(_brokers(views).items())
-    ]
+    for view in views:
+        for key in view.lives:
+            found.setdefault(key, []).append(view)
+    masters = {GroupKey(*key[:2]) for key in found if key.id == 0}
+    drained = [drains(view.held.intents or ()) if view.held else {} for view in views]
+    rows = []
+    for key, holders in sorted(found.items()):
+        group, words = GroupKey(*key[:2]), list[Word]()
+        silent, live = min(((_silent_seconds(view, key, now), view.lives[key]) for view in holders), key=itemgetter(0))
+        if group not in masters:
+            words.append(Word("no master", "bad", of_group("broker", key)))
+        if all(view.lives[key].unconfirmed for view in holders):
+            guarded = any(view.status and view.status.guard_tripped for view in holders)
+            remedy = of_group("guard confirm-loss", key) if guarded else command("brokers", "--unconfirmed")
+            words.append(Word("unconfirmed", "warn", remedy))
+        elif silent > live.heartbeat_timeout_millis / 1000 * LATE_SHARE:
+            words.append(Word("silent", "warn", of_group("drain", key)))
+        if missing := [view.name for view in views if key not in view.lives]:
+            words.append(Word(f"not at {', '.join(missing)}", "warn", command("diff")))
+        if at := [view.name for view, groups in zip(views, drained, strict=True) if group in groups]:
+            where = "" if len(at) == len(views) else f" at {', '.join(at)} only"
+            words.append(Word(f"drained{where}", "warn", of_group("restore", key)))
+        rows.append({"key": key, "live": live, "words": words or [live_now], "last": int((now - silent) * 1000)})
+    return rows
 
 
-def _words(key: BrokerKey, live: Any, holders: list[View], views: list[View], now: float) -> Iterable[Word]:
-    having = [tables.lives[key] for _, tables in holders]
-    if all(one.unconfirmed for one in having):
-        guarded = any(view.status and view.status.guard_tripped for view, _ in holders)
-        remedy = of_group("guard confirm-loss", key) if guarded else command("brokers", "--unconfirmed")
-        yield Word("unconfirmed", "warn", remedy)
-    elif all(one.HasField("doubt_ends_at_millis") for one in having):
-        yield Word("doubted", "warn", of_group("drain", key))
-    elif now * 1000 - live.last_update_timestamp_millis > live.heartbeat_timeout_millis * LATE_SHARE:
-        yield Word("silent", "warn", of_group("drain", key))
-    if missing := [view.name for view, tables in views if key not in tables.lives]:
-        yield Word(f"not at {', '.join(missing)}", "warn", command("diff"))
+def _silent_seconds(view: Observation, key: BrokerKey, now: float) -> float:
+    """Time since a name server last saw a broker. Its clock may differ from ours."""
+    clock = view.held.tables.clock if view.held else None
+    ahead = clock.theirs - clock.ended if clock else 0.0
+    return now + ahead - view.lives[key].last_update_timestamp_millis / 1000
 
 
 def group_rows(seen: Sequence[Observation], now: float) -> list[Row]:
     """A row for each broker group, the worst first."""
-    views, groups = shown(seen), dict[GroupKey, list[Row]]()
+    groups = dict[GroupKey, list[Row]]()
     for row in broker_rows(seen, now):
         groups.setdefault(GroupKey(*row["key"][:2]), []).append(row)
     rows = []
     for key, brokers in groups.items():
-        words = [word for row in brokers for word in row["words"] if word not in {LIVE, WAS_LIVE}]
-        if all(row["key"].id != 0 for row in brokers):
-            words.insert(0, Word("no master", "bad", of_group("broker", key)))
-        if at := [view.name for view, tables in views if key in drains(tables.intents)]:
-            where = "" if len(at) == len(views) else f" at {', '.join(at)} only"
-            words.append(Word(f"drained{where}", "warn", of_group("restore", key)))
-        last = max(row["live"].last_update_timestamp_millis for row in brokers)
-        rows.append(
-            {"key": key, "brokers": brokers, "words": list(dict.fromkeys(words)) or brokers[0]["words"], "last": last}
-        )
-    return sorted(rows, key=lambda row: (min(word.tone for word in row["words"]) == "good", row["key"]))
+        words = list(dict.fromkeys(word for row in brokers for word in row["words"]))
+        told = [word for word in words if word not in {LIVE, WAS_LIVE}] or words
+        last = max(row["last"] for row in brokers)
+        rows.append({"key": key, "brokers": brokers, "words": told, "last": last})
+    return sorted(rows, key=lambda row: (not any(word.command for word in row["words"]), row["key"]))
 
 
 def topic_rows(seen: Sequence[Observation], contains: str, only: str) -> list[Row]:
     """Topics with a text in their name that are ``differing``, ``unwritable`` or any; those of applications first."""
     views, rows = shown(seen), []
-    named = frozenset[str]().union(*(tables.named for _, tables in views))
-    names = {name for _, tables in views for name in tables.topics if contains in name.casefold()}
+    routes = [(view, view.held.tables.routes) for view in views if view.held]
+    named = frozenset[str]().union(*(view.held.tables.named for view in views if view.held))
+    names = {name for _, held in routes for name in held if contains in name.casefold()}
     for name in sorted(names, key=lambda name: listing_order(name, named)):
-        missing = [view.name for view, tables in views if name not in tables.topics]
-        unwritable = any(name in tables.unwritable for _, tables in views)
+        missing = [view.name for view, held in routes if name not in held]
+        unwritable = any(name in view.unwritable for view in views)
         words = [Word("no writable queue", "bad", command("explain", "--", name))] if unwritable else []
         words += [Word(f"not at {', '.join(missing)}", "warn", command("diff"))] if missing else []
         if {"differing": bool(missing), "unwritable": unwritable}.get(only, True):
@@ -203,7 +177,7 @@ def as_one(entries: Iterable[tuple[str, admin.AuditEntry]]) -> list[Row]:
     """Entries of several journals, each with its name server, newest first; those that say the same are one."""
     rows, last = list[Row](), dict[tuple[str, ...], Row]()
     for name, entry in sorted(entries, key=lambda pair: (-pair[1].applied_at_millis, pair[0])):
-        caller = re.sub(r"\Aipv[46]:(.+):[0-9]+\Z", r"\1", entry.caller)  # its port is another one at each
+        caller = caller_of(entry.caller)
         same = (entry.cause, caller, entry.summary, entry.comment)
         other = last.get(same, {"at": [name]})
         if name in other["at"] or other["entry"].applied_at_millis - entry.applied_at_millis > SAME_MILLIS:
@@ -223,7 +197,5 @@ def summary(found: Sequence[Row], seen: Sequence[Observation], brokers: int) -> 
         return Word("No name server answers. What is shown is what they said last.", "bad")
     if bad := sum(row["tone"] == "bad" for row in found):
         return Word(f"{fleet}: {counted(bad, 'problem')}", "bad")
-    if not brokers:
-        return Word(f"No broker is registered with {counted(len(seen), 'name server')}", "warn")
     warned = sum(row["tone"] == "warn" for row in found)
     return Word(f"{fleet}: {counted(warned, 'warning') if warned else 'all is well'}", "warn" if warned else "good")

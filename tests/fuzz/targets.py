@@ -172,8 +172,8 @@ def _contexts(data: bytes, folder: Path) -> None:
     file = folder / "contexts.toml"
     file.write_bytes(data)
     environment = {"NSCTL_CONTEXTS": str(file)}
-    name_servers(None, None, environment, folder)
-    client_files({}, None, None, environment, folder)
+    name_servers(None, None, environment)
+    client_files({}, None, None, environment)
 
 
 def _token(data: bytes, folder: Path) -> None:

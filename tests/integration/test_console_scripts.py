@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from groundwork.program import EXIT_NO_OUTPUT
 from groundwork.version import __version__
 from tests.support.pages import ROOT
 from tests.support.programs.processes import BIN, NamesrvProcess
@@ -33,3 +35,21 @@ def test_no_program_calls_a_name_server_through_a_proxy(namesrv: NamesrvProcess,
         check=False,
     )
     assert (said.returncode, said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_shown_whatever_the_terminal_can_encode(script: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    words = ["serve", "--help"] if script in {"namesrv", "broker-agent"} else ["--help"]
+    said = subprocess.run([BIN / script, *words], capture_output=True, timeout=60, check=False, env=environment)
+    assert (said.returncode, said.stderr, b"--help" in said.stdout) == (0, b"", True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_output_that_the_disk_refuses_is_one_line(script: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(
+            [BIN / script, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    line = f"{script}: the output cannot be written: No space left on device\n"
+    assert (said.returncode, said.stderr) == (EXIT_NO_OUTPUT, line)

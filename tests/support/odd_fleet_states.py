@@ -11,12 +11,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
+from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.grpc_errors import RichError
 from tests.support.fakes.odd_machine import OddClock, odd_environment
+from tests.support.hostile.server import hostile_server
 from tests.support.programs.agents import Agent, StandInBroker
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
-from tests.support.registrations import register, registration, topic_config
+from tests.support.programs.rocketmq import RemotingClient, broker_fields
+from tests.support.programs.rocketmq import register as register_as_rocketmq
+from tests.support.registrations import identity, register, registration, topic_config
 from tests.support.scenes import TOPIC, Scene, registered_agent, scene_of, status_of, two_name_servers
 from tests.support.secured.agents import agent_flags
 from tests.support.secured.certificates import DAY
@@ -69,13 +75,14 @@ def clock_wrong(folder: Path) -> Iterator[Scene]:
 
 @contextmanager
 def broker_silent(folder: Path) -> Iterator[Scene]:
-    """A broker was last heard of 70 s ago, by a clock that was behind and is right now; its channel is open."""
+    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
     clock = OddClock(folder / "clock", -SILENT_SECONDS)
     flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
     with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
         channel = client.open_channel()
         register(client, TOPIC, channel_id=channel.id)
         clock.set(0)
+        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
         yield scene_of([server])
 
 
@@ -96,8 +103,56 @@ def half_upgraded(folder: Path) -> Iterator[Scene]:
 
 
 @contextmanager
+def address_local(folder: Path) -> Iterator[Scene]:
+    """Of two brokers, one registered loopback."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
+        channel = client.open_channel()
+        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
+            broker = identity(addr, name=f"broker-{'ab'[number]}")
+            request = registration((TOPIC,), broker, channel_id=channel.id)
+            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+        yield scene_of([server])
+
+
+@contextmanager
+def registrations_refused(folder: Path) -> Iterator[Scene]:
+    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a blank."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with (
+        NamesrvProcess(*flags) as server,
+        RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
+    ):
+        assert register_as_rocketmq(client, [TOPIC, "a b"]).code == 0
+        assert register_as_rocketmq(client, [TOPIC], broker_fields(name="")).code != 0
+        yield scene_of([server])
+
+
+@contextmanager
+def server_error(_folder: Path) -> Iterator[Scene]:
+    """A name server with a defect: each call ends with an error."""
+
+    def fail(_method: object, context: grpc.ServicerContext) -> Message:
+        text = "error 7c1d of this name server; its log has the same id"
+        error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
+        context.abort_with_status(error.status())
+        raise AssertionError
+
+    with hostile_server(fail) as endpoint:
+        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
+
+
+@contextmanager
+def wrong_port(folder: Path) -> Iterator[Scene]:
+    """An operator gives nsctl the port of brokers and clients."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with NamesrvProcess(*flags) as server:
+        remoting = str(server.wait_for("namesrv_started")["remoting"])
+        yield Scene(remoting, {remoting: "ns-a:9876"})
+
+
+@contextmanager
 def flapping(folder: Path) -> Iterator[Scene]:
-    """Two agents were given one name and id, and take it from each other again and again."""
+    """Two agents have one name and one id, and each replaces the broker of the other."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
         agents = []
         for port in (10911, 10921):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -83,8 +82,6 @@ def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_
     assert (answer.broker_count, answer.channel_grace_millis) == (1, 1000 * grace_seconds)
     channel.close()
     namesrv.wait_for("channel_end_doubted")
-    if status(client).doubted_broker_count:  # a slow machine may be past it
-        assert "doubts 1 broker for" in nsctl("status", namesrv)
     eventually(client.route, lambda route: route is None)
     assert status(client).doubted_broker_count == 0
     removed = namesrv.wait_for("broker_removed")
@@ -92,9 +89,7 @@ def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_
     assert seconds_between(namesrv.wait_for("channel_end_doubted"), removed) >= grace_seconds / 2
 
 
-def test_a_broker_that_died_while_the_name_server_stalled_is_doubted_everywhere(
-    namesrv: NamesrvProcess, client: Client
-) -> None:
+def test_a_broker_that_died_while_the_name_server_stalled_is_doubted(namesrv: NamesrvProcess, client: Client) -> None:
     with Agent(str(namesrv.endpoint)) as agent:
         eventually(client.route, lambda route: route is not None)
         namesrv.signal(signal.SIGSTOP)
@@ -106,7 +101,6 @@ def test_a_broker_that_died_while_the_name_server_stalled_is_doubted_everywhere(
     assert namesrv.wait_for("channel_end_doubted")["why"] == "own_stall"
     told = eventually(lambda: status(client), lambda told: told.doubted_broker_count == 1)
     assert 0 < told.doubt_ends_at_millis / 1000 - time.time() < 61
-    assert "doubts 1 broker for" in nsctl("status", namesrv)
     assert "ended right after this name server had stalled; it leaves at" in nsctl("explain TopicTest -o json", namesrv)
 
 
@@ -120,12 +114,10 @@ def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: 
     told = status(client)
     assert (told.doubted_broker_count, told.unconfirmed_broker_count) == (1, 0)
     assert 500 < told.doubt_ends_at_millis / 1000 - time.time() < 601
-    assert "doubts 1 broker for" in nsctl("status", namesrv)
     explained = nsctl("explain TopicTest -o json", namesrv)
     assert "doubted: the channel of 127.0.0.1:10911 (id 0) was handed over" in explained
     assert '"doubt_ends_at"' in nsctl("brokers -o json", namesrv)
-    codes = [finding["code"] for finding in json.loads(nsctl("doctor -o json", namesrv))]
-    assert codes == ["BROKERS_HANDED_OVER"]
+    assert "no findings" in nsctl("doctor", namesrv), "the restart of an agent is planned"
     new = client.open_channel()
     generation = register(client, new, identity()).generation
     assert generation == 2

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from nsctl.cli import app
 from nsctl.commands import backup
 from nsctl.session import REFUSED, USAGE, WARNED
-from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, ended
 from tests.support.registrations import register
 
@@ -160,21 +159,3 @@ def test_a_file_that_is_none_of_ours_is_refused_before_anybody_is_asked(tmp_path
     file = tmp_path / "other.json"
     file.write_text(text)
     assert "other.json" in run("backup", "restore", str(file), "--namesrv", "127.0.0.1:1", exit_code=USAGE)
-
-
-def test_all_topics_of_a_broker_go_into_a_file_and_to_another_broker(tmp_path: Path) -> None:
-    with (
-        NamesrvProcess() as namesrv,
-        Agent(str(namesrv.endpoint)) as old,
-        Agent(
-            str(namesrv.endpoint), "--topics-mode", "own", "--broker-name", "broker-b", topics=tmp_path / "topics.json"
-        ) as new,
-    ):
-        file = str(tmp_path / "topics")
-        run("agent", "export-topics", str(old.endpoint), file)
-        output = run("agent", "import-topics", str(new.endpoint), file, "--dry-run")
-        assert "TopicTest" in output
-        run("agent", "import-topics", str(new.endpoint), file)
-        with new.connect() as calls:
-            assert "TopicTest" in {topic.topic for topic in calls.table().topic_configs}
-        assert "2 are so already" in run("agent", "import-topics", str(new.endpoint), file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from nsctl.session import FOUND, REFUSED, UNREACHABLE, WARNED
 from tests.support.programs.agents import Agent
 from tests.support.programs.doctor import examined
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.programs.rocketmq import RemotingClient, topic_config
+from tests.support.programs.rocketmq import RemotingClient, broker_fields, topic_config
 from tests.support.programs.rocketmq import register as register_as_rocketmq
 from tests.support.registrations import register
 from tests.support.secured.certificates import DAY, Authority
@@ -46,7 +47,8 @@ def test_a_broker_that_was_lost_is_told_with_the_reason_until_it_is_back() -> No
             code, rows = eventually(lambda: examined(namesrv.endpoint), lambda found: bool(found[1]))
         lost = rows[0]
         assert (code, lost["code"], lost["severity"]) == (WARNED, "BROKER_LOST", "warning")
-        assert " CHANNEL_CLOSED: broker-a (127.0.0.1:10911, id 0) of DefaultCluster lost its channel" in lost["what"]
+        assert lost["what"].startswith("broker-a (127.0.0.1:10911, id 0) of DefaultCluster left at 2")
+        assert lost["what"].endswith(": CHANNEL_CLOSED")
         assert lost["runbook"] == "docs/runbook.md#broker_lost"
         with Agent(str(namesrv.endpoint)) as agent:
             eventually(lambda: agent.events("registered"))
@@ -64,20 +66,20 @@ def test_intents_in_force_are_told_with_who_when_and_why(tmp_path: Path) -> None
         assert [row["severity"] for row in told] == ["info"]
         assert told[0]["what"].startswith("topic TopicTest is held back since 2")
         assert told[0]["what"].endswith("(x1)")
-        assert "by ipv4:127.0.0.1:" in told[0]["what"]
+        assert " by 127.0.0.1, " in told[0]["what"]
         assert told[0]["do"] == "`nsctl release-topic TopicTest` lifts it"
 
 
-def test_a_planned_drain_of_the_only_broker_leaves_the_exit_code_at_0(tmp_path: Path) -> None:
+def test_a_planned_drain_is_no_warning_until_it_leaves_a_topic_unwritable(tmp_path: Path) -> None:
     own = ["broker-a", "DefaultCluster", "BenchmarkTest", "%RETRY%g", "SCHEDULE_TOPIC_XXXX"]
     with (
         NamesrvProcess("--remoting-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as namesrv,
         RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as broker,
     ):
 
-        def told() -> list[str]:
+        def told(wanted: int) -> list[str]:
             exit_code, rows = examined(namesrv.endpoint)
-            assert exit_code == 0, rows
+            assert exit_code == wanted, rows
             return [row["what"] for row in rows]
 
         register_as_rocketmq(broker, own)
@@ -85,15 +87,47 @@ def test_a_planned_drain_of_the_only_broker_leaves_the_exit_code_at_0(tmp_path: 
         preview = json.loads(CliRunner().invoke(app, [*drain, "--dry-run", "-o", "json"]).stdout)
         assert preview[0]["blast_radius"]["topics_losing_last_writable_queue"] == 0
         assert CliRunner().invoke(app, drain).exit_code == 0
-        [intent] = told()
+        [intent] = told(0)
         assert intent.startswith("planned: broker-a is drained since 2")
         assert intent.endswith(", with no end (new disks)")
         register_as_rocketmq(broker, [*own, "orders"], counter=2)
-        assert [what for what in told() if what != intent] == [
-            "planned: 1 topic has no writable queue while a broker is drained (broker-a with no end): orders"
+        assert [what for what in told(WARNED) if what != intent] == [
+            "1 topic has no writable queue during a drain (broker-a with no end): orders"
         ]
         assert CliRunner().invoke(app, [*drain, "--for", "1h"]).exit_code == 0
-        assert [what.count(" until 2") for what in told()] == [1, 1]
+        assert [what.count(" until 2") for what in told(WARNED)] == [1, 1]
+
+
+def test_a_planned_stop_and_drain_in_a_fleet_of_two_are_no_warning(tmp_path: Path) -> None:
+    with (
+        NamesrvProcess("--remoting-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as namesrv,
+        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as stopped,
+        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as stays,
+    ):
+        brokers = [broker_fields(f"broker-{name}", f"10.0.0.{number}:10911") for number, name in enumerate("ab", 1)]
+        register_as_rocketmq(stopped, ["orders"], brokers[0])
+        register_as_rocketmq(stays, ["orders"], brokers[1])
+        drain = ["drain", "broker-a", "--for", "1h", "--namesrv", str(namesrv.endpoint)]
+        assert CliRunner().invoke(app, drain).exit_code == 0
+        assert examined(namesrv.endpoint)[0] == 0
+        assert stopped.ask(104, brokers[0]).code == 0
+        assert examined(namesrv.endpoint)[0] == 0
+
+
+def test_rocketmqs_port_is_named_as_such() -> None:
+    with NamesrvProcess("--remoting-listen", "127.0.0.1:0") as namesrv:
+        code, [row] = examined(namesrv.wait_for("namesrv_started")["remoting"])
+        assert (code, row["code"]) == (FOUND, "WRONG_PORT")
+
+
+def test_a_plain_name_server_that_hangs_is_not_called_with_tls() -> None:
+    with NamesrvProcess() as namesrv:
+        namesrv.signal(signal.SIGSTOP)
+        code, [row] = examined(namesrv.endpoint, "--timeout", "1")
+        namesrv.signal(signal.SIGCONT)
+        assert (code, row["code"], row["what"]) == (FOUND, "UNREACHABLE", "did not answer within 1 s")
+        assert CliRunner().invoke(app, ["status", "--namesrv", str(namesrv.endpoint)]).exit_code == 0
+        assert not namesrv.events("client_speaks_tls")
 
 
 def test_a_data_directory_that_cannot_be_written_is_a_problem_until_it_can(tmp_path: Path) -> None:

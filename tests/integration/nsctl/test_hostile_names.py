@@ -51,15 +51,12 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("agent", "status"): (),
     ("agent", "events"): (),
     ("agent", "role"): ("1",),
-    ("agent", "export-topics"): ("NEW",),
-    ("agent", "import-topics"): ("KEPT",),
     ("agent", "permission"): ("4",),
 }
 """Each with what it needs to run. NEW and KEPT are files: one that is not there yet, and this one."""
 KEPT = {
     "format": 1,
     "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}],
-    "topics": [{"topic": "T"}],
 }
 
 
@@ -87,6 +84,8 @@ def of_rocketmq(code: int) -> tuple[int, str, bytes]:
     told: dict[int, Any] = {
         106: {"brokerAddrTable": {HOSTILE: group}},
         206: {"topicList": [HOSTILE]},
+        219: {"table": {HOSTILE: HOSTILE}},
+        319: {},
         105: {"queueDatas": [queues], "brokerDatas": [group]},
         28: {"table": {"putTps": "1 1 1", HOSTILE: HOSTILE, "scheduleMessageOffset_1": "0,1"}},
         317: {"consumeStatsList": [{HOSTILE: [{"offsetTable": {json.dumps(queue): offsets}}]}]},

@@ -79,6 +79,27 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
     assert f"{NOBODY}: UNAVAILABLE" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
 
 
+def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: Fleet) -> None:
+    with grpc.insecure_channel(fleet.first) as connection:
+        RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
+    assert [row["result"] for row in fleet.rows("delete-topic", "A", "--force")] == ["done", "not there"]
+    assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
+
+
+def test_keys_are_listed_for_each_name_server_and_their_difference_is_found(fleet: Fleet) -> None:
+    fleet.run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", namesrv=fleet.first)
+    assert [row["endpoint"] for row in fleet.rows("kv", "list")] == [fleet.first]
+    (row,) = fleet.rows("diff", exit_code=FOUND)
+    assert [row[key] for key in ("part", "key", fleet.first, fleet.second)] == [
+        *("kv", "TopicTest", "broker-a:4", "not there")
+    ]
+    told = {row["code"]: row["what"] for row in fleet.rows("doctor", exit_code=FOUND)}
+    assert told["NAME_SERVERS_DISAGREE"] == "name servers differ in KV configuration"
+    fleet.run("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest", namesrv=fleet.first)
+    fleet.run("config", "set", "orderMessageEnable=true", namesrv=fleet.first)
+    assert [row["part"] for row in fleet.rows("diff", exit_code=FOUND)] == ["setting"]
+
+
 def test_a_name_server_that_hangs_is_said_to_have_not_answered_in_time() -> None:
     with NamesrvProcess() as hangs:
         hangs.signal(signal.SIGSTOP)
@@ -151,7 +172,7 @@ def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see
             {
                 "severity": "warning",
                 "code": "GROUP_NAME_TWICE",
-                "about": str(namesrv.endpoint),
+                "name_servers": [str(namesrv.endpoint)],
                 "what": "group broker-a is in 2 clusters: RocketMQ's clients see that of z-first only",
                 "do": "rename it in a-second",
                 "more": "nsctl cluster",
@@ -180,7 +201,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     fleet.run("drain", "broker-a", "--force", namesrv=fleet.first)
     (row,) = fleet.rows("diff", exit_code=FOUND)
     assert [row[key] for key in ("part", "intent", "broker", fleet.first, fleet.second)] == [
-        *("intent", "drain", "broker-a", "in force", "not in force")
+        *("intent", "drain", "broker-a", "in force", "not there")
     ]
     assert "NAME_SERVERS_DISAGREE" in {row["code"] for row in fleet.rows("doctor", exit_code=FOUND)}
     fleet.run("restore", "broker-a", namesrv=fleet.first)
@@ -211,7 +232,6 @@ def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:
     parts = fleet.rows("broker", "broker-a")
     assert next(row["part"] for row in parts) == "broker"
     assert {row["topic"] for row in parts if row["part"] == "topic"} == {"TopicTest"}
-    assert next(row for row in parts if row["part"] == "broker")["agent"].startswith("ipv4:127.0.0.1:")
     assert "no live broker is called nobody" in fleet.run("broker", "nobody", exit_code=REFUSED)
     for filters, count in (((), 1), (("oker-a",), 1), (("b-b",), 0), (("--no-channel",), 1), (("--unconfirmed",), 0)):
         assert len(fleet.rows("brokers", *filters)) == count, filters
@@ -228,7 +248,6 @@ def test_history_takes_a_broker_a_time_and_causes(fleet: Fleet) -> None:
     assert [row["cause"] for row in found] == ["RegisterBroker"] * 2
     assert fleet.rows("history", "--cause", "CHANNEL_CLOSED") == []
     assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
-    assert "--broker is broker-b" in fleet.run("history", "broker-a", "--broker", "broker-b", exit_code=USAGE)
 
 
 def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:

@@ -33,10 +33,14 @@ TELLING = {
         "nsctl agent role AGENT 0": (0, r"broker-a +1 +0 +done +2 +2"),
     },
     "A broker was killed beside its agent": {"nsctl agent status AGENT": (FOUND, "DOWN .* its broker is dead")},
-    "A broker is silent": {"nsctl brokers --silent 30s": (0, r"DefaultCluster +broker-a +0 ")},
+    "A broker is silent": {
+        "nsctl brokers --silent 30s": (0, r"DefaultCluster +broker-a +0 "),
+        "nsctl drain BROKER": (0, "ns-a:9876 +done"),
+        "nsctl restore BROKER": (0, "ns-a:9876 +done"),
+    },
     "Drained and forgotten": {"nsctl drain BROKER --for 7d": (0, "ns-b:9876 +done")},
     "Forgotten intents are lifted": {
-        "nsctl intents": (0, "WIPE_WRITE_PERM .* alice"),
+        "nsctl intents": (0, "drain .* alice"),
         "nsctl restore BROKER": (0, "ns-b:9876 +done"),
         "nsctl release-topic TOPIC": (0, "ns-b:9876 +done"),
     },
@@ -67,10 +71,13 @@ TELLING = {
     "A broker was killed while the name server stalled": {
         "nsctl explain TOPIC": (0, "doubted: the channel"),
         "nsctl history --since 15m": (0, "registered: new group"),
-        "nsctl drain BROKER": (0, "ns-a:9876 +done"),
-        "nsctl restore BROKER": (0, "ns-a:9876 +done"),
     },
-    "Routes flap": {"nsctl history": (0, "was replaced; broker-a")},
+    "No broker is registered": {"nsctl history": (0, "REVISION")},
+    "A broker has an address that clients cannot call": {"nsctl brokers": (0, r"broker-a +0 +127\.0\.0\.1")},
+    "Two brokers have one id": {
+        "nsctl history --cause REPLACED": (0, "was replaced; broker-a"),
+        "nsctl history": (0, "was replaced; broker-a"),
+    },
     "A watcher does not read": {"nsctl watchers": (0, r"WatchTopicRoutes .* [1-9][\d,]* +\S+Z$")},
     "The topics of a broker are broken": {"nsctl agent status AGENT": (0, "not JSON, or cut off")},
     "A disk is full": {"nsctl diff": (0, "no difference between 2 name servers")},

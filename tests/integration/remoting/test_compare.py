@@ -44,7 +44,7 @@ def compared(namesrv: NamesrvProcess, rocketmq: str, exit_code: int, *flags: str
 
 
 def test_what_differs_is_shown_and_nothing_once_it_is_the_same(namesrv: NamesrvProcess) -> None:
-    other = NamesrvProcess(*LOOPBACK)
+    other = NamesrvProcess(*LOOPBACK, "--remoting-allow", "lookups,registrations,operators,settings")
     with other, RemotingClient(address_of(namesrv)) as here, RemotingClient(address_of(other)) as there:
         register(here, ["Same", "Here"])
         register(here, [], broker_fields(addr="127.0.0.1:20911", broker_id=1))
@@ -73,11 +73,13 @@ def rocketmq_answers(groups: Mapping[str, tuple[str, str]], topics: Sequence[str
         {"brokerName": name, "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4} for name in datas
     ]
     bodies: dict[int, Any] = {
+        219: {"table": {}},
+        319: "orderMessageEnable=false",
         105: {"brokerDatas": list(datas.values()), "filterServerTable": {}, "queueDatas": queues},
         106: {"brokerAddrTable": datas, "clusterAddrTable": {}},
         206: {"topicList": list(topics)},
     }
-    return lambda code: (0, "", json.dumps(bodies[code]).encode())
+    return lambda code: (0, "", bodies[code].encode() if code == 319 else json.dumps(bodies[code]).encode())
 
 
 def register_groups(client: RemotingClient, groups: Mapping[str, tuple[str, str]], topics: Sequence[str]) -> None:
@@ -104,13 +106,23 @@ def test_clusters_and_brokers_that_sort_in_opposite_ways_do_not_differ(own_names
         assert compared(own_namesrv, rocketmq, 0) == []
 
 
-def test_topics_of_brokers_and_consumer_groups_are_no_difference(own_namesrv: NamesrvProcess) -> None:
-    with (
-        RemotingClient(address_of(own_namesrv)) as client,
-        stand_in(rocketmq_answers(TWO_CLUSTERS, ["orders"])) as rocketmq,
-    ):
-        register_groups(client, TWO_CLUSTERS, ["orders", *OWN])
-        assert compared(own_namesrv, rocketmq, 0) == []
+def test_a_lost_retry_topic_a_key_and_a_setting_are_differences(own_namesrv: NamesrvProcess) -> None:
+    there = rocketmq_answers(TWO_CLUSTERS, ["orders", "%RETRY%g+orders"])
+
+    def answer(code: int) -> Any:
+        order = {"table": {"orders": "broker-a:4"}}
+        return {219: (0, "", json.dumps(order).encode()), 319: (0, "", b"orderMessageEnable=true\nx=y")}.get(
+            code
+        ) or there(code)
+
+    with RemotingClient(address_of(own_namesrv)) as client, stand_in(answer) as rocketmq:
+        register_groups(client, TWO_CLUSTERS, ["orders"])
+        rows = compared(own_namesrv, rocketmq, FOUND)
+    assert [(row["part"], row.get("topic") or row.get("key") or row.get("setting")) for row in rows] == [
+        *[("topic", "%RETRY%g+orders")] * 2,
+        ("kv", "orders"),
+        ("setting", "orderMessageEnable"),
+    ]
 
 
 def test_a_missing_broker_is_named_once_with_what_clients_there_do_without(own_namesrv: NamesrvProcess) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Generator
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -14,22 +15,24 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
-from nsctl.commands.history import Clock
-from nsctl.compare import BrokerKey, Reported
-from nsctl.console.observer import Observation, Tables
+from groundwork.namesrv_client import NamesrvClient
+from nsctl.commands.doctor import examined
+from nsctl.console.observer import Observation
+from nsctl.held import BrokerKey, Clock, Held, Reported, Tables
+from nsctl.writable import GroupKey
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
 
 
-class FakeNameServer:
+class FakeNameServer(NamesrvClient):
     """Plays a name server: a broker, topics, a revision, and what is wrong with it."""
 
     def __init__(self) -> None:
         self.endpoint = Endpoint.parse("127.0.0.1:9876")
+        self.timeout_seconds = 3.0
         self.revision = 1
-        self.clock_ahead = 0.0
-        self.heard_ago = 3.0
+        self.status: dict[str, Any] = {"warm": True}
         self.topics = {"orders": 6}
         """Each with its permission."""
         self.failures: dict[str, CallError] = {}
@@ -39,31 +42,32 @@ class FakeNameServer:
     def fail(self, code: grpc.StatusCode, *calls: str, reason: str = "") -> None:
         self.failures = {call: CallError(self.endpoint, RichError(code, "tried: no answer", reason)) for call in calls}
 
-    async def call(self, name: str, request: Message) -> Message:
+    def call(self, name: str, request: Message) -> Message:
         self._begin(name)
         header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch="1", revision=self.revision)
         answers: dict[str, Message] = {
-            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, warm=True),
+            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self.status),
             "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(),
             "GetRouteDigest": pb.GetRouteDigestResponse(header=header),
             "ListIntents": admin.ListIntentsResponse(header=header),
+            "ListKvConfigs": admin.ListKvConfigsResponse(header=header),
+            "GetNamesrvConfig": admin.GetNamesrvConfigResponse(header=header),
             "ListAuditEntries": admin.ListAuditEntriesResponse(header=header, entries=[entry("one")]),
         }
         return answers[name]
 
-    async def stream(self, name: str, request: Message) -> AsyncIterator[Message]:
+    def stream(self, name: str, request: Message, *_: object) -> Generator[Any, None, None]:
         self._begin(name)
-        taken_at_millis = int((time.time() + self.clock_ahead) * 1000)
+        assert isinstance(request, pb.StreamRouteSnapshotRequest)
+        taken_at_millis = int(time.time() * 1000)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=taken_at_millis))
-        addrs = [route_data_pb2.BrokerAddr(broker_id=0, broker_addr=BROKER.addr)]
-        group = route_data_pb2.BrokerData(cluster_name="east", broker_name="broker-a", broker_addrs=addrs)
-        of_group = {"cluster_name": "east", "broker_name": "broker-a", "write_queue_nums": 4}
-        topics = [
-            pb.TopicQueues(topic=topic, queue_datas=[route_data_pb2.QueueData(perm=perm, **of_group)])  # type: ignore[arg-type]
-            for topic, perm in self.topics.items()
-        ]
-        lives = [live(heard_at=taken_at_millis / 1000 - self.heard_ago)]
-        chunk = pb.SnapshotChunk(live_brokers=lives, topics=topics, broker_datas=[group])
+        chunk = pb.SnapshotChunk(live_brokers=[live(heard_at=taken_at_millis / 1000)])
+        if pb.ROUTE_TABLE_TOPIC_QUEUES in request.tables:
+            addrs = [route_data_pb2.BrokerAddr(broker_id=0, broker_addr=BROKER.addr)]
+            chunk.broker_datas.add(cluster_name="east", broker_name="broker-a", broker_addrs=addrs)
+            for topic, perm in self.topics.items():
+                of_topic = chunk.topics.add(topic=topic)
+                of_topic.queue_datas.add(cluster_name="east", broker_name="broker-a", write_queue_nums=4, perm=perm)
         yield pb.StreamRouteSnapshotResponse(chunk=chunk)
 
     def _begin(self, name: str) -> None:
@@ -83,10 +87,8 @@ def drain(key: BrokerKey = BROKER, since: float = NOW) -> admin.Intent:
     )
 
 
-def live(
-    key: BrokerKey = BROKER, *, heard_at: float = NOW, unconfirmed: bool = False, doubted: bool = False
-) -> route_data_pb2.BrokerLiveInfo:
-    found = route_data_pb2.BrokerLiveInfo(
+def live(key: BrokerKey = BROKER, *, heard_at: float = NOW, unconfirmed: bool = False) -> route_data_pb2.BrokerLiveInfo:
+    return route_data_pb2.BrokerLiveInfo(
         cluster_name=key.cluster,
         broker_name=key.broker,
         broker_id=key.id,
@@ -96,9 +98,6 @@ def live(
         has_channel=True,
         unconfirmed=unconfirmed,
     )
-    if doubted:
-        found.doubt_ends_at_millis = int(NOW * 1000) + 30_000
-    return found
 
 
 def seen(
@@ -107,13 +106,29 @@ def seen(
     digest: bytes = b"same",
     topics: tuple[str, ...] = ("orders",),
     intents: tuple[admin.Intent, ...] = (),
-    latest: tuple[admin.AuditEntry, ...] = (),
+    entries: tuple[admin.AuditEntry, ...] = (),
+    perm: int = 6,
     **status: object,
 ) -> Observation:
-    """An observation of a name server that has these brokers."""
+    """An observation of a name server that has these brokers, and topics on each of them."""
     by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
-    reported = {key: Reported(1, digest) for key in by_key}
-    tables = Tables(("1", 1), Clock(NOW, NOW, NOW), by_key, intents, reported, frozenset(topics))
+    groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
+    for key in by_key:
+        group = groups.setdefault(
+            GroupKey(*key[:2]), route_data_pb2.BrokerData(cluster_name=key.cluster, broker_name=key.broker)
+        )
+        group.broker_addrs.add(broker_id=key.id, broker_addr=key.addr)
+    queues = [
+        route_data_pb2.QueueData(
+            cluster_name=key.cluster, broker_name=key.broker, write_queue_nums=4, perm=perm, reported_perm=6
+        )
+        for key in groups
+    ]
+    route = route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups.values())
+    tables = Tables(Clock(NOW, NOW, NOW), by_key, groups, dict.fromkeys(topics, route))
     header = route_data_pb2.NamesrvHeader(namesrv_name=name, epoch="1", revision=1)
     told = pb.GetNamesrvStatusResponse(**{"header": header, "warm": True, **status})  # type: ignore[arg-type]
-    return Observation(Endpoint("127.0.0.1", 9876), told, tables=tables, latest=latest, answered_at_millis=1)
+    reported = {key: Reported(1, digest) for key in by_key}
+    held = Held(told, tables, digests=reported, intents=intents, entries=entries)
+    found = tuple(examined(held))
+    return Observation(Endpoint("127.0.0.1", 9876), told, held, findings=found, answered_at_millis=1)

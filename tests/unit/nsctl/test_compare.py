@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
-
-import grpc
 import pytest
-from google.protobuf.message import Message
-from namesrv_api.v1.route_service_pb2 import BrokerDigest, GetRouteDigestResponse
+from namesrv_api.v1 import admin_service_pb2 as admin
 
-from groundwork.endpoints import Endpoint
-from groundwork.grpc_errors import CallError, RichError
-from groundwork.namesrv_client import NamesrvClient
-from nsctl.commands.compare import held
-from nsctl.compare import differences, reported
+from nsctl.held import Held, KvKey, Reported, SettingKey, differences, disagreements, shown_value
+from tests.support.fakes.observed_name_server import BROKER, drain, live, seen
 
 
 def test_what_is_not_in_all_or_not_the_same_differs_and_the_rest_does_not() -> None:
@@ -25,31 +17,48 @@ def test_what_is_not_in_all_or_not_the_same_differs_and_the_rest_does_not() -> N
 
 def test_a_name_server_that_says_nothing_is_not_compared() -> None:
     assert differences([{"a": 1}, None]) == []
-    assert differences([{"a": 1}, None, {}], "not in force") == [("a", ("1", None, "not in force"))]
+    assert differences([{"a": 1}, None, {}]) == [("a", ("1", None, "not there"))]
 
 
 def test_content_is_compared_whole_and_shown_in_short() -> None:
-    one, other = (reported([BrokerDigest(digest=b"same" + end)]) for end in (b"1", b"2"))
+    one, other = ({BROKER: Reported(0, b"same" + end)} for end in (b"1", b"2"))
     [difference] = differences([one, other])
     assert difference.said == ("version 0, content 73616d65",) * 2
 
 
-class Refusing:
-    """A name server that does not tell its intents."""
-
-    endpoint = Endpoint("127.0.0.1", 9876)
-
-    def __init__(self, code: grpc.StatusCode) -> None:
-        self.code = code
-
-    def pages(self, name: str, _request: Message) -> Iterator[Message]:
-        if name == "ListIntents":
-            raise CallError(self.endpoint, RichError(self.code, ""))
-        yield GetRouteDigestResponse()
+def test_long_values_are_shown_in_short_and_differ_where_only_their_ends_do() -> None:
+    assert shown_value("broker-a:4") == "broker-a:4"
+    one, other = shown_value("x" * 100), shown_value("x" * 99 + "y")
+    assert one != other
+    assert one.startswith(f"{'x' * 30}... (100 characters, SHA-256 ")
 
 
-def test_only_where_a_permit_is_missing_intents_are_not_compared() -> None:
-    refusing, failing = Refusing(grpc.StatusCode.PERMISSION_DENIED), Refusing(grpc.StatusCode.UNAVAILABLE)
-    assert held(cast("NamesrvClient", refusing)) == ({}, None)
-    with pytest.raises(CallError):
-        held(cast("NamesrvClient", failing))
+def held(**fields: object) -> Held:
+    found = seen(live()).held
+    assert found is not None
+    given: dict[str, object] = {"kv": {}, "settings": {SettingKey("orderMessageEnable"): "false"}}
+    return Held(found.status, found.tables, digests=found.digests, intents=(), **(given | fields))  # type: ignore[arg-type]
+
+
+ENDING = admin.Intent()
+ENDING.CopyFrom(drain())
+ENDING.ends_at_millis = 1_000
+
+
+@pytest.mark.parametrize(
+    ("other", "kinds"),
+    [
+        (held(), []),
+        (held(kv={KvKey("ORDER_TOPIC_CONFIG", "orders"): "broker-a:4"}), ["kv"]),
+        (held(settings={SettingKey("orderMessageEnable"): "true"}), ["setting"]),
+        (held(kv=None, settings=None), []),
+    ],
+)
+def test_kv_configuration_and_settings_are_compared_where_they_may_be_read(other: Held, kinds: list[str]) -> None:
+    assert list(disagreements([held(), other])) == kinds
+
+
+def test_drains_that_end_at_another_time_differ() -> None:
+    one, other = (seen(live(), intents=(intent,)).held for intent in (drain(), ENDING))
+    [difference] = disagreements([one, other])["intent"]
+    assert difference.said == ("in force", "until 1970-01-01T00:00:01.000Z")

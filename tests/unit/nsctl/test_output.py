@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from rich.console import Console
 
-from nsctl.output import row, table
+from nsctl.output import Format, row, show, table
 
 
 def test_a_message_is_a_row_with_names_of_enums_and_times_but_without_what_is_absent() -> None:
@@ -43,3 +44,21 @@ def test_a_table_has_values_of_paths_under_titles_of_their_own() -> None:
     Console(file=out, width=200).print(table([found], ("10.0.0.1:9876", "who=broker_addrs", "at=in.a", "no=in.b.c")))
     for text in ("dots are no path", "0: a:0, 1: a:1", "1.3", "WHO", "-"):
         assert text in out.getvalue()
+
+
+NAME = "broker-" + "0123456789" * 20
+
+
+def test_a_name_is_whole_on_a_line_where_nobody_looks_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(
+        [{"name": NAME, "at": "2026-01-01T00:00:00.000Z", "text": "word " * 100}], ("name", "at", "text"), Format.TABLE
+    )
+    assert f" {NAME}   2026-01-01T00:00:00.000Z   word word" in capsys.readouterr().out
+
+
+def test_times_and_numbers_are_not_broken_over_lines_of_a_terminal() -> None:
+    out = StringIO()
+    Console(file=out, width=60).print(
+        table([{"at": "2026-01-01T00:00:00.000Z", "text": "word " * 100}], ("at", "text"))
+    )
+    assert "2026-01-01T00:00:00.000Z" in out.getvalue()

@@ -20,7 +20,7 @@ from groundwork.channels import MAX_ANSWER_BYTES
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.intake import IntakeLimits
-from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient, pages
+from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
 NOTHING = pb.GetNamesrvStatusRequest()
@@ -114,27 +114,33 @@ Ask = Callable[[str, Message], list[Message]]
 """Makes a call of either kind, with either client."""
 
 
-@pytest.fixture(params=["blocking", "aio"])
-def ask(request: pytest.FixtureRequest, endpoint: Endpoint) -> Ask:
-    """Answers of a unary call, a stream or, for lists, all pages."""
+@pytest.fixture
+def blocking(endpoint: Endpoint) -> Ask:
+    """Answers of the client for threads; of a list, all pages."""
 
-    def blocking(name: str, message: Message) -> list[Message]:
+    def answers(name: str, message: Message) -> list[Message]:
         with NamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT) as client:
             if name.startswith("Stream"):
                 return list(client.stream(name, message, TIMEOUT))
             return list(client.pages(name, message)) if name.startswith("List") else [client.call(name, message)]
 
+    return answers
+
+
+@pytest.fixture(params=["blocking", "aio"])
+def ask(request: pytest.FixtureRequest, endpoint: Endpoint) -> Ask:
+    """Answers of a unary call or a stream."""
+
     async def aio(name: str, message: Message) -> list[Message]:
         client = AioNamesrvClient(endpoint, 0.5 if getattr(message, "topic", "") == "late" else TIMEOUT)
         try:
             if name.startswith("Stream"):
-                return [answer async for answer in client.stream(name, message)]
-            if name.startswith("List"):
-                return [page async for page in pages(client, name, message)]
+                return [answer async for answer in client.endless_stream(name, one(message))]
             return [await client.call(name, message)]
         finally:
             await client.close()
 
+    blocking: Ask = request.getfixturevalue("blocking")
     return blocking if request.param == "blocking" else lambda name, message: asyncio.run(aio(name, message))
 
 
@@ -150,8 +156,8 @@ def test_a_call_by_its_name_gives_the_answer_of_the_contract(ask: Ask) -> None:
     assert answer.header.namesrv_name == "ns-a"
 
 
-def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(ask: Ask) -> None:
-    found = ask("ListTopics", pb.ListTopicsRequest())
+def test_all_pages_of_a_list_come_in_order_and_the_last_one_ends_it(blocking: Ask) -> None:
+    found = blocking("ListTopics", pb.ListTopicsRequest())
     assert [list(page.topics) for page in found if isinstance(page, pb.ListTopicsResponse)] == PAGES
 
 
@@ -186,25 +192,25 @@ def test_a_stream_that_breaks_off_is_a_failure(ask: Ask) -> None:
     assert (error.error.code, error.error.message) == (grpc.StatusCode.INTERNAL, "broke off")
 
 
-def test_a_stream_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake, endpoint: Endpoint) -> None:
+def test_a_stream_without_end_is_given_up_at_its_limit(blocking: Ask, fake: Fake, endpoint: Endpoint) -> None:
     with mock.patch.object(namesrv_client, "STREAM_LIMITS", IntakeLimits(bytes=1 << 20, rows=1_000, seconds=TIMEOUT)):
-        error = failure(ask, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
+        error = failure(blocking, "StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id="endless"))
     problem = "sends too much: StreamRouteSnapshot has 1,100 rows so far, over the limit of 1,000"
     assert str(error) == f"{endpoint}: INTERNAL: {problem}"
     assert error.unreachable
     assert fake.ended.wait(TIMEOUT)
 
 
-def test_a_list_without_end_is_given_up_at_its_limit(ask: Ask, fake: Fake) -> None:
+def test_a_list_without_end_is_given_up_at_its_limit(blocking: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "LIST_LIMITS", IntakeLimits(bytes=1 << 20, rows=10, seconds=TIMEOUT)):
-        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(blocking, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: ListTopics has 12 rows so far, over the limit of 10"
     assert fake.pages_sent == 6
 
 
-def test_a_list_of_pages_without_end_is_given_up(ask: Ask, fake: Fake) -> None:
+def test_a_list_of_pages_without_end_is_given_up(blocking: Ask, fake: Fake) -> None:
     with mock.patch.object(namesrv_client, "MAX_PAGES", 3):
-        error = failure(ask, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
+        error = failure(blocking, "ListTopics", pb.ListTopicsRequest(page_size=ENDLESS))
     assert error.error.message == "sends too much: 4 pages of ListTopics so far, over the limit of 3"
     assert fake.pages_sent == 4
 

@@ -10,7 +10,7 @@ import pytest
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.worker import Worker
 from namesrv.core.digests import RouteDigests
-from namesrv.core.model import BrokerKey, QueueData
+from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable, QueueData
 from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.fleet_digests import Digests
 
@@ -24,7 +24,8 @@ class Sampled:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.now_millis = FULL_MINUTE_MILLIS
-        self.samples = DigestSamples(self.fleet.state, Worker("reader"), lambda: self.now_millis)
+        self.settings = {"orderMessageEnable": "false"}
+        self.samples = DigestSamples(self.fleet.state, Worker("reader"), lambda: self.now_millis, lambda: self.settings)
 
     def taken(self) -> dict[int, int]:
         asyncio.run(self.samples.take())
@@ -48,6 +49,19 @@ def test_as_many_brokers_and_topics_that_are_others_make_another_number() -> Non
         numbers += sampled.taken().values()
     assert len(set(numbers)) == 3
     assert all(float(number) == number < 2**53 for number in numbers), "exact in Prometheus"
+
+
+def test_other_intents_keys_or_settings_make_another_number() -> None:
+    same, drained, ending, ordered, changed = (Sampled() for _ in range(5))
+    group = BrokerKey("c", "broker-a")
+    for sampled, ends_at_millis in ((drained, None), (ending, 1_000)):
+        intent = Intent(IntentKind.WIPE_WRITE_PERM, group, "alice", 1, ends_at_millis=ends_at_millis)
+        sampled.fleet.state.intents = IntentTable.of([intent])
+    ordered.fleet.state.kv_config = KvConfigTable.of({"ORDER_TOPIC_CONFIG": {"orders": "broker-a:4"}})
+    changed.settings["orderMessageEnable"] = "true"
+    taken = [sampled.taken()[0] for sampled in (same, Sampled(), drained, ending, ordered, changed)]
+    assert taken[0] == taken[1]
+    assert len(set(taken)) == 5
 
 
 def test_the_minute_before_is_kept_and_no_older_one() -> None:

@@ -12,14 +12,14 @@ from namesrv_api.v1 import route_data_pb2
 
 from nsctl.cli import app
 from nsctl.commands.findings import Code, Finding
-from nsctl.compare import BrokerKey
 from nsctl.console import rows
 from nsctl.console.observer import Observation
+from nsctl.held import BrokerKey
 from tests.support.fakes.observed_name_server import BROKER, NOW, drain, entry, live, seen
 
 SLAVE = BROKER._replace(id=1, addr="10.0.0.2:10911")
 LOST = route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
-GONE = Finding(Code.UNREACHABLE, "", "did not answer within 3 s", "see whether its process hangs")
+GONE = Finding(Code.UNREACHABLE, "did not answer within 3 s", "see whether its process hangs")
 
 
 def unreachable(view: Observation) -> Observation:
@@ -31,8 +31,8 @@ def words(*views: Observation, now: float = NOW) -> list[tuple[str, str]]:
     return [(word.text, word.command) for word in rows.group_rows(views, now)[0]["words"]]
 
 
-def found(*views: Observation, differ: bool = False) -> list[tuple[str, str]]:
-    return [(one["code"], one["tone"]) for one in rows.findings(views, NOW, differ=differ)]
+def found(*views: Observation, differing: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    return [(one["code"], one["tone"]) for one in rows.findings(views, differing)]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,6 @@ def found(*views: Observation, differ: bool = False) -> list[tuple[str, str]]:
     [
         ([seen(live())], "live", ""),
         ([seen(live(heard_at=NOW - 61))], "silent", "nsctl drain --cluster=east broker-a"),
-        ([seen(live(doubted=True))], "doubted", "nsctl drain --cluster=east broker-a"),
         ([seen(live(unconfirmed=True))], "unconfirmed", "nsctl brokers --unconfirmed"),
         (
             [seen(live(unconfirmed=True), guard_tripped=True)],
@@ -75,27 +74,30 @@ def test_what_was_seen_last_counts_only_while_none_answers() -> None:
 
 
 def test_a_fleet_that_nobody_can_write_is_red_also_if_that_was_planned() -> None:
-    planned = Finding(Code.TOPICS_DRAINED, "", "planned: 1 topic has no writable queue", "producers wait")
-    view = seen(live(), intents=(drain(),))
-    assert view.tables is not None
-    view = replace(view, tables=replace(view.tables, findings=(planned,)))
+    view = seen(live(), intents=(drain(),), perm=4)
     assert found(view) == [("TOPICS_DRAINED", "bad"), ("INTENT_IN_FORCE", "idle")]
-    told = rows.summary(rows.findings([view], NOW, differ=False), [view], 1)
+    told = rows.summary(rows.findings([view]), [view], 1)
     assert (told.text, told.tone) == ("1 name server, 1 broker: 1 problem", "bad")
 
 
+def test_an_empty_fleet_is_red() -> None:
+    assert found(seen()) == [("NO_BROKERS", "bad")]
+
+
 def test_findings_are_the_doctors_and_each_is_told_once() -> None:
-    loss = entry("broker-b (10.0.0.9:10911, id 0) of east lost its channel", removal_reason=LOST)
-    views = [seen(live(SLAVE), latest=(loss,), name=name) for name in ("ns-a", "ns-b")]
+    loss = entry(
+        "broker-b (10.0.0.9:10911, id 0) of east lost its channel", removal_reason=LOST, removed_broker_count=1
+    )
+    views = [seen(live(SLAVE), entries=(loss,), topics=(), name=name) for name in ("ns-a", "ns-b")]
     assert found(*views) == [("GROUP_WITHOUT_MASTER", "bad"), ("BROKER_LOST", "warn")]
     assert found(seen(live(), warm=False)) == [("WARMING", "warn")]
     assert found(unreachable(seen(live()))) == [("UNREACHABLE", "bad")]
-    assert found(seen(live()), differ=True) == [("NAME_SERVERS_DISAGREE", "bad")]
+    assert found(seen(live()), differing=("kv",)) == [("NAME_SERVERS_DISAGREE", "bad")]
     held = [
         seen(live(), name=name, guard_tripped=True, guarded_broker_count=4, guard_ends_at_millis=1_700_000_000_000 + at)
         for at, name in enumerate(("ns-a", "ns-b"))
     ]
-    (finding,) = rows.findings(held, NOW, differ=False)
+    (finding,) = rows.findings(held)
     assert (finding["code"], finding["about"]) == ("GUARD_HOLDS_BROKERS", "ns-a, ns-b")
 
 
@@ -103,14 +105,14 @@ def test_findings_are_the_doctors_and_each_is_told_once() -> None:
     ("views", "text", "tone"),
     [
         ([seen(live())], "1 name server, 1 broker: all is well", "good"),
-        ([seen()], "No broker is registered with 1 name server", "warn"),
+        ([seen()], "1 name server, 0 brokers: 1 problem", "bad"),
         ([seen(live(), warm=False)], "1 name server, 1 broker: 1 warning", "warn"),
         ([unreachable(seen(live()))], "No name server answers. What is shown is what they said last.", "bad"),
     ],
 )
 def test_the_summary_is_one_sentence(views: list[Observation], text: str, tone: str) -> None:
     brokers = len(rows.broker_rows(views, NOW))
-    assert rows.summary(rows.findings(views, NOW, differ=False), views, brokers)[:2] == (text, tone)
+    assert rows.summary(rows.findings(views), views, brokers)[:2] == (text, tone)
 
 
 def test_a_difference_is_shown_when_it_has_lasted_with_its_beginning() -> None:
@@ -118,12 +120,12 @@ def test_a_difference_is_shown_when_it_has_lasted_with_its_beginning() -> None:
     differing = [seen(live()), seen(live(), digest=b"other", name="ns-b", intents=(drain(),))]
     compared.note(differing, NOW)
     compared.note(differing, NOW + 4)
-    assert compared.settled(NOW + 4) == []
-    (broker, since), (intent, _) = compared.settled(NOW + 5)
+    assert compared.settled(NOW + 4) == {}
+    (broker, since), (intent, _) = compared.settled(NOW + 5).values()
     assert (broker.subject, since) == (BROKER, NOW)
-    assert intent.said == ("not in force", "in force")
+    assert intent.said == ("not there", "in force")
     compared.note([differing[0], unreachable(differing[1])], NOW + 6)
-    assert compared.settled(NOW + 20) == [], "one that does not answer is not compared"
+    assert compared.settled(NOW + 20) == {}, "one that does not answer is not compared"
 
 
 def test_topics_are_searched_and_those_of_applications_come_first() -> None:
@@ -176,4 +178,4 @@ def parsed(command: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("code", list(Code))
 def test_the_command_of_each_finding_is_one_of_nsctl(code: Code) -> None:
-    assert parsed(rows.finding_row(Finding(code, "", "", ""))["more"]) is not None
+    assert parsed(rows.finding_row(Finding(code, "", ""))["more"]) is not None

@@ -6,6 +6,7 @@ import asyncio
 
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 
+from namesrv.app.counters import RegistrationCounter
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
@@ -17,21 +18,28 @@ def told(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:
     return asyncio.run(calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT))
 
 
-def test_diagnostics_tell_the_tasks_and_the_longest_delay() -> None:
+def test_diagnostics_tell_tasks_delays_and_refused_registrations() -> None:
     clock = VirtualClock()
     detector = StallDetector(clock.monotonic, lambda _: None, 10.0)
-    calls = DiagnosticsCalls(detector, LookupClients(lambda: None))
+    tally = RegistrationCounter(clock.monotonic)
+    calls = DiagnosticsCalls(detector, LookupClients(lambda: None), tally)
     detector.begin()
     clock.advance(TICK_SECONDS + 0.5)
     expected = GetDiagnosticsResponse(task_count=1, loop_lag_millis=500.0)
     assert told(calls) == expected
+    tally.count("increment", "refused")
+    assert told(calls) == expected, "an agent repeats it in full"
+    tally.count("full", "refused")
+    tally.topics_skipped += 1
+    clock.advance(2.0)
+    assert (told(calls).refused_ago_millis, told(calls).skipped_ago_millis) == (2_000, 2_000)
 
 
 def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         detector = StallDetector(loop.time, lambda _: None, 10.0)
-        calls = DiagnosticsCalls(detector, LookupClients(lambda: None))
+        calls = DiagnosticsCalls(detector, LookupClients(lambda: None), RegistrationCounter())
 
         async def count() -> int:
             return (await calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT)).task_count

@@ -1,0 +1,369 @@
+"""What one name server holds, read whole and within bounds, and what is not the same at all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_internal.v1 import diagnostics_service_pb2
+
+from groundwork.grpc_errors import CallError
+from groundwork.namesrv_client import MAX_BROKERS, NamesrvClient, check_count
+from nsctl.health import INTENT_WORDS
+from nsctl.output import PERMISSIONS, iso, row
+from nsctl.writable import GroupKey
+
+SHOWN_VALUE = 60
+"""Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
+LIVES, GROUPS, TOPICS = pb.ROUTE_TABLE_LIVE_BROKERS, pb.ROUTE_TABLE_BROKER_GROUPS, pb.ROUTE_TABLE_TOPIC_QUEUES
+_SMALLEST = pb.ROUTE_TABLE_CLUSTERS
+
+AnswerT = TypeVar("AnswerT")
+
+
+class BrokerKey(NamedTuple):
+    """One broker, wherever it is registered."""
+
+    cluster: str
+    broker: str
+    id: int
+    addr: str
+
+
+class Reported(NamedTuple):
+    """What a broker reports, in short: if two name servers hold the same, these are equal."""
+
+    version: int
+    """Counter of the broker's DataVersion."""
+    digest: bytes
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"version {self.version}, content {self.digest.hex()[:8]}"
+
+
+class IntentKey(NamedTuple):
+    """The subject of an intent."""
+
+    intent: str
+    """In words."""
+    cluster: str
+    """Empty: every cluster."""
+    broker: str
+    topic: str
+
+
+class QueuesKey(NamedTuple):
+    """A topic on a broker group: one row of a route."""
+
+    cluster: str
+    broker: str
+    topic: str
+
+
+class KvKey(NamedTuple):
+    """A key of the KV configuration."""
+
+    namespace: str
+    key: str
+
+
+class SettingKey(NamedTuple):
+    """A setting that can be changed over the wire."""
+
+    setting: str
+
+
+class Clock(NamedTuple):
+    """A name server's clock compared with ours, seconds since the Unix epoch."""
+
+    began: float
+    """By our clock, before the name server was asked."""
+    theirs: float
+    """By the name server's clock, when it answered."""
+    ended: float
+    """By our clock, when its answer was here."""
+
+    @property
+    def skew(self) -> float:
+        """The smallest possible distance of the two clocks, in seconds."""
+        return max(self.began - self.theirs, self.theirs - self.ended)
+
+
+# The tables of a name server.
+
+
+class Tables(NamedTuple):
+    """Tables of a name server as of one moment."""
+
+    clock: Clock
+    lives: dict[BrokerKey, route_data_pb2.BrokerLiveInfo]
+    """By cluster, name and id."""
+    groups: dict[GroupKey, route_data_pb2.BrokerData]
+    """In the order in which the name server sent them."""
+    routes: dict[str, route_data_pb2.TopicRouteData]
+    """Of each topic, as readers get it."""
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Names of clusters and broker groups. Each has a topic of its own name."""
+        return frozenset(name for group in self.groups for name in group)
+
+
+def tables(server: NamesrvClient, *wanted: Any) -> Tables:
+    """Reads tables of a name server: those of ``Tables``, or only some of them."""
+    request = pb.StreamRouteSnapshotRequest(tables=wanted or (LIVES, GROUPS, TOPICS))
+    began = theirs = ended = time.time()
+    lives: list[route_data_pb2.BrokerLiveInfo] = []
+    groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
+    topics: list[pb.TopicQueues] = []
+    for message in server.stream("StreamRouteSnapshot", request, server.timeout_seconds):
+        if message.HasField("snapshot_header"):
+            theirs, ended = message.snapshot_header.taken_at_millis / 1000, time.time()
+        lives += message.chunk.live_brokers
+        groups |= {GroupKey(one.cluster_name, one.broker_name): one for one in message.chunk.broker_datas}
+        topics += message.chunk.topics
+        check_count(server.endpoint, "live brokers", len(lives), MAX_BROKERS)
+        check_count(server.endpoint, "broker groups", len(groups), MAX_BROKERS)
+    by_key = {BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr): one for one in lives}
+    routes = {one.topic: _route(one, groups) for one in topics}
+    return Tables(Clock(began, theirs, ended), dict(sorted(by_key.items())), groups, routes)
+
+
+def _route(
+    topic: pb.TopicQueues, groups: Mapping[GroupKey, route_data_pb2.BrokerData]
+) -> route_data_pb2.TopicRouteData:
+    keys = [GroupKey(queues.cluster_name, queues.broker_name) for queues in topic.queue_datas]
+    of_topic = [groups[key] for key in keys if key in groups]
+    return route_data_pb2.TopicRouteData(queue_datas=topic.queue_datas, broker_datas=of_topic)
+
+
+def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
+    """Reads the live brokers of a name server, by cluster, name and id."""
+    return list(tables(server, LIVES).lives.values())
+
+
+def clock_of(server: NamesrvClient) -> Clock:
+    """Asks a name server for its time."""
+    return tables(server, _SMALLEST).clock
+
+
+def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
+    """Reads what brokers report, in short, by broker."""
+    found: dict[BrokerKey, Reported] = {}
+    for page in server.pages("GetRouteDigest", pb.GetRouteDigestRequest(page_size=2_000)):
+        for one in page.brokers:  # type: ignore[attr-defined]
+            key = BrokerKey(one.cluster_name, one.broker_name, one.broker_id, one.broker_addr)
+            found[key] = Reported(one.data_version.counter, one.digest)
+        check_count(server.endpoint, "digests", len(found), MAX_BROKERS)
+    return found
+
+
+# What operators made of a name server, and its journal.
+
+
+def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:
+    """Reads the intents in force at a name server, oldest first."""
+    pages = server.pages("ListIntents", admin_service_pb2.ListIntentsRequest(page_size=1_000))
+    return [one for page in pages for one in page.intents]  # type: ignore[attr-defined]
+
+
+def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.KvConfig]:
+    """Reads the keys of a namespace with their values; without one, the namespaces."""
+    pages = server.pages("ListKvConfigs", admin_service_pb2.ListKvConfigsRequest(namespace=namespace))
+    return [one for page in pages for one in page.kv_configs]  # type: ignore[attr-defined]
+
+
+def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
+    """Reads the whole KV configuration of a name server."""
+    spaces = [one.namespace for one in kv_configs(server, "")]
+    return {KvKey(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
+
+
+def changeable_settings(server: NamesrvClient) -> dict[SettingKey, str]:
+    """Reads the settings of a name server that can be changed over the wire."""
+    told = server.call("GetNamesrvConfig", admin_service_pb2.GetNamesrvConfigRequest())
+    assert isinstance(told, admin_service_pb2.GetNamesrvConfigResponse)
+    return {SettingKey(entry.key): entry.value for entry in told.entries if entry.updatable}
+
+
+def entries(
+    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
+) -> Iterator[admin_service_pb2.AuditEntry]:
+    """Reads entries of the journal of a name server, newest first."""
+    for page in server.pages("ListAuditEntries", request):
+        assert isinstance(page, admin_service_pb2.ListAuditEntriesResponse)
+        yield from page.entries
+
+
+def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
+    """Why brokers left, as alerts and metrics name it; empty if none did."""
+    return str(row(entry).get("removal_reason", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one name server holds."""
+
+    status: pb.GetNamesrvStatusResponse
+    tables: Tables
+    diagnostics: diagnostics_service_pb2.GetDiagnosticsResponse | None = None
+    digests: Mapping[BrokerKey, Reported] | None = None
+    intents: Sequence[admin_service_pb2.Intent] | None = None
+    """None if the name server does not let the caller read them; so are the ones below."""
+    kv: Mapping[KvKey, str] | None = None
+    settings: Mapping[SettingKey, str] | None = None
+    entries: Sequence[admin_service_pb2.AuditEntry] | None = None
+    """The newest first, from the journal."""
+    refusal: str = ""
+    """The reason for which the name server hides something; empty if it hides nothing."""
+
+    def compared(self) -> dict[str, Mapping[Any, object] | None]:
+        """What must be the same at all name servers of a fleet, by kind."""
+        return {
+            "broker": self.digests,
+            "intent": None if self.intents is None else in_force(self.intents),
+            "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
+            "setting": self.settings,
+        }
+
+
+def read(
+    server: NamesrvClient,
+    known: Held | None = None,
+    wanted: Sequence[Any] = (LIVES, GROUPS, TOPICS),
+    most_entries: int = 0,
+    journal_seconds: float | None = None,
+) -> Held:
+    """Reads what a name server holds. Raises CallError.
+
+    Args:
+        server: The name server.
+        known: What it held before. While its revision stays, only the live brokers and its process are read again.
+        wanted: Tables to read.
+        most_entries: Entries of the journal at most.
+        journal_seconds: Age of the oldest entry of the journal; None for any.
+    """
+    status = server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())
+    assert isinstance(status, pb.GetNamesrvStatusResponse)
+    refusals: list[str] = []
+
+    def unless_refused(ask: Callable[[], AnswerT]) -> AnswerT | None:
+        try:
+            return ask()
+        except CallError as error:
+            if error.unreachable and not error.error.reason:
+                raise
+            refusals.append(f"{error.reason}: {error.error.message}")
+            return None
+
+    diagnostics: Any = unless_refused(
+        lambda: server.call("GetDiagnostics", diagnostics_service_pb2.GetDiagnosticsRequest())
+    )
+    if known is not None and point(known.status) == point(status):
+        fresh = tables(server, LIVES)
+        same = known.tables._replace(clock=fresh.clock, lives=fresh.lives)
+        return replace(known, status=status, tables=same, diagnostics=diagnostics)
+    found = tables(server, *wanted)
+    from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
+    request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
+    journal = entries(server, request) if most_entries else iter(())
+    return Held(
+        status,
+        found,
+        diagnostics,
+        digests(server),
+        unless_refused(lambda: all_intents(server)),
+        unless_refused(lambda: kv_config(server)),
+        unless_refused(lambda: changeable_settings(server)),
+        unless_refused(lambda: list(islice(journal, most_entries))),
+        refusals[0] if refusals else "",
+    )
+
+
+def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
+    """Epoch and revision: while they stay, so do routes, intents, KV configuration, settings and journal."""
+    return status.header.epoch, status.header.revision
+
+
+# What is not the same everywhere.
+
+
+def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
+    kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
+    return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
+
+
+def in_force(intents: Iterable[admin_service_pb2.Intent]) -> dict[IntentKey, str]:
+    """Intents in force, with their ends."""
+    return {
+        intent_key(one): f"until {iso(one.ends_at_millis)}" if one.HasField("ends_at_millis") else "in force"
+        for one in intents
+    }
+
+
+def shown_value(value: str) -> str:
+    """A value of the KV configuration in short. Texts are equal if the values are."""
+    if len(value) <= SHOWN_VALUE:
+        return value
+    digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+    return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
+
+
+def queues(topic: str, route: route_data_pb2.TopicRouteData, *, as_reported: bool = False) -> dict[QueuesKey, str]:
+    """The rows of a route: permission, read queues and write queues of each group.
+
+    Args:
+        as_reported: Whether permissions are those that brokers report, and not those that readers get.
+    """
+    found: dict[QueuesKey, str] = {}
+    for one in route.queue_datas:
+        perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
+        said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
+        found[QueuesKey(one.cluster_name, one.broker_name, topic)] = said
+    return found
+
+
+def rows_of(held: Tables) -> dict[QueuesKey, str]:
+    """The rows of all routes."""
+    return {key: said for topic, route in held.routes.items() for key, said in queues(topic, route).items()}
+
+
+class Difference(NamedTuple):
+    """Something that is not the same everywhere."""
+
+    subject: Any
+    """A key of what was compared."""
+    said: tuple[str | None, ...]
+    """What each name server says, in the order in which they were given; None of one that is not compared."""
+
+
+ABSENT = "not there"
+
+
+def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]:
+    """What is not the same everywhere, sorted.
+
+    Args:
+        held: What each name server holds; None of one that is not compared.
+    """
+    members = [set(one.items()) for one in held if one is not None]
+    differing = members[0].union(*members) - members[0].intersection(*members) if members else set()
+    return [
+        Difference(subject, tuple(None if one is None else str(one.get(subject, ABSENT)) for one in held))
+        for subject in sorted({subject for subject, _ in differing})
+    ]
+
+
+def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
+    """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
+    compared = [None if one is None else one.compared() for one in found]
+    kinds = dict.fromkeys(kind for one in compared if one is not None for kind in one)
+    told = {kind: differences([None if one is None else one[kind] for one in compared]) for kind in kinds}
+    return {kind: differing for kind, differing in told.items() if differing}
