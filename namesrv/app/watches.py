@@ -207,11 +207,9 @@ class WatchDispatcher:
         later = (watcher for watcher in self._watch_streams.values() if watcher.number > number)
         return list(itertools.islice(later, limit))
 
-    def events_behind(self, watcher: WatchStream) -> int:
+    def events_behind(self, reader: ChangeReader) -> int:
         """Changed topics that wait to be sent; for a follower, changes."""
-        if isinstance(watcher.reader, RouteWatch):
-            return len(watcher.reader.waiting)
-        return self._state.revision - watcher.reader.revision
+        return len(reader.waiting) if isinstance(reader, RouteWatch) else self._state.revision - reader.revision
 
     async def tell_changes(self) -> None:
         """Reads changes and wakes the readers that they concern. Runs until cancelled."""
@@ -228,10 +226,10 @@ class WatchDispatcher:
         together: dict[bytes, list[WatchStream]] = {}
         done = 0.0
         for reader in readers:
-            watcher = self._by_reader.get(reader)
             # Its task may have been sending and have sent this change: then the next message would seem late.
-            if reader.behind_since is None and watcher is not None and self.events_behind(watcher):
+            if reader.behind_since is None and self.events_behind(reader):
                 reader.behind_since = published_at
+            watcher = self._by_reader.get(reader)
             if watcher is not None and self._makes_message(watcher, together):
                 done += 1 / TOLD_SLICE
             else:

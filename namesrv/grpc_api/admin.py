@@ -825,7 +825,7 @@ class WatcherListCalls:
             peer=watcher.peer,
             call=watcher.call,
             revision=max(0, reader.revision),
-            events_behind=self._watch_streams.events_behind(watcher),
+            events_behind=self._watch_streams.events_behind(watcher.reader),
             opened_at_millis=watcher.opened_at_millis,
         )
         if isinstance(reader, RouteWatch):

@@ -10,13 +10,13 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
 from namesrv.core.watch import ChangeReader, RouteWatch, Subscription, WatchIndex, WatchMessages
-from tests.support.core_fleet import Fleet
+from tests.support.core_fleet import SMALL_FLEETS, Fleet
 
 
 class WatchedFleet(Fleet):
     """A fleet whose routes are watched."""
 
-    def __init__(self, behaviour: Behaviour | None = None, max_waiting: int = 1_000_000) -> None:
+    def __init__(self, behaviour: Behaviour = SMALL_FLEETS, max_waiting: int = 1_000_000) -> None:
         super().__init__(behaviour)
         self.is_warm = True
         self.start_watching(max_waiting)

@@ -76,7 +76,8 @@ def test_the_lag_of_a_watch_is_from_the_first_change_that_waited_until_its_messa
         async with server.watch("T1") as stream:
             await next_of(stream)
             waiting = asyncio.ensure_future(next_of(stream))
-            await asyncio.sleep(0)
+            for _ in range(5):  # until the watch is idle
+                await asyncio.sleep(0)
             server.fleet.unregister()
             await waiting
             server.fleet.clock.advance(1.5)  # the transport takes so long

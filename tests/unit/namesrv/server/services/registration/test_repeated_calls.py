@@ -131,11 +131,11 @@ def test_what_comes_again_counts_as_it_did_the_first_time() -> None:
     world = _World()
     world.do("register")
     heartbeat, query = world.known(HEARTBEAT), world.known(question())
-    before = dict(world.tally.counts)
+    before = dict(+world.tally.counts)
     assert before == {("heartbeat", "unchanged"): 1, ("query", "unchanged"): 1}
     assert heartbeat()
     assert query()
-    assert world.tally.counts == dict.fromkeys(before, 2)
+    assert +world.tally.counts == dict.fromkeys(before, 2)
 
 
 def test_a_heartbeat_of_a_broker_that_left_is_looked_at_and_counted_there() -> None:
