@@ -185,7 +185,7 @@ def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
 
 
 def _of_digests(samples: DigestSamples) -> Family:
-    text = "What brokers report as a number, by the minute of the hour."
+    text = "What clients and brokers see as a number, by the minute of the hour."
     digests = GaugeMetricFamily("namesrv_routes_digest", text, labels=["minute"])
     for minute, number in samples.by_minute.items():
         digests.add_metric([str(minute)], number)
