@@ -137,9 +137,9 @@ def one_down(folder: Path) -> Iterator[Scene]:
 
 @contextmanager
 def mass_loss(folder: Path) -> Iterator[Scene]:
-    """One name server lost the channels of four of four brokers at once."""
+    """One name server lost the channels of five of five brokers at once."""
     with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as left:
-        for number in range(4):
+        for number in range(5):
             client = left.enter_context(server.connect())
             channel = client.open_channel()
             register(client, TOPIC, name=f"broker-{number}", port=10911 + number, channel_id=channel.id)
@@ -209,7 +209,7 @@ STATES = (
         "A master was killed",
         ("BROKER_LOST", "GROUP_WITHOUT_MASTER", "TOPICS_NOT_WRITABLE"),
         master_killed,
-        ("NamesrvBrokersLost", "BrokerAgentDown"),
+        ("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
     ),
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
     State("A broker was killed beside its agent", (), odd.broker_dead, ("BrokerAgentBrokerDown",)),
@@ -241,17 +241,27 @@ STATES = (
     State("Just started", ("WARMING",), warming),
     State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
     State("A name server was held up", ("EVENT_LOOP_HELD_UP",), odd.held_up, ("NamesrvEventLoopHeldUp",)),
+    State("No broker is registered", ("NO_BROKERS",), empty, ("NamesrvFleetEmpty",)),
     State(
-        "A broker was killed while the name server stalled",
-        ("EVENT_LOOP_HELD_UP",),
-        odd.killed_in_a_stall,
+        "A broker has an address that clients cannot call",
+        ("BROKER_ADDRESS_LOCAL",),
+        odd.address_local,
+        ("NamesrvLocalBrokers",),
     ),
-    State("No broker is registered", ("NO_BROKERS",), empty),
-    State("A broker has an address that clients cannot call", ("BROKER_ADDRESS_LOCAL",), odd.address_local),
-    State("Registrations are refused", ("REGISTRATIONS_REFUSED", "TOPICS_SKIPPED"), odd.registrations_refused),
+    State(
+        "Registrations are refused",
+        ("REGISTRATIONS_REFUSED", "TOPICS_SKIPPED"),
+        odd.registrations_refused,
+        ("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
+    ),
     State("A name server answers with an error", ("SERVER_ERROR",), odd.server_error),
     State("RocketMQ's port is asked", ("WRONG_PORT",), odd.wrong_port),
-    State("Two brokers have one id", ("BROKER_ID_CONTESTED",), odd.flapping, ("NamesrvRoutesFlap",)),
+    State(
+        "Two brokers have one id",
+        ("BROKER_ID_CONTESTED",),
+        odd.flapping,
+        ("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"),
+    ),
     State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
     State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),
     State("The topics of a broker are broken", (), odd.topics_broken, ("BrokerAgentTopicsBroken",)),

@@ -23,7 +23,7 @@ from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eve
 from tests.support.programs.rocketmq import RemotingClient, broker_fields
 from tests.support.programs.rocketmq import register as register_as_rocketmq
 from tests.support.registrations import identity, register, registration, topic_config
-from tests.support.scenes import TOPIC, Scene, registered_agent, scene_of, status_of, two_name_servers
+from tests.support.scenes import TOPIC, Scene, registered_agent, scene_of, two_name_servers
 from tests.support.secured.agents import agent_flags
 from tests.support.secured.certificates import DAY
 from tests.support.secured.fleet import Place
@@ -46,23 +46,6 @@ def held_up(folder: Path) -> Iterator[Scene]:
         with server.connect() as client:
             eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
         yield scene_of([server], words={"PID": str(server.pid)})
-
-
-@contextmanager
-def killed_in_a_stall(folder: Path) -> Iterator[Scene]:
-    """One of two brokers was killed while the name server was stopped for a second and a half."""
-    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as other:
-        channel = other.open_channel()
-        register(other, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
-        with server.connect() as killed:
-            channel_of_killed = killed.open_channel()
-            register(killed, TOPIC, channel_id=channel_of_killed.id)
-            server.signal(signal.SIGSTOP)
-        threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped
-        server.signal(signal.SIGCONT)
-        eventually(lambda: status_of(server).doubted_broker_count, lambda count: count == 1)
-        eventually(lambda: other.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
-        yield scene_of([server])
 
 
 @contextmanager

@@ -68,10 +68,6 @@ TELLING = {
         "nsctl brokers": (0, r"DefaultCluster +broker-a .* yes"),
         "nsctl agent status AGENT": (FOUND, "ns-old:9876 +no "),
     },
-    "A broker was killed while the name server stalled": {
-        "nsctl explain TOPIC": (0, "doubted: the channel"),
-        "nsctl history --since 15m": (0, "registered: new group"),
-    },
     "No broker is registered": {"nsctl history": (0, "REVISION")},
     "A broker has an address that clients cannot call": {"nsctl brokers": (0, r"broker-a +0 +127\.0\.0\.1")},
     "Two brokers have one id": {
