@@ -238,14 +238,14 @@ class Broker(JavaProgram):
 class ApacheNamesrv(JavaProgram):
     """Apache's own name server."""
 
-    def __init__(self, home: Path, *, port: int = 0) -> None:
+    def __init__(self, home: Path, *, port: int = 0, release: Release = NEWEST) -> None:
         """Starts it, at a port or anywhere."""
         self.port = port or free_ports()
         home.mkdir(parents=True)
         config = home / "namesrv.conf"
-        config.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kv.json\n")
+        config.write_text(f"listenPort={self.port}\nbindAddress=127.0.0.1\nkvConfigPath={home}/kv.json\n")
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        super().__init__(launch_of(main, home, "-c", str(config), properties=_PLAIN), home)
+        super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
 
 
 class Proxy(JavaProgram):
