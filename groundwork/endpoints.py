@@ -11,8 +11,10 @@ MAX_ADDRESS_LENGTH = 260
 """Longest address: a DNS name has at most 253 characters, a colon and a port at most 6 more."""
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_ZONE = re.compile(r"[A-Za-z0-9_.-]+")
+"""The interface of a link-local IPv6 address, after its ``%``."""
 _PORT = re.compile(r"0|[1-9][0-9]{0,4}")
-"""Without zeros in front: otherwise one address has many spellings."""
+"""Without leading zeros: otherwise one address has many spellings."""
 _SEPARATOR = re.compile(r"\s*[;,]\s*|\s+")
 
 LOOPBACK = "loopback"
@@ -29,7 +31,9 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, *, allow_port_zero: bool = False) -> Self:
-        """Parses ``host:port`` or ``[ipv6]:port``.
+        """Parses ``host:port`` or ``[ipv6]:port``. As in RocketMQ, the port follows the last colon.
+
+        So the brackets around an IPv6 address may be missing.
 
         Args:
             allow_port_zero: Whether port 0, "any free port", is allowed, as for a listener.
@@ -44,7 +48,7 @@ class Endpoint(NamedTuple):
             raise ValueError(f"address {text!r} has no port: write host:port")
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
-        if not _is_host(host, bracketed=bracketed):
+        if not _is_host(host, is_ipv6=bracketed or ":" in host):
             raise ValueError(f"address {text!r} has no valid host: write name:port, 1.2.3.4:port or [ipv6]:port")
         port = int(port_text) if _PORT.fullmatch(port_text) else -1
         lowest = 0 if allow_port_zero else 1
@@ -108,13 +112,14 @@ def parse_endpoints(texts: str | Iterable[str]) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
-def _is_host(host: str, *, bracketed: bool) -> bool:
-    if bracketed:
+def _is_host(host: str, *, is_ipv6: bool) -> bool:
+    if is_ipv6:
+        address, percent, zone = host.partition("%")
         try:
-            ipaddress.IPv6Address(host)
+            ipaddress.IPv6Address(address)
         except ValueError:
             return False
-        return True
+        return not percent or _ZONE.fullmatch(zone) is not None
     return _HOST_NAME.fullmatch(host) is not None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NAMES = re.compile(r"[%|a-zA-Z0-9_.*-]+/[%|a-zA-Z0-9_.*-]+")
+_NAMES = re.compile(r"[^/@]+/[^/@]+")
+"""A pattern matches an at sign in a name by ``*``, and a slash by nothing."""
 
 Group = tuple[str, str]
 """The names of a broker group: cluster and broker."""
@@ -21,7 +22,7 @@ class GroupPattern:
     @classmethod
     def parse(cls, text: str) -> GroupPattern:
         """Reads a pattern. Raises ValueError if the text is no pattern."""
-        if not _NAMES.fullmatch(text):
+        if not (_NAMES.fullmatch(text) and text.isprintable()):
             raise ValueError(f"{text!r} is not CLUSTER/BROKER; * stands for any characters of a name")
         return cls(text, re.compile(re.escape(text).replace(r"\*", "[^/]*")))
 

@@ -44,7 +44,7 @@ class ShownFiles:
     validity: Validity
     """When the certificate is valid."""
     authorities: bytes | None
-    """PEM; None: clients are not asked for certificates."""
+    """PEM, or None if clients are not asked for certificates."""
     names: frozenset[str]
     """URIs and DNS names of the certificate; its common names if it has neither."""
     configuration: grpc.ServerCertificateConfiguration
@@ -54,7 +54,7 @@ class ShownFiles:
 class ListenerTls:
     """Credentials of a listener. TLS 1.2 and 1.3, which is gRPC's own rule.
 
-    Each new connection gets the files as they are; those that are open go on as they began. Files that cannot be used
+    Each new connection gets the present files. Open connections keep what they began with. Files that cannot be used
     change nothing, which one log line says.
     """
 
@@ -127,13 +127,12 @@ class ListenerTls:
     def _tell(self, event: str, validity: Validity) -> None:
         now = dt.datetime.now(dt.UTC)
         problem = validity.problem(now)
-        if problem is None and validity.not_after - now < dt.timedelta(days=ENDS_SOON_DAYS):
-            problem = "ends soon"
         fields = {"files": self._names(), "not_after": validity.not_after.isoformat()}
-        if problem is None:
-            _log.info(event, **fields)
-        else:
-            _log.warning(event, problem=f"the certificate {problem}", **fields)
+        _log.info(event, **fields)
+        if problem is not None:
+            _log.warning("tls_certificate_not_valid", problem=f"the certificate {problem}", **fields)
+        elif validity.not_after - now < dt.timedelta(days=ENDS_SOON_DAYS):
+            _log.warning("tls_certificate_ends_soon", **fields)
 
     def _names(self) -> list[str]:
         return [str(path) for path in self._files.paths]

@@ -11,6 +11,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -56,7 +57,7 @@ class Permission(Enum):
 
 
 class AgentAction(Enum):
-    """What a call of an agent does. The values are the keys of the file."""
+    """An action of a call of an agent. The values are the keys of the file."""
 
     READ = "read"
     """Shows the agent's status, its broker's topics and clients."""
@@ -174,7 +175,7 @@ class Permits:
 def token_key(digest: bytes) -> bytes:
     """The key of a token: its SHA-256, hashed again with a secret of this process.
 
-    Callers can neither choose nor foresee these keys. So the time of a search tells them nothing about the tokens that
+    Callers can neither choose nor foresee these keys. So the time of a search reveals nothing about the tokens that
     exist, just as a constant-time comparison with all of them would not.
     """
     return hmac.digest(_SECRET, digest, "sha256")
@@ -187,13 +188,13 @@ MAX_SHOWN_NAME = 127
 
 
 class Call(Protocol):
-    """What a servicer's context of either kind, asyncio or not, tells of a caller."""
+    """What a servicer's context of either kind, asyncio or not, knows of a caller."""
 
     def invocation_metadata(self) -> Any:
         """Pairs of key and value, or None."""
 
     def auth_context(self) -> Mapping[str, Any]:
-        """What is known of the certificate."""
+        """The properties of the certificate."""
 
     def peer(self) -> str:
         """The address, as gRPC writes it."""
@@ -225,7 +226,7 @@ def bearer_token(authorization: str) -> str | None:
 
 
 def of_certificate(names: Sequence[str], permits: Permits) -> Principal:
-    """The principal of the names in a certificate; one that may do nothing if the permits know none of them.
+    """Returns the principal of the names in a certificate. Without a known name it has no permission.
 
     Raises:
         NOT_AUTHENTICATED: There is no name, so there is no certificate.
@@ -331,6 +332,13 @@ class _File(BaseModel):
     principals: dict[str, _Row] = Field(min_length=1, max_length=MAX_PRINCIPALS)
 
 
+_NAMES = {
+    depth: [field.alias or name for name, field in model.model_fields.items()]
+    for depth, model in ((1, _File), (3, _Row), (4, _Agents))
+}
+"""The keys of a permits file, by how many keys lead to them."""
+
+
 def read_permits(path: Path) -> Permits:
     """Reads a permits file. Raises PermitsError, also if two principals show the same."""
     try:
@@ -342,7 +350,7 @@ def read_permits(path: Path) -> Permits:
     try:
         return _permits(_File.model_validate(_parsed(path, data)))
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_text(item)}" for item in error.errors()[:5])
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_problem(item)}" for item in error.errors()[:5])
         raise PermitsError(f"permits file {path}: {problems}") from None
     except (ValueError, RecursionError) as error:
         raise PermitsError(f"permits file {path}: {error}") from None
@@ -386,7 +394,12 @@ def _parsed(path: Path, data: bytes) -> Any:
     return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
 
 
-def _text(item: Any) -> str:
+def _problem(item: Any) -> str:
+    """Returns the text of one error in a permits file."""
+    if item["type"] == "extra_forbidden":
+        known = _NAMES.get(len(item["loc"]), ())
+        found = get_close_matches(str(item["loc"][-1]), known, n=1)
+        return "is unknown" + (f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}")
     return str(item["msg"]).removeprefix("Value error, ")
 
 
@@ -420,7 +433,7 @@ REFUSAL_LOG_SECONDS = 1.0
 
 
 class RefusalLog:
-    """Tells of refused calls, once a second at most. Thread-safe."""
+    """Logs refused calls, once a second at most. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = FloodLog("call_refused", REFUSAL_LOG_SECONDS, monotonic)

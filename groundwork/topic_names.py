@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 # Rules for the names of clusters, brokers and topics, and for topics' settings: the same on both sides.
 
-MAX_NAME_LENGTH = 127
-"""Longest cluster, broker or topic name (RocketMQ: Validators.TOPIC_MAX_LENGTH)."""
+MAX_NAME_LENGTH = 255
+"""Longest name of a cluster, a broker or a zone, in bytes of UTF-8. The name of a host has at most 253."""
 
-MAX_RETRY_TOPIC_LENGTH = 255
-"""Longest name of a retry or dead-letter topic, which holds a prefix and a group name (RocketMQ 5)."""
+MAX_TOPIC_LENGTH = 400
+"""Longest topic name, in bytes of UTF-8. RocketMQ's longest are retry topics of pop consumption: a prefix, a group and
+a topic have up to 390."""
 
 MAX_QUEUE_NUMS = 65_535
 """Most queues of a topic on a broker. Every client makes an object for each; a slip must not make it millions."""
@@ -27,31 +27,43 @@ MAX_PERM = 7
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which the members of a group find each other. They carry no messages (TopicValidator)."""
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
-"""RocketMQ's rule for topics, and the dot: brokers named after hosts have topics of their own name."""
-
-_LONG_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
-_SHOWN_CHARACTERS = 40
+SHOWN_CHARACTERS = 40
+"""Characters of a name that an error or a log line repeats."""
 
 
 def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
-    """Checks the name of a cluster or a broker and returns it. Raises ValueError, which leaves out a long name."""
-    if not name:
-        raise ValueError("is empty")
-    if len(name) > max_length:
-        raise ValueError(f"{_shown(name)} has {len(name)} characters, at most {max_length}")
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{_shown(name)} has characters other than % | a-z A-Z 0-9 _ . -")
+    """Checks the name of a cluster or a broker and returns it. Raises ValueError, which leaves out a long name.
+
+    RocketMQ's name server takes any text. Characters that are not printable are refused: they would garble logs and
+    terminals, or hide in them.
+    """
+    problem = _problem(name, max_length)
+    if problem is not None:
+        raise ValueError(f"{_shown(name)} {problem}" if name else problem)
     return name
 
 
+def _problem(name: str, max_length: int) -> str | None:
+    if not name:
+        return "is empty"
+    if not name.isprintable():
+        return "has characters that are not printable"
+    size = len(name.encode())
+    return f"has {size} bytes, at most {max_length}" if size > max_length else None
+
+
 def _shown(name: str) -> str:
-    return repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}..."
+    return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 
 
 def check_topic(topic: str) -> str:
-    """Checks the name of a topic and returns it (RocketMQ: Validators.checkTopic). Raises ValueError, too."""
-    return check_name(topic, MAX_RETRY_TOPIC_LENGTH if topic.startswith(_LONG_TOPIC_PREFIXES) else MAX_NAME_LENGTH)
+    """Checks the name of a topic and returns it. Raises ValueError as ``check_name``."""
+    return check_name(topic, MAX_TOPIC_LENGTH)
+
+
+def topic_problem(topic: str) -> str | None:
+    """Returns what is wrong with the name of a topic, or None."""
+    return _problem(topic, MAX_TOPIC_LENGTH)
 
 
 # Kinds of topics, by their names: RocketMQ's conventions. Whatever tells topics of applications from others asks here.
@@ -78,7 +90,7 @@ REPLY_SUFFIX = "_REPLY_TOPIC"
 
 
 class TopicKind(StrEnum):
-    """What a topic is for."""
+    """The purpose of a topic."""
 
     NORMAL = "normal"
     """Messages of an application."""
@@ -96,7 +108,7 @@ def is_system_name(topic: str) -> bool:
 
 
 def kind_of(topic: str, named_after: Collection[str] = ()) -> TopicKind:
-    """The kind of a topic. ``named_after`` has the clusters and brokers, each of which has a topic of its own name."""
+    """The kind of a topic. ``named_after`` has the clusters and brokers that have a topic of their own name."""
     if topic.startswith("%RETRY%"):
         return TopicKind.RETRY
     if topic.startswith("%DLQ%"):
@@ -111,7 +123,7 @@ def is_application(topic: str, named_after: Collection[str] = ()) -> bool:
 
 
 def listing_order(topic: str, named_after: Collection[str] = ()) -> tuple[bool, str]:
-    """The place of a topic in a list for people: by name, topics of applications before all others."""
+    """Returns the sort key of a topic in a list for people: by name, topics of applications before all others."""
     return not is_application(topic, named_after), topic
 
 

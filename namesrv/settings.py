@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -17,11 +18,14 @@ from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
 from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS
 
+_ANY = {"0.0.0.0", "::"}  # noqa: S104 - to compare with
+"""Hosts that stand for all addresses of the machine."""
+
 Engine = Literal["native", "development"]
 RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
 
 REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
-"""What callers of RocketMQ's protocol may do, if it is allowed."""
+"""Grades of calls of RocketMQ's protocol that can be allowed."""
 
 
 class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
@@ -212,7 +216,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
 
     @property
     def remoting_endpoint(self) -> Endpoint | None:
-        """Where to speak RocketMQ's protocol; None: nowhere."""
+        """Returns the endpoint of RocketMQ's protocol, or None."""
         return Endpoint.parse(self.remoting_listen, allow_port_zero=True) if self.remoting_listen else None
 
     @property
@@ -241,6 +245,17 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         for name in ("tls_cert", "permits_file", "remoting_listen"):
             if getattr(self, name):
                 raise ValueError(f"{name} is set, but engine is development, which has no such thing: use native")
+        return self
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        names = ("listen", "remoting_listen", "metrics_listen")
+        listeners = [
+            (name, Endpoint.parse(text, allow_port_zero=True)) for name in names if (text := getattr(self, name))
+        ]
+        for (name, endpoint), (other_name, other) in combinations(listeners, 2):
+            if endpoint.port == other.port != 0 and (endpoint.host == other.host or {endpoint.host, other.host} & _ANY):
+                raise ValueError(f"{other_name} is {other}, but {name} has that port: give each a port of its own")
         return self
 
     @model_validator(mode="after")

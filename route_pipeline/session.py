@@ -6,14 +6,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
-from route_pipeline.java_lines import JavaLines
-from route_pipeline.spark_errors import SPARK_ERRORS, one_line
+from route_pipeline.spark_errors import SPARK_ERRORS, java_problem, one_line
 
 DEFAULT_MASTER = "local[*]"
 """Spark inside this process, on all cores."""
@@ -48,13 +49,13 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     does anything with gRPC: Spark forks to start Java, and a fork while gRPC's threads run can die before Java starts.
 
     Args:
-        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``; None: what spark-submit was told if
+        master: Spark's master URL, such as ``local[*]`` or ``spark://host:7077``. Default: that of spark-submit if
             it started this program, else ``local[*]``.
-        conf: Spark settings that win over ours.
+        conf: Spark settings that win over those of the pipeline.
 
     Raises:
         JavaNotFoundError: There is no Java for Spark.
-        SparkStartError: Spark did not start, as with a master URL that is none.
+        SparkStartError: Spark did not start, as with an invalid master URL.
         WorkerPythonError: Spark runs already, and its workers run a Python that cannot read the format.
     """
     submitted = _GATEWAY in os.environ
@@ -65,14 +66,22 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     check_java()
     settings: dict[str, bool | float | int | str | None] = {**_settings(master or ""), **(conf or {})}
     builder = SparkSession.builder.appName("route-pipeline").config(map=settings)
-    with JavaLines() as java:
-        try:
-            spark = (builder if master is None else builder.master(master)).getOrCreate()
-        except SPARK_ERRORS as error:
-            where, cause = master or "its cluster", java.cause() or one_line(error)
-            raise SparkStartError(f"Spark did not start on {where}: {cause}") from error
+    try:
+        spark = (builder if master is None else builder.master(master)).getOrCreate()
+    except SPARK_ERRORS as error:
+        problem = _java_problem() if "JAVA_GATEWAY_EXITED" in str(error) else one_line(error)
+        raise SparkStartError(f"Spark did not start on {master or 'its cluster'}: {problem}") from error
     register(spark)
     return spark
+
+
+def _java_problem() -> str:
+    """Starts Java once more and returns why it ends: Spark's error says only that it did."""
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        with suppress(*SPARK_ERRORS):
+            launch_gateway(popen_kwargs={"stdout": said, "stderr": said}).shutdown()  # type: ignore[no-untyped-call]
+        said.seek(0)
+        return java_problem(said.read())
 
 
 def _settings(master: str) -> dict[str, str]:
@@ -93,6 +102,6 @@ def _settings(master: str) -> dict[str, str]:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Spark's workers run the first python3 on PATH otherwise, which need not have this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Spark looks its machine's name up before it reads spark.driver.host, and fails if the DNS does not know it.
+        # Java asks for the machine's own name before it reads these settings, and ends where that is unknown.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return settings

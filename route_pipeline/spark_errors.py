@@ -13,15 +13,15 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 _MAX_LENGTH = 500
 _PY4J_PREFIX = "An error occurred while calling "
 _CAUSE_PREFIX = "Caused by: "
-# The line of a Python trace that names an error of ours, wherever it is inside the text of Java's.
+# The line of a Python trace that names an error of the pipeline, wherever it is inside the text of Java's.
 _OURS = re.compile(r"^(?:\S*: )*route_pipeline\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 def one_line(error: BaseException) -> str:
     """The cause of a failed Spark job.
 
-    It is the text of our own error if a task failed with one, else the innermost cause of a Java trace, else the
-    first line of what Spark says.
+    It is the text of the pipeline's own error if a task failed with one. Otherwise it is the innermost cause of a Java
+    trace, or the first line of Spark's text.
     """
     text = str(error)
     ours = _OURS.search(text)
@@ -31,6 +31,23 @@ def one_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].startswith(_PY4J_PREFIX):
         lines = [_innermost_cause(lines)]
     return lines[0].removeprefix(": ")[:_MAX_LENGTH] if lines else type(error).__name__
+
+
+_REMEDIES = {
+    "UnknownHostException": "set SPARK_LOCAL_IP to an address of this machine",
+    "LoginException": "Spark needs a user id that has a name: run it as a named user",
+}
+"""What to do about a cause, by a word in it."""
+
+_THROWN = re.compile(r'^(?:Caused by: |Exception in thread "[^"]*" )(.+)$', re.MULTILINE)
+
+
+def java_problem(said: str) -> str:
+    """Returns why Java ended before Spark ran, by what it has written: its innermost cause, and what to do."""
+    lines = _THROWN.findall(said) or [line.strip() for line in said.splitlines() if line.strip()]
+    cause = lines[-1][:_MAX_LENGTH] if lines else "Java ended and wrote nothing"
+    remedy = next((remedy for word, remedy in _REMEDIES.items() if word in said), None)
+    return cause if remedy is None else f"{cause}; {remedy}"
 
 
 def _innermost_cause(trace: list[str]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from groundwork.topic_names import (
     AUTO_CREATE_TOPIC,
-    MAX_NAME_LENGTH,
     SYNC_MEMBER_TOPIC_PREFIX,
     is_system_name,
 )
@@ -39,7 +38,7 @@ MAX_TOPICS = 200_000
 """Most topics of a broker: what a name server takes in one registration."""
 
 MAX_STATE_VERSION = 2**62
-"""Largest state version that a file or a call may bring: there is always room for the roles to come."""
+"""Largest state version that a file or a call may bring: later roles always have a higher one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +88,14 @@ class TopicConfig:
     attributes: Mapping[str, str] | None = field(default=None, hash=False)
     """Attributes of RocketMQ 5; None in a file of RocketMQ 4."""
     unknown: Mapping[str, Any] | None = field(default=None, hash=False)
-    """Fields of its JSON object that this version does not know: they are written back as they came."""
+    """Fields of its JSON object that this version does not know: they are written back unchanged."""
     mapping: TopicQueueMapping | None = None
     """Of a static topic: which of its queues are here. From a file of its own, and never in this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownParts:
-    """The parts of a topics.json beside the table, to be written back as they came."""
+    """The members of a topics.json other than the table, to be written back unchanged."""
 
     root: Mapping[str, Any] | None = None
     """Unknown fields of the file."""
@@ -137,7 +136,7 @@ class TopicConfigTable:
         return self._by_name.get(name)
 
     def with_topics(self, topics: Iterable[TopicConfig], version: DataVersion) -> TopicConfigTable:
-        """The table with these topics put in: each in its old place, or at the end if it is new."""
+        """The table with these topics put in: each at its old position, or at the end if it is new."""
         merged = {**self._by_name, **{topic.topic_name: topic for topic in topics}}
         return replace(self, data_version=version, topics=tuple(merged.values()))
 
@@ -148,7 +147,7 @@ class TopicConfigTable:
 
 
 def changed_topics(before: TopicConfigTable, after: TopicConfigTable) -> tuple[TopicConfig, ...] | None:
-    """The topics that are new or different; None if no increment can say it, because a topic has gone."""
+    """The topics that are new or different; None if no increment can say it, because a topic was deleted."""
     if any(after.get(topic.topic_name) is None for topic in before.topics):
         return None
     return tuple(topic for topic in after.topics if before.get(topic.topic_name) != topic)
@@ -188,7 +187,7 @@ def built_in_topics(cluster: str, broker_name: str) -> tuple[TopicConfig, ...]:
         _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
     ]
-    by_name = {topic.topic_name: topic for topic in topics if len(topic.topic_name) <= MAX_NAME_LENGTH}
+    by_name = {topic.topic_name: topic for topic in topics}
     return tuple(by_name.values())  # a broker named like its cluster has one topic for both
 
 

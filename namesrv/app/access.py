@@ -44,7 +44,7 @@ Need = Callable[[Principal], None]
 
 @dataclass(slots=True, eq=False)
 class Entered:
-    """A call that was let in: who makes it, and what that caller must be allowed for as long as the call is open."""
+    """An admitted call: its caller, and the permissions that the caller must keep while the call is open."""
 
     principal: Principal | None
     """As the permits have it now. None without permits."""
@@ -69,7 +69,7 @@ def caller_of(context: Context) -> str:
 
 
 def sharer_of(context: Context) -> Sharer:
-    """Whose shares this call takes: its caller's by name; without permits, those of the address."""
+    """Returns the sharer of this call: its caller by name or, without permits, the address."""
     entered = _entered.get()
     return sharer_at(context.peer()) if entered is None else entered.sharer
 
@@ -109,7 +109,7 @@ def call_of(principal: Principal) -> Entered:
     return entered
 
 
-# The admission of every call before it is parsed: caller, permission, and room for one more.
+# The admission of every call before it is parsed: caller, permission, and a free share.
 
 _PERMISSIONS = {
     "RouteService": Permission.LOOKUP,
@@ -158,7 +158,7 @@ class Admission:
         Raises:
             NOT_AUTHENTICATED: The caller is unknown.
             NOT_PERMITTED: The caller may make no call of this service.
-            OVERLOADED: There is no room for another one of its class, or its caller has no share of it left.
+            OVERLOADED: All calls of its class are taken, or its caller has no share of them left.
         """
         entered = (
             Entered(None, sharer_of(context)) if self._authorizer is None else self._known(self._authorizer, context)
@@ -212,7 +212,7 @@ class Admission:
         self._shares.give_back(entered.sharer)
 
     def has_room(self) -> bool:
-        """Whether there is a share for one more call, whoever makes it."""
+        """Reports whether any caller has a share for one more call."""
         return self._shares.has_room_for_anyone()
 
 
@@ -264,11 +264,11 @@ class NamedBrokers:
             yield from self._at(key)
 
     def _of_broker(self, broker: route_data_pb2.BrokerIdentity) -> Iterator[NamedBroker]:
-        """The broker that it names, and the live one that has its address: taking the address removes that broker."""
+        """Yields the broker that it names and the confirmed one at its address, which a registration would remove."""
         yield NamedBroker((broker.cluster_name, broker.broker_name), broker.broker_addr)
         yield from self._at(LiveKey(broker.cluster_name, broker.broker_addr))
 
     def _at(self, key: LiveKey) -> Iterator[NamedBroker]:
         live = self._state.tables.broker_live_table.get(key)
-        if live is not None:
+        if live is not None and self._state.is_confirmed(live):
             yield NamedBroker(live.broker, live.broker_addr)

@@ -1,14 +1,17 @@
-"""Log lines about brokers and operators, written in one place so that they always look the same."""
+"""Log lines about brokers and operators: one module writes them, so that they always look the same."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import structlog
 
+from groundwork.flood_log import FloodLog
+from groundwork.topic_names import SHOWN_CHARACTERS
 from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
-from namesrv.core.errors import TOPICS_NAMED
+from namesrv.core.errors import TOPICS_NAMED, Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.removals import MASS_LOSS_GUARD
@@ -16,6 +19,20 @@ from namesrv.core.state import RouteState
 
 BROKERS_NAMED = 3
 """Brokers that a line about many of them names; the others are counted."""
+
+LINE_SECONDS = 1.0
+"""Time between two lines about peers that break rules, in a flood of such lines."""
+
+LINE_BURST = 20
+"""Such lines that may come at once: each of a few peers is named."""
+
+ROUTINE = frozenset(
+    {
+        *(Reason.CHANNEL_GONE, Reason.NEED_FULL_REGISTRATION, Reason.SHUTTING_DOWN),
+        *(Reason.REGISTRY_WARMING, Reason.KV_NOT_FOUND, Reason.TOPIC_NOT_FOUND),
+    }
+)
+"""Reasons that belong to the protocol: their callers know what to do."""
 
 _NAME = "namesrv.routes"
 _log = structlog.get_logger(_NAME)
@@ -84,16 +101,44 @@ def listen_for_names_in_two_clusters(state: RouteState) -> None:
     state.change_log.listen(on_change)
 
 
-def log_topics_skipped(registration: Registration, skipped: int, problems: Sequence[str]) -> None:
-    """Topics of a registration break a rule and were passed over; ``problems`` are those of the first."""
-    _log.warning(
-        "topics_skipped",
-        cluster=registration.broker.cluster_name,
-        broker=registration.broker.broker_name,
-        addr=registration.broker_addr,
-        skipped=skipped,
-        first="; ".join(problems),
-    )
+class RegistrationLog:
+    """Warnings about registrations that were refused or taken without some of their parts.
+
+    Brokers repeat themselves, so each event has few lines a second. A line says how many others were left out.
+    """
+
+    def __init__(self) -> None:
+        self._refused, self._topics, self._addresses = (
+            FloodLog(event, LINE_SECONDS, burst=LINE_BURST)
+            for event in ("registration_refused", "topics_skipped", "addresses_skipped")
+        )
+
+    @contextmanager
+    def refusals(self, cluster_name: str, broker_name: str, broker_addr: str, peer: str) -> Iterator[None]:
+        """Logs the refusal of a registration that is made in the context. The names may break their rules."""
+        try:
+            yield
+        except Refused as error:
+            if error.reason not in ROUTINE:
+                names = {"cluster": cluster_name, "broker": broker_name, "addr": broker_addr}
+                shown = {name: text[:SHOWN_CHARACTERS] for name, text in names.items()}
+                self._refused.tell(**shown, peer=peer, reason=str(error.reason), problem=error.text)
+            raise
+
+    def topics_skipped(self, registration: Registration, skipped: int, problems: Mapping[str, str]) -> None:
+        """Logs that topics break a rule and were passed over; ``problems`` has those of the first."""
+        first = "; ".join(f"{topic!r} {problem}" for topic, problem in problems.items())
+        self._topics.tell(**_broker(registration), skipped=skipped, first=first)
+
+    def addresses_skipped(self, registration: Registration, addresses: Sequence[str]) -> None:
+        """Logs that addresses other than the broker's own are none, or are too many, and were passed over."""
+        shown = ", ".join(repr(address[:SHOWN_CHARACTERS]) for address in addresses)
+        self._addresses.tell(**_broker(registration), first=shown)
+
+
+def _broker(registration: Registration) -> dict[str, str]:
+    broker = registration.broker
+    return {"cluster": broker.cluster_name, "broker": broker.broker_name, "addr": registration.broker_addr}
 
 
 def listen_for_mass_loss(state: RouteState) -> None:
@@ -129,7 +174,7 @@ def _name(live: BrokerLiveInfo) -> str:
 
 
 def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
-    """Logs intents that came into force or were lifted, one line each. The first has what all did to the routes."""
+    """Logs intents that took effect or were lifted, one line each. The first has the effect of all on the routes."""
     did = {
         "topics_changed": outcome.blast_radius.topics_changed,
         "losing_last_writable_queue": outcome.blast_radius.losing_last_writable_queue,

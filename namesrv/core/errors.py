@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -99,7 +100,7 @@ def topic_not_found(topic: str, cluster_name: str | None = None) -> Refused:
 
 
 def broker_not_registered(cluster_name: str | None, broker_name: str, broker_addr: str | None = None) -> Refused:
-    """The broker is not registered here; without an address, its group; without a cluster, any group of the name."""
+    """The broker is not registered here. Without an address its group is meant, without a cluster any of that name."""
     which = f"broker group {broker_name}" if broker_addr is None else f"broker {broker_name} ({broker_addr})"
     where = "" if cluster_name is None else f" of cluster {cluster_name}"
     return Refused(
@@ -112,7 +113,8 @@ def broker_not_registered(cluster_name: str | None, broker_name: str, broker_add
 
 
 TOPICS_NAMED = 10
-"""Topics that an error names: it travels in metadata, whose size HTTP/2 bounds."""
+NAMED_BYTES = 2_500
+"""Topics that an error names, and bytes of their names: it travels in metadata, whose size HTTP/2 bounds."""
 
 
 def topics_in_use(topics: Sequence[str], count: int) -> Refused:
@@ -120,7 +122,8 @@ def topics_in_use(topics: Sequence[str], count: int) -> Refused:
 
     Takes the first of them, and how many there are.
     """
-    named = topics[:TOPICS_NAMED]
+    sizes = itertools.accumulate(len(topic.encode()) for topic in topics[:TOPICS_NAMED])
+    named = [topic for topic, size in zip(topics, sizes, strict=False) if size <= NAMED_BYTES]
     more = f" and {count - len(named):,} more" if count > len(named) else ""
     text = (
         f"{counted(count, 'application topic')} would lose queues that producers need: {', '.join(named)}{more}; "
@@ -148,7 +151,7 @@ def stale_state_version(stated: int, held: int, holder_addr: str) -> Refused:
 
 
 def registry_warming(what: str) -> Refused:
-    """The name server has started and has not heard all its brokers yet, so it cannot say what is absent."""
+    """The name server has started and has not heard all its brokers yet, so absence is not certain."""
     text = f"this name server has started a short time ago and does not know {what} yet"
     return Refused(Reason.REGISTRY_WARMING, text)
 
@@ -196,7 +199,7 @@ def config_key_denied(key: str, flag: str | None = None) -> Refused:
 
 
 def no_data_dir() -> Refused:
-    """What the call changes must be durable, and this name server has no data directory."""
+    """The change must be durable, and this name server has no data directory."""
     return Refused(Reason.NO_DATA_DIR, "this name server has no data directory; start it with --data-dir")
 
 

@@ -37,7 +37,7 @@ LOOKED_THROUGH = 100
 
 
 class TopicsNotRead(Exception):
-    """A registration's topics count, which did not when it was read: what is held here has changed since."""
+    """A registration's topics count, which did not when it was read: the tables have changed since."""
 
 
 class Registrations:
@@ -57,7 +57,7 @@ class Registrations:
         - An address that comes back under another name leaves its old group.
         - A broker loses its id to another address at once, not at its expiry.
 
-        A registration topic by topic is RocketMQ 5's: it compares each topic that it names, and the others stay.
+        A merging registration is RocketMQ 5's: it compares each topic that it names, and the others stay.
 
         Args:
             owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
@@ -65,7 +65,8 @@ class Registrations:
         Raises (by the change):
             CHANNEL_GONE: The registration names a channel that is not open.
             NEED_FULL_REGISTRATION: It is an increment on a version that is not held here.
-            STALE_STATE_VERSION: The id is held by another address with a higher state version (RocketMQ 5).
+            STALE_STATE_VERSION: A confirmed broker at another address holds the id with a higher state version
+                (RocketMQ 5).
             SHUTTING_DOWN: The tables are frozen.
             TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
@@ -88,7 +89,7 @@ class Registrations:
     def reads_topics(self, registration: Registration) -> bool:
         """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
 
-        That is as the tables are now, and may be otherwise when the registration has its turn.
+        The answer is for the present tables. They may differ when the registration runs.
         """
         if not self._speaks_for_group(registration):
             return False
@@ -103,8 +104,8 @@ class Registrations:
     def _speaks_for_group(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
 
-        As in RocketMQ 5, a slave that registers topic by topic speaks for a group without a master even where no slave
-        stands in for one: its topics can be read there.
+        As in RocketMQ 5, a slave with a merging registration speaks for a group without a master, also where no slave
+        stands in. Its topics can be read there.
         """
         broker_id = registration.broker_id
         if broker_id == MASTER_ID:
@@ -178,7 +179,7 @@ class BrokerRegistration:
         return RegisterBrokerResult(renewed.generation, changed, is_new, ha_server_addr, master_addr, tuple(replaced))
 
     def _note_increment(self, *, was_known: bool) -> None:
-        """Remembers a broker all of whose words may be an increment. Whoever was known here had said more before."""
+        """Remembers a broker that may have sent increments only. A known broker has sent more before."""
         registration = self._registration
         key = registration.live_key
         says_little = registration.topic_by_topic and registration.topic_count <= 1
@@ -188,7 +189,7 @@ class BrokerRegistration:
             self.state.possibly_partial.discard(key)
 
     def _note_mark(self) -> None:
-        """Remembers the table of which everything is here now."""
+        """Remembers the fingerprint of a table that was taken whole."""
         registration = self._registration
         if registration.table_fingerprint is None:
             self.state.tables.table_fingerprints.pop(registration.broker, None)
@@ -213,7 +214,8 @@ class BrokerRegistration:
         holder_addr = group.addrs.get(broker_id, broker_addr)
         if holder_addr != broker_addr:
             holder = self.state.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
-            _check_state_version(registration, holder)
+            if self.state.is_confirmed(holder):
+                _check_state_version(registration, holder)
             edit.remove_live(holder, RemovalReason.REPLACED)
             replaced.append(RemovedBroker(holder, RemovalReason.REPLACED, group_gone=False, topics_removed=0))
         after = _with_broker(group, registration)
@@ -249,11 +251,13 @@ class BrokerRegistration:
         )
 
     def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
-        """HA address and address of a slave's master; neither for a master, or where no master is live."""
+        """Returns HA address and address of a slave's master; neither for a master, or without a confirmed one."""
         master_addr = self.state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
         if live.broker_id == MASTER_ID or master_addr is None:
             return None, None
         master = self.state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
+        if not self.state.is_confirmed(master):
+            return None, None
         return master.ha_server_addr, master_addr
 
     def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
@@ -324,7 +328,7 @@ def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> 
 
 
 def _check_base_version(registration: Registration, live: BrokerLiveInfo | None) -> None:
-    """An increment must build on exactly what is held (upstream's #4522 and #9411 lost whole tables here)."""
+    """An increment must build on exactly the held version (upstream's #4522 and #9411 lost whole tables here)."""
     base = registration.base_version
     if base is None:
         return

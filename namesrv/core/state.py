@@ -1,4 +1,4 @@
-"""The state that all changes of the routes share: tables, what is in force beside them, and the commit."""
+"""The state that all changes of the routes share: tables, intents and settings, and the commit."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Unconfirmed(Enum):
 class RouteState:
     """The five tables and what goes with them, for all that change them and all that read them.
 
-    There is no lock. A change is prepared on any thread, commits in one step of the event loop, and settles on any
-    thread; only one at a time. Lookups and signs of life come in between, on the event loop.
+    There is no lock. A change is prepared on any thread, commits in one step of the event loop, and is merged on any
+    thread, one at a time. Lookups and heartbeats run in between, on the event loop.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class RouteState:
         self.unconfirmed: dict[LiveKey, Unconfirmed] = {}
         """Brokers of the live table that are not confirmed, and why."""
         self.possibly_partial: set[LiveKey] = set()
-        """Brokers that have said one topic at most since they came, topic by topic: there may be more."""
+        """Brokers whose merging registrations have named one topic at most: they may have more."""
         self.frozen = False
-        """True from the beginning of a shutdown: the tables do not change any more."""
+        """True from the beginning of a shutdown: the tables do not change."""
         self.leftovers = Leftovers()
         """What readers leave behind when they end."""
         self.granted_seconds = 0.0
@@ -100,7 +100,7 @@ class RouteState:
         return self.change_log.last.revision
 
     def guarded(self) -> tuple[int, int | None]:
-        """How many brokers the mass-loss guard holds, and when it lets go of the last, Unix milliseconds.
+        """How many brokers the mass-loss guard holds, and when it releases the last, Unix milliseconds.
 
         The time is None if it holds none.
         """
@@ -169,8 +169,16 @@ class RouteState:
             doubts=self.doubts() if has_live else {},
         )
 
+    def is_confirmed(self, live: BrokerLiveInfo) -> bool:
+        """Reports whether a broker of the live table has proved that it lives.
+
+        It has not if it comes from a snapshot, if the mass-loss guard holds it, or if its channel has ended and it has
+        not reported since. Such an entry is served, but it wins no conflict with a broker that registers.
+        """
+        return not live.unconfirmed and live.key not in self.liveness.doubted
+
     def last_heard(self) -> dict[LiveKey, int]:
-        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
         return self.liveness.all_last_updates()
 
     def live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
@@ -210,7 +218,7 @@ class RouteState:
     # What changes of all kinds share.
 
     def heard(self, live: BrokerLiveInfo) -> None:
-        """A live broker was heard of: its time begins anew."""
+        """A live broker was seen: its time begins anew."""
         channel_id = live.channel_id
         is_open = channel_id is not None and channel_id in self.channels
         self.liveness.heard(live, channel_id if is_open else None)
@@ -219,7 +227,7 @@ class RouteState:
         """Puts the messages of a snapshot file into empty tables: what this epoch begins with, at revision 0.
 
         Its brokers are unconfirmed. Each has its own timeout to register again, but no more than the name server's. The
-        intents must be in force already; they apply to what the brokers reported. Does not give way: it is for the time
+        intents must be in force already; they apply to what the brokers reported. Does not yield: it is for the time
         before anybody listens.
 
         Raises:
@@ -240,14 +248,14 @@ class RouteState:
         return loaded
 
     def append_change(self, cause: Cause, rows: tuple[Row, ...]) -> None:
-        """Gives rows that are in force already the next revision; nothing if there are none."""
+        """Gives rows that are in force already the next revision. Without rows it does nothing."""
         if rows:
             self.change_log.append(self.clock.wall_millis(), cause, rows)
 
     def begin_edit(self, intents: IntentTable | None = None) -> TableEdit:
         """An edit of the tables, which has other intents in force afterwards if some are given.
 
-        Forgets what the one before interned for groups that never came because it was given up.
+        Forgets the interned rows of groups that the last edit named, if that edit was dropped.
         """
         for broker in self._new_groups:
             if broker not in self.tables.broker_addr_table:
@@ -271,7 +279,7 @@ class RouteState:
         return bool(rows)
 
     def publish(self, edit: TableEdit) -> tuple[Row, ...]:
-        """Makes an edit the tables' state. Returns what changed that a reader can see."""
+        """Makes an edit the tables' state. Returns the changes that a reader can see."""
         rows = publish_edit(edit)
         if edit.topic_names_changed:
             self.topic_lists.names_changed()

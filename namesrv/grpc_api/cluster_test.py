@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.channels import open_aio_channel
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
-from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH
+from groundwork.topic_names import MAX_TOPIC_LENGTH
 from namesrv import limits
 from namesrv.app.lookup_clients import LookupClients
 from namesrv.core.errors import Reason, Refused, overloaded, product_env_unavailable, topic_not_found
@@ -23,7 +23,7 @@ from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import LookupCalls
 
 CLUSTER_TEST_KEY = "namesrv-cluster-test"
-"""Metadata of a lookup for another name server. It is answered from our tables alone, or two would ask in circles."""
+"""Metadata of a lookup for another name server. It is answered from these tables alone, or two would ask in circles."""
 _PATH = f"/{pb.DESCRIPTOR.services_by_name['RouteService'].full_name}/BatchGetTopicRoutes"
 _OPTIONS = (("grpc.max_receive_message_length", limits.MAX_PRODUCT_ENV_ANSWER_BYTES), ("grpc.enable_retries", 0))
 _Answer = pb.BatchGetTopicRoutesResponse
@@ -31,7 +31,7 @@ _Routes = dict[str, route_data_pb2.TopicRouteData | None]
 
 
 class ClusterTestLookups(LookupCalls):
-    """Answers from the tables first. Name servers of the other environment are asked in turn, without TLS.
+    """Answers from the tables first. Name servers of the other environment are asked one by one, without TLS.
 
     One that fails is asked last from then on, because each that hangs costs its share of the time.
     """
@@ -72,7 +72,7 @@ class ClusterTestLookups(LookupCalls):
             answer.topics_warming.extend(topic for topic in unknown if topic not in routes)
             free = limits.MAX_BATCH_BYTES - answer.ByteSize()
             for topic, route in routes.items():
-                if route is not None and (free := free - route.ByteSize() - MAX_RETRY_TOPIC_LENGTH) < 0:
+                if route is not None and (free := free - route.ByteSize() - MAX_TOPIC_LENGTH) < 0:
                     answer.topics_left_out.append(topic)
                 elif route is not None:
                     answer.routes.add(topic=topic, route=route)

@@ -19,7 +19,7 @@ from namesrv.app import field_rules
 from namesrv.app.access import NamedBrokers, caller_of, need, owner_of, sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
-from namesrv.app.event_log import log_registered, log_removed, log_topic_registered
+from namesrv.app.event_log import RegistrationLog, log_registered, log_removed, log_topic_registered
 from namesrv.app.field_rules import check_name
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
@@ -452,13 +452,15 @@ class RegistrationServicer:
         self._reader = RegistrationReader(routes, writer, registered_topics)
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
+        self._log = RegistrationLog()
 
     async def RegisterBroker(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
-        room = self._reader.room_for(request, sharer_of(context))
-        with self._tally.counting(kind_of(request)) as outcome, room:
+        room, broker = self._reader.room_for(request, sharer_of(context)), request.broker
+        refusals = self._log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
+        with refusals, self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
             outcome.result = _result(changed=answer.changed)
             return answer
@@ -565,7 +567,7 @@ class RegistrationServicer:
         )
 
     def _may_repeat(self, context: Context, identity: BrokerIdentity, kind: Kind, after_header: bytes) -> None:
-        """A broker was heard of; as long as its row is the same, so is the answer, but for the header."""
+        """A broker was seen. While its row is the same, so is the answer, but for the header."""
         routes, tally, live = self._routes, self._tally, self._state.live_broker(*identity)
 
         def again() -> bytes | None:

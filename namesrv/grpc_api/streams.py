@@ -13,7 +13,7 @@ from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.shares import Sharer, Shares
-from groundwork.topic_names import MAX_RETRY_TOPIC_LENGTH, check_name
+from groundwork.topic_names import MAX_TOPIC_LENGTH, check_name
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import sharer_of
@@ -102,7 +102,7 @@ def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
     return frozenset(tables) or ALL_TABLES
 
 
-# The rules for readers of changes that go on from a revision: the same for every call.
+# The rules for readers of changes that continue from a revision: the same for every call.
 
 
 def resume_revision(state: RouteState, field: str, point: pb.ResumePoint) -> int:
@@ -277,7 +277,7 @@ def _check_prefix(field: str, prefix: str) -> None:
     """Checks that topics can begin like this; all do with the empty one. Raises INVALID_FIELD."""
     try:
         if prefix:
-            check_name(prefix, MAX_RETRY_TOPIC_LENGTH)
+            check_name(prefix, MAX_TOPIC_LENGTH)
     except ValueError as error:
         raise invalid_field(field, str(error)) from None
 
@@ -400,7 +400,7 @@ class SnapshotCalls:
 
 
 def _check_resuming(request: pb.StreamRouteSnapshotRequest) -> None:
-    """Checks that a request to go on asks for nothing else. Raises INVALID_FIELD."""
+    """Checks that a request to continue asks for nothing else. Raises INVALID_FIELD."""
     if not request.HasField("resume_after"):
         return
     if not request.follow:
@@ -416,7 +416,7 @@ async def made_on(reader: Worker, messages: Iterator[bytes]) -> AsyncIterator[by
 
 
 async def giving_way(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Hands messages on and gives the event loop back after each; empty ones are pauses and are not handed on."""
+    """Forwards messages and gives the event loop back after each. Empty ones are pauses and are not forwarded."""
     for message in messages:
         if message:
             yield message

@@ -27,7 +27,7 @@ def no_such_topic(request: Request, topic: str) -> bytes:
 
 
 def _remark(error: Refused) -> str:
-    """The text about an error: RocketMQ's words, where tools or people look for them, and ours."""
+    """The text about an error: RocketMQ's words, where tools or people look for them, and a remedy."""
     if error.reason == Reason.KV_NOT_FOUND:
         namespace, key = error.metadata["namespace"], error.metadata.get("key")
         return f"No config item, Namespace: {namespace}" + ("" if key is None else f" Key: {key}")

@@ -4,32 +4,96 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import operator
 import re
 import zlib
-from collections.abc import Container, Iterable, Sized
+from collections.abc import Container, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from groundwork.endpoints import Endpoint
-from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from groundwork.topic_names import (
+    MAX_MAPPED_QUEUES,
+    MAX_NAME_LENGTH,
+    MAX_QUEUE_NUMS,
+    SHOWN_CHARACTERS,
+    check_name,
+    topic_problem,
+)
 from namesrv import limits
 from namesrv.core.errors import Refused, crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW, breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.remoting.limits import MAX_INFLATED_BYTES, MAX_PART_BYTES
+from namesrv.remoting.wire.fields import is_address
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
+
+# Numbers, as RocketMQ reads them.
+
+_LOWEST_INT, _HIGHEST_INT = -(2**31), 2**31 - 1
+_LOWEST_LONG, _HIGHEST_LONG = -(2**63), 2**63 - 1
+_NUMBER_TEXT = re.compile(r"([+-]?[0-9]{1,19})(\.[0-9]*)?")
+
+
+def whole_number(value: object, default: int = 0) -> int:
+    """Returns a number that may be written as text or with a fraction, which is cut off (RocketMQ: fastjson).
+
+    The default stands for null, an empty text and the text ``null``. Raises ValueError if it is no number.
+    """
+    match value:
+        case int():
+            return int(value)
+        case None | "" | "null":
+            return default
+        case float() if math.isfinite(value):
+            return int(value)
+        case str() if (found := _NUMBER_TEXT.fullmatch(value)) is not None:
+            return int(found[1])
+        case _:
+            raise ValueError("is no number")
+
+
+# The queues of a topic on a broker.
+
+DEFAULT_QUEUES = 16
+DEFAULT_PERM = 6
+"""Numbers that a TopicConfig leaves out (RocketMQ: TopicConfig)."""
+
+_QUEUE_MEMBERS = (
+    ("readQueueNums", DEFAULT_QUEUES, 0, MAX_QUEUE_NUMS),
+    ("writeQueueNums", DEFAULT_QUEUES, 0, MAX_QUEUE_NUMS),
+    ("perm", DEFAULT_PERM, _LOWEST_INT, _HIGHEST_INT),
+    ("topicSysFlag", 0, _LOWEST_INT, _HIGHEST_INT),
+)
+"""Each with its default and its lowest and highest value."""
+
+
+def queue_numbers(value: Mapping[str, object]) -> QueueNumbers:
+    """Returns the numbers of a TopicConfig or a QueueData. Raises ValueError, which names the first that is wrong."""
+    read, write, perm, flag = (
+        _number(value, name, default, lowest, highest) for name, default, lowest, highest in _QUEUE_MEMBERS
+    )
+    return read, write, perm, flag
+
+
+def _number(value: Mapping[str, object], name: str, default: int, lowest: int, highest: int) -> int:
+    try:
+        number = whole_number(value.get(name), default)
+    except ValueError:
+        number = None
+    if number is None or not lowest <= number <= highest:
+        raise ValueError(f"has a {name} that is no number from {lowest} to {highest}")
+    return number
+
 
 # The mapping of a static topic, as brokers of RocketMQ 5 report it.
 
-_HIGHEST_INT = 2**31 - 1
-_HIGHEST_LONG = 2**63 - 1
 _MAPPING_MEMBERS = frozenset({"topic", "scope", "totalQueues", "epoch", "dirty", "currIdMap"})
 """Members of a mapping that are kept."""
 _QUEUE = re.compile(r"[0-9]{1,10}")
 _PLAIN_ID = re.compile(r',(?:([0-9]{1,10})|"([0-9]{1,10})"):(0|[1-9][0-9]{0,9})(?=[,}])')
-"""A queue behind another one, as RocketMQ writes it. Whatever is written otherwise is read by a JSON parser."""
+"""A queue behind another one, as RocketMQ writes it. A JSON parser reads any other form."""
 
 
 class _QueueIds(dict[int, int]):
@@ -63,14 +127,20 @@ def take_mapping(reader: ObjectReader) -> object:
     return value
 
 
+_MAPPING_DEFAULTS: tuple[tuple[str, Any], ...] = (("scope", ""), ("currIdMap", _QueueIds()))
+
+
 def mapping_of(value: object) -> StaticMapping:
     """Checks a TopicQueueMappingInfo, with breaths. Raises ValueError, whose text says what is wrong with it."""
     if not isinstance(value, dict):
         raise ValueError("has a mapping that is no object")  # noqa: TRY004 - it is input, and not our mistake
-    scope, ids = value.get("scope", ""), value.get("currIdMap", _QueueIds())
-    if not (isinstance(scope, str) and len(scope) <= MAX_NAME_LENGTH and scope.isascii() and scope.isprintable()):
-        raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} characters")
-    total, epoch = _number(value, "totalQueues", _HIGHEST_INT), _number(value, "epoch", _HIGHEST_LONG)
+    scope, ids = (default if value.get(name) is None else value[name] for name, default in _MAPPING_DEFAULTS)
+    try:
+        check_name(scope or "none")
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"has a mapping whose scope is no name of at most {MAX_NAME_LENGTH} bytes") from None
+    total = _number(value, "totalQueues", 0, 0, _HIGHEST_INT)
+    epoch = _number(value, "epoch", 0, _LOWEST_LONG, _HIGHEST_LONG)
     if not isinstance(ids, _QueueIds) or ids.count > MAX_QUEUE_NUMS:
         raise ValueError(f"has a mapping whose currIdMap is no object of at most {MAX_QUEUE_NUMS} queues")
     if not ids.is_sound or max(ids, default=0) > _HIGHEST_INT or max(ids.values(), default=0) > _HIGHEST_INT:
@@ -79,19 +149,15 @@ def mapping_of(value: object) -> StaticMapping:
     return StaticMapping(scope, total, epoch, value.get("dirty") is True, _in_order(ids))
 
 
-def _number(value: dict[str, Any], name: str, highest: int) -> int:
-    number = value.get(name, 0)
-    if type(number) is not int or not 0 <= number <= highest:
-        raise ValueError(f"has a mapping whose {name} is no number from 0 to {highest}")
-    return number
-
-
 def _take_queue_ids(reader: ObjectReader) -> _QueueIds:
     inner = reader.opened()
     ids = _QueueIds()
     for name in paced(inner):
-        value = inner.take()
-        if _QUEUE.fullmatch(name) is not None and type(value) is int and value >= 0:
+        try:
+            value = whole_number(inner.take())
+        except ValueError:
+            value = -1
+        if _QUEUE.fullmatch(name) is not None and value >= 0:
             ids[int(name)] = value
         else:
             ids.is_sound = False
@@ -157,7 +223,8 @@ class RegistrationBody:
     data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0))
     topic_configs: dict[str, QueueNumbers] | None = field(default_factory=dict)
     """None: not read, as the table is the one of the mark that is held."""
-    filter_servers: tuple[str, ...] = ()
+    filter_servers: tuple[str, ...] | None = ()
+    """None leaves those of the broker as they are (RocketMQ: a null filterServerList)."""
     mappings: dict[str, StaticMapping] = field(default_factory=dict)
     """Static topics' mappings by topic."""
     mapped_queues: int = 0
@@ -166,8 +233,10 @@ class RegistrationBody:
     """Of the topic table, if a mark can tell all that comes of it."""
     skipped: int = 0
     """Topics that break a rule."""
-    problems: list[str] = field(default_factory=list)
-    """What is wrong with the first of them."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """What is wrong with the first of them, by the name."""
+    odd_addresses: list[str] = field(default_factory=list)
+    """Filter servers that are no addresses and were passed over, the first of them."""
 
 
 class RegisteredTopics:
@@ -186,18 +255,15 @@ class RegisteredTopics:
         """Adds a TopicConfig, or counts it as passed over."""
         if not isinstance(value, dict):
             return self._skip(key, "is no object")
-        numbers = (
-            value.get("readQueueNums", 0),
-            value.get("writeQueueNums", 0),
-            value.get("perm", 0),
-            value.get("topicSysFlag", 0),
-        )
         topic = value.get("topicName") or key
-        return self._add(topic if isinstance(topic, str) else key, numbers)
+        try:
+            return self._add(topic if isinstance(topic, str) else str(topic), queue_numbers(value))
+        except ValueError as error:
+            return self._skip(str(topic), str(error))
 
     def add_plain(self, reader: ObjectReader) -> None:
         """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
-        # This loop is the cost of a registration, so it makes no call that it can do without.
+        # This loop is the cost of a registration, so it makes as few calls as possible.
         text, at, configs, known, sound = reader.text, reader.at, self.configs, self._known, self._of_texts
         match, left = _PLAIN_TOPIC.match, FEW
         while (found := match(text, at)) is not None:
@@ -218,11 +284,11 @@ class RegisteredTopics:
     def add_text(self, text: str) -> None:
         """Adds a TopicConfig in the form of compressed bodies: parts between blanks."""
         parts = text.split(" ", _COMPRESSED_FIELDS)
+        members = dict(zip(("readQueueNums", "writeQueueNums", "perm"), parts[1:4], strict=False))
         try:
-            read, write, perm = (int(part) for part in parts[1:4])
-        except ValueError:
-            return self._skip(parts[0], "has other numbers than read queues, write queues and permission")
-        return self._add(parts[0], (read, write, perm, 0))
+            return self._add(parts[0], queue_numbers(members))
+        except ValueError as error:
+            return self._skip(parts[0], str(error))
 
     def add_mapping(self, key: str, reader: ObjectReader) -> None:
         """Takes a TopicQueueMappingInfo and adds it, or counts its topic as passed over."""
@@ -230,12 +296,12 @@ class RegisteredTopics:
         topic = value.get("topic") or key if isinstance(value, dict) else key
         if not isinstance(topic, str):
             return self._skip(key, "has a mapping whose topic is no text")
+        if topic not in self._known and topic not in self.configs and (problem := topic_problem(topic)) is not None:
+            return self._skip(topic, problem)
         try:
             mapping = mapping_of(value)
-            if topic not in self._known and topic not in self.configs:
-                check_topic(topic)
         except ValueError as error:
-            return self._skip(str(topic), str(error))
+            return self._skip(topic, str(error))
         self.body.mappings[topic] = mapping
         self.body.mapped_queues += len(mapping.queue_ids)
         if self.body.mapped_queues > MAX_MAPPED_QUEUES:
@@ -243,26 +309,23 @@ class RegisteredTopics:
         return None
 
     def _add_found(self, topic: str, texts: tuple[str, ...]) -> None:
-        perm, read, flag, write = map(int, texts)
-        self._add(topic, (read, write, perm, flag))
-        sound = self._shared.get((read, write, perm, flag))
-        if sound is not None:
-            self._of_texts[texts] = sound
-
-    def _add(self, topic: str, numbers: tuple[Any, Any, Any, Any]) -> None:
-        checked = self._shared.get(numbers) if _are_numbers(numbers) else None
-        if checked is None:
-            problem = _problem_of(numbers)
-            if problem is not None:
-                return self._skip(topic, problem)
-            self._shared[numbers] = checked = numbers
-        if topic not in self._known:
+        numbers = self._of_texts.get(texts)
+        if numbers is None:
+            perm, read, flag, write = texts
             try:
-                check_topic(topic)
+                numbers = queue_numbers(
+                    {"perm": perm, "readQueueNums": read, "topicSysFlag": flag, "writeQueueNums": write}
+                )
             except ValueError as error:
                 return self._skip(topic, str(error))
+            self._of_texts[texts] = self._shared.setdefault(numbers, numbers)
+        return self._add(topic, numbers)
+
+    def _add(self, topic: str, numbers: QueueNumbers) -> None:
+        if topic not in self._known and (problem := topic_problem(topic)) is not None:
+            return self._skip(topic, problem)
         configs = self.configs
-        configs[topic] = checked
+        configs[topic] = self._shared.setdefault(numbers, numbers)
         if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
             raise _too_many(configs)
         return None
@@ -270,22 +333,7 @@ class RegisteredTopics:
     def _skip(self, topic: str, problem: str) -> None:
         self.body.skipped += 1
         if len(self.body.problems) < SKIPPED_NAMED:
-            self.body.problems.append(f"{topic[:40]!r} {problem}")
-
-
-def _are_numbers(numbers: tuple[object, object, object, object]) -> bool:
-    first, second, third, fourth = numbers  # of each topic of a large table, so without a loop
-    return type(first) is type(second) is type(third) is type(fourth) is int
-
-
-def _problem_of(numbers: tuple[Any, Any, Any, Any]) -> str | None:
-    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-    for name, number, highest in zip(
-        names, numbers, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, _HIGHEST_INT), strict=True
-    ):
-        if type(number) is not int or not 0 <= number <= highest:
-            return f"has a {name} that is no number from 0 to {highest}"
-    return None
+            self.body.problems.setdefault(topic[:SHOWN_CHARACTERS], problem)
 
 
 def _too_many(configs: Sized) -> Refused:
@@ -308,8 +356,8 @@ _HEAD = re.compile(
 )
 _TAIL = ',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
 _OLD_TAIL = "}}"
-"""What is before and behind the topic table as RocketMQ 5 and 4 write it: read by this in a tenth of the time of a JSON
-parser, which is most of what a registration of few topics costs. Whatever is written otherwise is read by one."""
+"""The text before and behind the topic table as RocketMQ 5 and 4 write it. A JSON parser takes ten times as long:
+most of the cost of a small registration. It reads any other form."""
 
 
 class _ReadWhole(Exception):
@@ -325,9 +373,9 @@ def read_registration(
 
     Args:
         data: The body. Its first byte says whether it is compressed, whatever the header says.
-        crc32: What its sender took of it (RocketMQ: bodyCrc32); 0: nothing.
+        crc32: Checksum that its sender took (RocketMQ: bodyCrc32), or 0 for none.
         known_topics: Names that have been checked before.
-        held: The mark of a table that need not be read again; None: of no table.
+        held: The fingerprint of a table that need not be read again, or None.
 
     Raises:
         CRC32_NOT_MATCH: Another checksum comes out.
@@ -344,10 +392,7 @@ def read_registration(
         _read_compressed(_Parts(data), topics)
         body.topic_configs = topics.configs
         return body
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise invalid_field("body", "is no UTF-8") from None
+    text = data.decode(errors="replace").removeprefix("\ufeff")
     try:
         return _read_text(text, known_topics, held)
     except _ReadWhole:
@@ -361,17 +406,16 @@ def is_compressed(data: bytes) -> bool:
 
 def data_version_of(value: object) -> DataVersion:
     """A DataVersion as it is in bodies. Raises INVALID_FIELD."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict | None):
         raise invalid_field("body.dataVersion", "is no object")
-    parts = []
-    for name in ("timestamp", "counter", "stateVersion"):
-        part = value.get(name)
-        if part is None:  # 4.9 has no stateVersion, and a counter may be null
-            part = 0
-        if type(part) is not int or not 0 <= part <= _HIGHEST_LONG:
-            raise invalid_field(f"body.dataVersion.{name}", "is no number from 0 to 2^63 - 1")
-        parts.append(part)
-    return DataVersion(*parts)
+    try:
+        timestamp_millis, counter, state_version = (
+            _number(value or {}, name, 0, _LOWEST_LONG, _HIGHEST_LONG)
+            for name in ("timestamp", "counter", "stateVersion")
+        )
+    except ValueError as error:
+        raise invalid_field("body.dataVersion", str(error)) from None
+    return DataVersion(timestamp_millis, counter, state_version)
 
 
 def _check_crc32(data: bytes, stated: int) -> None:
@@ -384,7 +428,7 @@ def _check_crc32(data: bytes, stated: int) -> None:
 
 
 class _PlainTable(NamedTuple):
-    """The place of the topic table in a body that has nothing else to read."""
+    """Where the topic table is in a body that has nothing else to read."""
 
     data_version: DataVersion
     begin: int
@@ -399,7 +443,7 @@ class _Reading:
         """Topic tables so far: honest bodies have one."""
 
     def finished(self) -> RegistrationBody:
-        """The body, once all of it has been read. Raises _ReadWhole."""
+        """Returns the body, once the reader is at its end. Raises _ReadWhole."""
         body = self.topics.body
         if body.topic_configs is not None:
             body.topic_configs = self.topics.configs
@@ -428,7 +472,7 @@ def _read_text(text: str, known_topics: Container[str], held: TopicTableFingerpr
 def _plain_table(text: str) -> _PlainTable | None:
     """Where the topic table of a body is that is written as RocketMQ does, and has nothing else to read; else None.
 
-    What is between begin and end has to be one value: then it is all of the body.
+    If begin and end enclose one value, nothing else is in the body.
     """
     found = _HEAD.match(text)
     if found is None:
@@ -457,7 +501,7 @@ def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool =
             case "dataVersion":
                 body.data_version = data_version_of(reader.take())
             case "filterServerList":
-                body.filter_servers = _filter_servers(reader.take())
+                _take_filter_servers(body, reader.take())
             case _:
                 reader.take()
 
@@ -465,11 +509,12 @@ def _read_members(reader: ObjectReader, reading: _Reading, *, is_wrapper: bool =
 def _read_table(reader: ObjectReader, reading: _Reading) -> None:
     """Reads a topic table, or passes over the one whose mark is held.
 
-    Text with that mark was read as one whole value before, so it is one here, too.
+    Text with that mark was read as one whole value before, so it is whole here too.
     """
     topics, held, began = reading.topics, reading.held, reader.at
     body = topics.body
     reading.tables += 1
+    topics.configs.clear()  # of members of one name the last counts
     if held is not None and _digest(reader.text, began, held.size) == held.digest:
         reader.at += held.size
         body.topic_configs, body.table_fingerprint = None, held
@@ -502,18 +547,16 @@ def _read_mappings(reader: ObjectReader, topics: RegisteredTopics, *, keep: bool
     reader.close(inner)
 
 
-def _filter_servers(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | None):
-        raise invalid_field("body.filterServerList", "is no list")
-    addresses = tuple(value or ())
-    if len(addresses) > limits.MAX_FILTER_SERVERS:
-        raise limit_exceeded("filter servers", len(addresses), limits.MAX_FILTER_SERVERS)
-    for address in addresses:
-        try:
-            Endpoint.parse(address if isinstance(address, str) else "")
-        except ValueError as error:
-            raise invalid_field("body.filterServerList", str(error)) from None
-    return addresses
+def _take_filter_servers(body: RegistrationBody, value: object) -> None:
+    """Keeps the addresses among the filter servers, and passes over the others and those above the limit."""
+    if value is None:
+        body.filter_servers = None
+        return
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    first = texts[: limits.MAX_FILTER_SERVERS]
+    body.filter_servers = tuple(filter(is_address, first))
+    odd = [*itertools.filterfalse(is_address, first), *texts[limits.MAX_FILTER_SERVERS :]]
+    body.odd_addresses += odd[:SKIPPED_NAMED]
 
 
 def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> None:
@@ -522,7 +565,7 @@ def _read_compressed(parts: _Parts, topics: RegisteredTopics) -> None:
     body.data_version = data_version_of(read_json(parts.text()))
     for _ in paced(range(parts.count())):
         topics.add_text(parts.text())
-    body.filter_servers = _filter_servers(read_json(parts.text()))
+    _take_filter_servers(body, read_json(parts.text()))
     if parts.are_left():  # versions before 5 end here
         for _ in paced(range(parts.count())):
             reader = ObjectReader(parts.text())
@@ -554,7 +597,7 @@ class _Parts:
         return self._at < len(self._buffer)
 
     def count(self) -> int:
-        """A number of parts, each of which has a length of four bytes at least."""
+        """Returns a number of parts. The length of each takes four bytes."""
         number = self._number()
         if not 0 <= number <= MAX_INFLATED_BYTES // 4:
             raise invalid_field("body", f"says that {number} parts follow, which are not there")
@@ -564,10 +607,7 @@ class _Parts:
         length = self._number()
         if not 0 <= length <= MAX_PART_BYTES:
             raise invalid_field("body", f"has a part of {length} bytes, at most {MAX_PART_BYTES}")
-        try:
-            return self._take(length).decode()
-        except UnicodeDecodeError:
-            raise invalid_field("body", "is no UTF-8") from None
+        return self._take(length).decode(errors="replace")
 
     def end(self) -> None:
         """Unpacks the rest, which nobody reads: its checksum comes last."""

@@ -27,7 +27,7 @@ CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 
 class Grade(Enum):
-    """What ``remoting_allow`` grants, in RocketMQ's protocol, where nobody proves who he is."""
+    """What ``remoting_allow`` grants, in RocketMQ's protocol, which proves no identity."""
 
     LOOKUPS = "lookups"
     REGISTRATIONS = "registrations"
@@ -73,7 +73,7 @@ class Caller:
         return cast("Context", self)
 
     def channel(self, channels: ChannelStreams, gate: Gate) -> str:
-        """The id of the channel that the connection is. A connection that never registers is none.
+        """Returns the channel id of the connection. A connection becomes a channel with its first registration.
 
         Args:
             gate: Closes it once changed permits do not admit its brokers.
@@ -158,7 +158,7 @@ class Gate:
         """Checks a call, and has the journal know its caller by the name in the permits.
 
         Args:
-            brokers_of: A request of RegistrationService that is about the same brokers; None: it is about none.
+            brokers_of: A request of RegistrationService about the same brokers, or None if it is about no broker.
 
         Raises:
             NOT_AUTHENTICATED: The permits do not know who calls.
@@ -166,7 +166,7 @@ class Gate:
         """
         try:
             if grade not in self._allowed:
-                raise not_permitted(caller.name, f"call for {grade.value} here (remoting_allow)")
+                raise _not_allowed(caller.name, grade)
             if self._authorizer is not None:
                 principal = principal_of(caller.context, self._authorizer.permits())
                 principal.check(_PERMISSIONS[grade])
@@ -191,7 +191,7 @@ class Gate:
         """Ends the connection of a channel once changed permits do not admit the brokers that it has registered.
 
         Returns:
-            What has to be called when the connection has ended.
+            A function to call when the connection has ended.
         """
         if self._authorizer is None:
             return _ended
@@ -200,6 +200,13 @@ class Gate:
         open_calls = self._authorizer.open_calls
         open_calls.add(connected)
         return partial(open_calls.remove, connected)
+
+
+def _not_allowed(caller: str, grade: Grade) -> Refused:
+    """The operator does not allow calls of a grade."""
+    refused = not_permitted(caller, f"call for {grade.value} here; that needs {grade.value} in remoting_allow")
+    refused.metadata["grade"] = grade.value
+    return refused
 
 
 def _names_of(certificate: Mapping[str, Any]) -> Mapping[str, list[bytes]]:

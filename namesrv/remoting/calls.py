@@ -16,17 +16,16 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.errors import suppress_refusals
 from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of, owner_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.event_log import (
+    RegistrationLog,
     log_registered,
     log_removed,
     log_topic_registered,
-    log_topics_skipped,
     log_write_permission_wiped,
 )
 from namesrv.app.lookup_clients import LookupClients
@@ -60,7 +59,13 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.error_codes import ResponseCode
 from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.answers import no_such_topic
-from namesrv.remoting.bodies import RegistrationBody, data_version_of, is_compressed, read_registration
+from namesrv.remoting.bodies import (
+    RegistrationBody,
+    data_version_of,
+    is_compressed,
+    queue_numbers,
+    read_registration,
+)
 from namesrv.remoting.caller import Caller, Gate, Grade
 from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
 from namesrv.remoting.route_json import RouteJson
@@ -76,7 +81,7 @@ NAMES_AT_ONCE = 2_500
 """Names that are encoded in one call: half a millisecond."""
 
 GROUP_SLICE = 100
-"""Groups that are encoded before giving way: less than a millisecond."""
+"""Groups that are encoded before yielding: less than a millisecond."""
 
 _ALL = 2**31
 """More topics than there can be: the whole list is one page."""
@@ -91,7 +96,7 @@ class ListCalls:
         self._routes = routes
         self._reader = reader
         self._one_at_a_time = asyncio.Lock()
-        """Held while a list is made. Only what is written counts as unsent, so the lists of thousands of connections
+        """Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections
         must not be made together."""
 
     async def cluster_info(self, request: Request, _caller: Caller) -> bytes:
@@ -136,7 +141,7 @@ class ListCalls:
 
 
 def _joined(parts: Iterable[bytes | None]) -> Sliced[bytes]:
-    """Joins what is made from the tables as they are meanwhile; None stands for a group that was looked at."""
+    """Joins parts that are made from the present tables. None stands for a group that was looked at."""
     joined: list[bytes] = []
     groups = 0
     for part in parts:
@@ -177,7 +182,7 @@ class LookupCalls:
 
         Args:
             clients: Notes who looks topics up.
-            elsewhere: Is asked for topics that are unknown here; None: nobody is.
+            elsewhere: Finds topics that are unknown here, or None in other modes.
         """
         self._routes = routes
         self._warm_up = warm_up
@@ -229,7 +234,7 @@ _GIVEN = 100
 
 
 class OperatorCalls:
-    """Changes take what is not there for gone already, and no question is asked first, as in RocketMQ."""
+    """As in RocketMQ, a removal of a missing thing succeeds, and no change needs a confirmation."""
 
     def __init__(self, state: RouteState, admin: AdminServicer, gate: Gate) -> None:
         self._state = state
@@ -243,7 +248,7 @@ class OperatorCalls:
         return answer(request, ResponseCode.SUCCESS, fields={"value": told.value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
-        """GET_KVLIST_BY_NAMESPACE, 219: the whole namespace, of which there is no page here."""
+        """GET_KVLIST_BY_NAMESPACE, 219: the whole namespace, without pages."""
         namespace = fields.text(request, "namespace")
         entries = self._state.kv_config.entries(namespace)
         if not entries:
@@ -333,7 +338,7 @@ def _properties(body: bytes) -> dict[str, str]:
     return values
 
 
-# What brokers call: registrations, unregistrations, signs of life.
+# Calls of brokers: registrations, unregistrations, heartbeats.
 
 TINY_BODY_BYTES = 8 * 1024
 """Bodies up to this size that are not compressed are read in one step: some fifty topics, a fifth of a millisecond."""
@@ -358,9 +363,18 @@ class RegistrationCalls:
         self._channels = channels
         self._tally = tally
         self._gate = gate
+        self._log = RegistrationLog()
 
     async def register(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_BROKER, 103."""
+        given = request.fields.get
+        cluster_name, broker_name, broker_addr = (
+            given(name, "") for name in ("clusterName", "brokerName", "brokerAddr")
+        )
+        with self._log.refusals(cluster_name, broker_name, broker_addr, caller.name):
+            return await self._register(request, caller)
+
+    async def _register(self, request: Request, caller: Caller) -> bytes:
         with self._while_allowed(caller, request), self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
@@ -392,7 +406,7 @@ class RegistrationCalls:
         return answer(request, ResponseCode.SUCCESS)
 
     def query_data_version(self, request: Request, caller: Caller) -> bytes:
-        """QUERY_DATA_VERSION, 322: a question, and a sign of life."""
+        """QUERY_DATA_VERSION, 322: a question, and a heartbeat."""
         self._check(caller, request)
         with self._tally.counting("query") as outcome:
             broker, address = fields.broker(request), fields.broker_addr(request)
@@ -439,7 +453,7 @@ class RegistrationCalls:
 
     async def _registration(self, request: Request, caller: Caller) -> Registration:
         broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
-        ha_server_addr = fields.ha_server_addr(request)
+        ha_server_addr = request.fields.get("haServerAddr") or None
         zone_name = request.fields.get("__ZONE_NAME") or None
         if zone_name is not None:
             field_rules.check_name("__ZONE_NAME", zone_name)
@@ -447,6 +461,9 @@ class RegistrationCalls:
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
         body = await self._body(request, broker, self._state.tables.table_fingerprints.get(broker))
+        if ha_server_addr is not None and not fields.is_address(ha_server_addr):
+            body.odd_addresses.insert(0, ha_server_addr)
+            ha_server_addr = None
         acting = fields.switch(request, "enableActingMaster")
         registration = Registration(
             broker=broker,
@@ -466,11 +483,13 @@ class RegistrationCalls:
         )
         if body.skipped:
             self._tally.topics_skipped += body.skipped
-            log_topics_skipped(registration, body.skipped, body.problems)
+            self._log.topics_skipped(registration, body.skipped, body.problems)
+        if body.odd_addresses:
+            self._log.addresses_skipped(registration, body.odd_addresses)
         return registration
 
     async def _body(self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None) -> RegistrationBody:
-        crc32, tables = fields.number(request, "bodyCrc32"), self._state.tables
+        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
         known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
         if len(request.body) <= TINY_BODY_BYTES and not is_compressed(request.body):
             return read_registration(request.body, crc32, known_topics, held)
@@ -499,23 +518,18 @@ class RegistrationCalls:
 
 
 def _timeout_seconds(request: Request) -> float | None:
-    """How long the broker asks to be given, within our limits; None if it does not ask."""
-    millis = fields.number(request, "heartbeatTimeoutMillis")
+    """Returns the timeout that the broker asks for, within the limits, or None."""
+    millis = fields.number(request, "heartbeatTimeoutMillis", fields.LONG_BITS)
     if millis <= 0:
         return None
     return min(max(millis, limits.MIN_HEARTBEAT_TIMEOUT_MILLIS), limits.MAX_HEARTBEAT_TIMEOUT_MILLIS) / 1000
 
 
 def _numbers(row: Mapping[str, Any]) -> QueueNumbers:
-    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-    numbers: list[int] = []
-    for name, highest in zip(names, (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS, MAX_PERM, 2**31 - 1), strict=True):
-        value = row.get(name, 0)
-        if type(value) is not int or not 0 <= value <= highest:
-            raise invalid_field(f"body.queueDatas.{name}", f"is no number from 0 to {highest}")
-        numbers.append(value)
-    read, write, perm, flag = numbers
-    return read, write, perm, flag
+    try:
+        return queue_numbers(row)
+    except ValueError as error:
+        raise invalid_field("body.queueDatas", str(error)) from None
 
 
 def _name_of(row: object) -> str:
@@ -562,9 +576,9 @@ def _json(value: object) -> bytes:
 # The table of requests: what each needs, and what answers it.
 
 AtOnce = Callable[[Request, Caller], bytes | None]
-"""Answers without waiting for anything; None: the call has to wait for something after all."""
+"""Answers at once, or returns None if the call has to wait."""
 InTurn = Callable[[Request, Caller], Awaitable[bytes]]
-"""Answers after what was asked before it on the same connection, and was not answered at once."""
+"""Answers after the earlier requests of the same connection that were not answered at once."""
 
 
 class Calls(NamedTuple):
@@ -604,7 +618,7 @@ def calls_of(
         Code.DELETE_KV_CONFIG: gate.guarded(Grade.OPERATORS, operators.delete_kv_config),
         Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.wipe_write_perm),
         Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.add_write_perm),
-        Code.DELETE_TOPIC: gate.guarded(Grade.OPERATORS, operators.delete_topic),
+        Code.DELETE_TOPIC_IN_NAMESRV: gate.guarded(Grade.OPERATORS, operators.delete_topic),
         Code.UPDATE_NAMESRV_CONFIG: gate.guarded(Grade.SETTINGS, operators.update_config),
     }
     return Calls(at_once, in_turn)

@@ -11,6 +11,7 @@ from uuid import uuid4
 import structlog
 
 from groundwork.shares import address_at
+from namesrv.app.event_log import ROUTINE
 from namesrv.app.writer import Turns
 from namesrv.core.errors import Refused, internal_defect
 from namesrv.error_codes import ResponseCode
@@ -19,6 +20,7 @@ from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
 from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
 
@@ -32,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Home(Protocol):
-    """The front that a connection belongs to."""
+    """The listener that a connection belongs to."""
 
     memory: FrameMemory
     turns: Turns
@@ -50,6 +52,9 @@ class Home(Protocol):
         """A peer sent something that ends its connection."""
 
     def answered(self, code: int, began: float, problem: Refused | None) -> None: ...
+
+    def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
+        """A request was refused: of a grade that is not allowed, if one is given."""
 
 
 class Connection(asyncio.Protocol):
@@ -69,9 +74,9 @@ class Connection(asyncio.Protocol):
         self._later: asyncio.Handle | None = None
         self._reading = True
         self.last_active = clock()
-        """When something came or went last."""
+        """When a byte was last received or sent."""
         self.has_asked = False
-        """Whether a whole request came over it ever."""
+        """Whether a whole request ever arrived over it."""
         self._frame_since: float | None = None
         """Since when a frame is on its way; None if none is, or it is not the peer that keeps it waiting."""
 
@@ -122,7 +127,7 @@ class Connection(asyncio.Protocol):
         self._answer_waiting()
         self._go_on()
 
-    # Of the front
+    # Of the listener
 
     def overdue(self, now: float, idle_seconds: float, slow_reader_seconds: float) -> str | None:
         """Why the connection has to be ended; None if it has not."""
@@ -139,7 +144,7 @@ class Connection(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Ends the connection once what is on its way has been sent."""
+        """Ends the connection once its pending answers have been sent."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -180,7 +185,7 @@ class Connection(asyncio.Protocol):
             self._hold_reading()
 
     def _answer_more(self) -> None:
-        """Goes on after others have had their turn."""
+        """Continues after others have been served."""
         self._later = None
         self._go_on()
 
@@ -207,6 +212,7 @@ class Connection(asyncio.Protocol):
                 waits = True
             else:
                 remark = f" request type {request.code} not supported"
+                self._home.refused(request.code, self.peer, remark.strip())
                 told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             if waits and in_turn is not None:
                 self._waiting.append((request, in_turn, taken, began))
@@ -222,8 +228,7 @@ class Connection(asyncio.Protocol):
         try:
             told = call(request, self.caller)
         except Refused as error:
-            self._home.answered(request.code, began, error)
-            return refusal(request, error)
+            return self._refused(request, error, began)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
             return self._defect(request, error, began)
         if told is not None:
@@ -236,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._worker = asyncio.get_running_loop().create_task(self._answer_in_order())
 
     async def _answer_in_order(self) -> None:
-        """Answers requests in the order in which they came, as long as there are some and the peer reads."""
+        """Answers requests in their order of arrival, as long as there are some and the peer reads."""
         while self._waiting and self._unsent_since is None and not self._transport.is_closing():
             request, call, taken, began = self._waiting[0]
             if not self._home.turns.begin():
@@ -244,8 +249,7 @@ class Connection(asyncio.Protocol):
             try:
                 told = await call(request, self.caller)
             except Refused as error:
-                self._home.answered(request.code, began, error)
-                told = refusal(request, error)
+                told = self._refused(request, error, began)
             except Exception as error:  # noqa: BLE001 - as above
                 told = self._defect(request, error, began)
             else:
@@ -259,6 +263,13 @@ class Connection(asyncio.Protocol):
             self.last_active = self._clock()
             self._go_on()
         self._worker = None
+
+    def _refused(self, request: Request, error: Refused, began: float) -> bytes:
+        self._home.answered(request.code, began, error)
+        # A refused registration has a line of its own, which names the broker.
+        if request.code != RequestCode.REGISTER_BROKER and error.reason not in ROUTINE:
+            self._home.refused(request.code, self.peer, error.text, error.metadata.get("grade"))
+        return refusal(request, error)
 
     def _defect(self, request: Request, error: Exception, began: float) -> bytes:
         """The answer where something happened that should not: the log has it, and the caller a number to quote."""
@@ -282,7 +293,7 @@ class Connection(asyncio.Protocol):
                 self._frame_since = None
 
     def memory_granted(self, size: int) -> None:
-        """There is room for the frame that is on its way."""
+        """The arriving frame has its memory."""
         self._taken = size
         self._waits_for_memory = False
         self._go_on()
@@ -293,10 +304,10 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Goes on with frames that are there and with reading, unless something still holds it up."""
+        """Continues with frames that are there and with reading, unless something still holds it up."""
         if self._later is not None or self._is_held_up() or self._transport.is_closing():
             return
-        self._frame_since = None  # the peer could not go on either
+        self._frame_since = None  # the peer had to wait, too
         self._answer_frames()
         if not (self._reading or self._is_held_up() or self._transport.is_closing() or self._later is not None):
             self._reading = True

@@ -13,6 +13,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
 from namesrv.app.counters import RemotingCounter
+from namesrv.app.event_log import LINE_BURST, LINE_SECONDS
 from namesrv.app.writer import Turns
 from namesrv.core.errors import Refused
 from namesrv.remoting.calls import Calls
@@ -20,20 +21,16 @@ from namesrv.remoting.connection import Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory, UnsentAnswers
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
+from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
 
 SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
 
-BROKEN_LOG_SECONDS = 1.0
-"""Between two log lines about connections that were ended, in a flood of them; those in between are counted."""
-
-BROKEN_LOG_BURST = 20
-"""Lines that may come at once before that: each of a few peers is named."""
-
 FULL_PAUSE_SECONDS = 0.1
-"""Pause before the next connection is taken where there is no room for one more."""
+"""Pause before the next connection is taken where no share is left."""
 
+_NAMES: dict[int, str] = {code: code.name for code in RequestCode}
 _BACKLOG = 1_024
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A host that vanishes is noticed within a minute, also if nothing is sent to it."""
@@ -62,7 +59,7 @@ class RemotingListener:
         Args:
             tls: What is shown over TLS; None where that is disabled.
             slow_reader_seconds: How long a peer may take no answers.
-            shares: Connections of all addresses; None: as ``limits`` has them.
+            shares: Connections of all addresses. The default is that of ``limits``.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
             handed_over: Socket that listens at this address already, from systemd; None: opens one.
 
@@ -88,7 +85,10 @@ class RemotingListener:
         self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
         """Connections that have not begun yet, in their order, and their peers."""
         self._clock = time.monotonic
-        self._log = FloodLog("remoting_connection_ended", BROKEN_LOG_SECONDS, self._clock, burst=BROKEN_LOG_BURST)
+        self._log, self._refusals = (
+            FloodLog(event, LINE_SECONDS, self._clock, burst=LINE_BURST)
+            for event in ("remoting_connection_ended", "request_refused")
+        )
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
             self._socket = handed_over or socket.create_server(listen, family=family, backlog=_BACKLOG)
@@ -146,12 +146,18 @@ class RemotingListener:
     def answered(self, code: int, began: float, problem: Refused | None) -> None:
         self._counter.answered(code, self._clock() - began, is_refused=problem is not None)
 
+    def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
+        """Logs that a request was refused. A flood of them makes few lines."""
+        name = _NAMES.get(code, "UNKNOWN")
+        fields = {} if grade is None else {"grade": grade, "remedy": f"add {grade} to remoting_allow"}
+        self._refusals.tell(code=code, name=name, peer=peer, problem=problem, **fields)
+
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connected, _ = await loop.sock_accept(self._socket)
-            except OSError as error:  # out of file descriptors, or the peer has gone already
+            except OSError as error:  # out of file descriptors, or the peer has closed already
                 self.broken("unknown", f"cannot be accepted: {error.strerror}")
                 await asyncio.sleep(FULL_PAUSE_SECONDS)
                 continue
@@ -168,7 +174,7 @@ class RemotingListener:
             task.add_done_callback(lambda ended: self._greeting.pop(ended, None))
 
     def _take_share(self, peer: str, connection: Connection) -> None:
-        """Takes a share; where none is left, a connection that asked nothing gives way. Raises LIMIT_EXCEEDED."""
+        """Takes a share. Where none is left, it ends a connection that asked nothing. Raises LIMIT_EXCEEDED."""
         sharer = sharer_at(f"rocketmq:{peer}")
         try:
             self._shares.take(sharer)

@@ -184,6 +184,9 @@ class SocketlessFront:
     def broken(self, _peer: str, problem: str) -> None:
         self.broken_by.append(problem)
 
+    def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
+        """Logs nothing."""
+
     def answered(self, code: int, began: float, problem: Refused | None) -> None:
         self.told.append((code, problem))
 

@@ -1,4 +1,4 @@
-//! What clients do wrong when they connect, and what whoever runs them should look at.
+//! The mistakes of clients that connect, and their remedies.
 //!
 //! The kinds are the events in the log of the name server; `docs/operating.md` lists them.
 
@@ -16,10 +16,16 @@ const TLS_HANDSHAKE: u8 = 22;
 
 const HTTP_1_METHODS: [&[u8]; 6] = [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS "];
 
+/// How versions 1 and 2 of the PROXY protocol begin, which load balancers send before the first byte of a client.
+const PROXY_PREAMBLES: [&[u8]; 2] = [b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"];
+
+/// How the paths of the calls of `RocketMQ` 5's proxy begin.
+const PROXY_CALLS: &str = "/apache.rocketmq.v2.";
+
 /// As many bytes as are looked at to know what a client speaks.
 pub(crate) const TELLING: usize = 12;
 
-/// What a client does wrong.
+/// A mistake of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
     /// The event in the log.
@@ -40,7 +46,7 @@ impl Mistake {
     }
 }
 
-/// What a connection is carried by.
+/// The transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     /// No TLS, and there is none here.
@@ -78,14 +84,24 @@ fn is_remoting(came: &[u8]) -> bool {
     l0 == 0 && header > 0 && header + 4 <= length && (encoding == 0 && first == b'{' || encoding == 1)
 }
 
-/// Whoever goes before it has said anything over TLS.
+/// Returns the mistake of a client that calls an unknown method, or None if the method is of no service known here.
+pub(crate) fn of_unknown_call(path: &str) -> Option<Mistake> {
+    path.starts_with(PROXY_CALLS).then(|| {
+        Mistake::new(
+            "client_of_rocketmq_proxy",
+            "this is a name server; give the client the address of RocketMQ's proxy",
+        )
+    })
+}
+
+/// The mistake of a client that ends the connection before it sends anything over TLS.
 fn broken_off(how: &str) -> Mistake {
     let text = "the client ended the connection in or right after the handshake, as those do that do not accept our \
                 certificate; it says itself why";
     Mistake::new("handshake_broken_off", format!("{text} ({how})"))
 }
 
-/// What is wrong with a client whose first bytes are these; None: nothing, or it said too little.
+/// Returns the mistake of a client with these first bytes, or None: it makes none, or sent too little.
 pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<Mistake> {
     if came.is_empty() && went && carrier == Carrier::Tls {
         return Some(broken_off("after it"));
@@ -104,6 +120,11 @@ pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<M
             "a client speaks HTTP/1.1; this port speaks gRPC, which is HTTP/2, alone (metrics and probes have \
              --metrics-listen)",
         )
+    } else if PROXY_PREAMBLES.iter().any(|preamble| came.starts_with(preamble)) {
+        Mistake::new(
+            "client_sends_proxy_protocol",
+            "a load balancer sends the PROXY protocol, which this port does not take; switch it off at the load balancer",
+        )
     } else if carrier == Carrier::TlsWithoutAlpn {
         no_http_2()
     } else if carrier == Carrier::TlsMissing {
@@ -118,7 +139,7 @@ pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<M
     })
 }
 
-/// Whoever offers no HTTP/2 in a handshake.
+/// The mistake of a client that offers no HTTP/2 in a handshake.
 pub(crate) fn no_http_2() -> Mistake {
     Mistake::new(
         "no_http2",
@@ -223,9 +244,18 @@ mod tests {
             (b"\x16\x03\x01", Plain, Some("client_speaks_tls")),
             (b"\x16\x03\x01", Tls, Some("client_speaks_no_http_2")),
             (b"\0\0\0\0", TlsMissing, Some("client_speaks_no_tls")),
+            (b"PROXY TCP4 10", Plain, Some("client_sends_proxy_protocol")),
+            (b"\r\n\r\n\0\r\nQUIT\n", TlsMissing, Some("client_sends_proxy_protocol")),
         ] {
             assert_eq!(kind_of(came, carrier), kind, "{came:?} {carrier:?}");
         }
+    }
+
+    #[test]
+    fn a_client_of_rocketmqs_proxy_is_told_from_its_calls() {
+        let kind_of = |path| of_unknown_call(path).map(|mistake| mistake.kind);
+        assert_eq!(kind_of("/apache.rocketmq.v2.MessagingService/QueryRoute"), Some("client_of_rocketmq_proxy"));
+        assert_eq!(kind_of("/namesrv_api.v1.RouteService/Nothing"), None);
     }
 
     #[test]

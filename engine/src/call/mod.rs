@@ -42,7 +42,7 @@ use crate::worker::Worker;
 /// Most of a request that is not gRPC that is read before it is answered.
 const MAX_FOREIGN_BODY: usize = 64 << 10;
 
-/// Times the hits of one turn together: two looks at the clock, however many there are.
+/// Times the hits of one poll together: two looks at the clock, however many there are.
 #[derive(Default)]
 pub(crate) struct HitClock {
     begun: Option<Clock>,
@@ -61,12 +61,12 @@ impl HitClock {
         self.count += 1;
     }
 
-    /// Hits of the turn so far.
+    /// Hits of the poll so far.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// The turn is over: its time is shared by its hits.
+    /// The poll is over: its hits share its time.
     pub(crate) fn stop(self, worker: &Worker) {
         let Some(begun) = self.begun else { return };
         let took = begun.elapsed();
@@ -76,7 +76,7 @@ impl HitClock {
     }
 }
 
-/// Begins a call, and ends it at once if that needs nothing more than what is there.
+/// Begins a call, and ends it at once if the request and the cache suffice.
 pub(crate) fn begin(
     worker: &Rc<Worker>,
     connection: &Rc<ConnectionHandle>,
@@ -88,7 +88,7 @@ pub(crate) fn begin(
 ) {
     let (parts, mut body) = request.into_parts();
     let mut responder = Responder::new(respond, &connection.waiting);
-    let head = match head_of(&parts, &worker.shared) {
+    let head = match head_of(&parts, peer, &worker.shared) {
         Ok(head) => head,
         Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client has left
         Err(Refusal::Http(status)) => {
@@ -143,7 +143,7 @@ pub(crate) fn begin(
     }
 }
 
-/// What a call holds in the account of its address once it is more than a hit.
+/// The share that a call holds in the account of its address once it is more than a hit.
 struct Admitted {
     place: Hold,
     /// Of its metadata, and then of its message.
@@ -263,7 +263,7 @@ impl OpenCall {
     }
 }
 
-/// Answers a request that is not gRPC, once it has come to its end: what is wrong with that end is HTTP/2's to say first.
+/// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
 async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
     let mut read = 0;
     let ended = timeout(worker.shared.limits.body_timeout, async {

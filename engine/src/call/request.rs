@@ -6,7 +6,9 @@ use h2::RecvStream;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, StatusCode, request::Parts};
 
+use crate::accept::mistakes::of_unknown_call;
 use crate::grpc::status::{Code, Status};
+use crate::peer::Peer;
 use crate::shared::{Method, Shared};
 
 /// What HTTP/2 counts for each field besides its name and value (RFC 9113, 6.5.2).
@@ -42,7 +44,7 @@ impl From<Status> for Refusal {
 }
 
 /// Looks at the head of a request.
-pub(crate) fn head_of(parts: &Parts, shared: &Shared) -> Result<Head, Refusal> {
+pub(crate) fn head_of(parts: &Parts, peer: &Peer, shared: &Shared) -> Result<Head, Refusal> {
     if parts.method != http::Method::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -60,8 +62,13 @@ pub(crate) fn head_of(parts: &Parts, shared: &Shared) -> Result<Head, Refusal> {
         return Err(Status::new(Code::Internal, "the header te: trailers is missing").into());
     }
     let timeout = headers.get("grpc-timeout").map(|value| timeout_of(value.as_bytes())).transpose()?;
-    let Some(method) = shared.by_path.get(parts.uri.path()) else {
-        return Err(Status::new(Code::Unimplemented, "Method not found!").into());
+    let path = parts.uri.path();
+    let Some(method) = shared.by_path.get(path) else {
+        let Some(mistake) = of_unknown_call(path) else {
+            return Err(Status::new(Code::Unimplemented, "Method not found!").into());
+        };
+        shared.notices.tell_of_peer(mistake.kind, &peer.address, &mistake.text);
+        return Err(Status::new(Code::Unimplemented, mistake.text).into());
     };
     Ok(Head {
         method: *method,
@@ -107,7 +114,7 @@ fn timeout_of(value: &[u8]) -> Result<Duration, Status> {
     }
 }
 
-/// Whether a traceparent (W3C) says that its trace is recorded. What is no traceparent says nothing.
+/// Whether a traceparent (W3C) says that its trace is recorded. Any other text counts as no.
 fn is_sampled(value: &[u8]) -> bool {
     let flags = value.get(53..55).filter(|_| value.get(52) == Some(&b'-'));
     flags

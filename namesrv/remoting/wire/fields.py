@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from groundwork.endpoints import Endpoint
 from namesrv.app import field_rules
 from namesrv.core.errors import invalid_field
 from namesrv.core.model import BrokerKey
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
 from namesrv.remoting.wire.headers import Request
 
-_NUMBER = re.compile(r"-?\d{1,19}")
-_MASTERS_TO_COME = -1
-"""The id with which a group of DLedger registers before it has chosen its master."""
-_HIGHEST_ID = 2**63 - 1
+INT_BITS, LONG_BITS = 32, 64
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 KNOWN_BROKERS = 16_384
 """Names and addresses of brokers that are not checked again: they come with each word of a broker. Some 10 MB at most
 of each."""
@@ -39,18 +38,19 @@ def text_or_empty(request: Request, name: str) -> str:
     return value
 
 
-def number(request: Request, name: str, default: int = 0) -> int:
-    """A whole number; the default if the field is not there. Raises INVALID_FIELD."""
-    value = request.fields.get(name)
-    if not value:
-        return default
-    if not _NUMBER.fullmatch(value):
-        raise invalid_field(name, f"is {value[:40]!r}, not a number")
-    return int(value)
+def number(request: Request, name: str, bits: int) -> int:
+    """Returns a whole number; 0 if the field is missing or is no number of so many bits, as in RocketMQ."""
+    found = _number(request.fields.get(name, ""), bits)
+    return 0 if found is None else found
+
+
+def _number(text: str, bits: int) -> int | None:
+    value = int(text) if _NUMBER.fullmatch(text) else None
+    return None if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1 else value
 
 
 def switch(request: Request, name: str) -> bool | None:
-    """A switch: on if the field is "true" in any case; None if it is not there."""
+    """Returns whether the field is "true" in any case, or None if it is missing."""
     value = request.fields.get(name)
     return None if value is None else value.lower() == "true"
 
@@ -67,9 +67,9 @@ def broker(request: Request) -> BrokerKey:
 
 def broker_id(request: Request) -> int:
     """The broker id of a request. Raises INVALID_FIELD."""
-    value = number(request, "brokerId", _MASTERS_TO_COME - 1)
-    if not _MASTERS_TO_COME <= value <= _HIGHEST_ID:
-        raise invalid_field("brokerId", f"is {request.fields.get('brokerId')!r}, must be -1 or higher")
+    value = _number(request.fields.get("brokerId", ""), LONG_BITS)
+    if value is None:
+        raise invalid_field("brokerId", f"is {request.fields.get('brokerId')!r:.40}, not a number of {LONG_BITS} bits")
     return value
 
 
@@ -78,10 +78,14 @@ def broker_addr(request: Request) -> str:
     return _checked_address("brokerAddr", text(request, "brokerAddr"))
 
 
-def ha_server_addr(request: Request) -> str | None:
-    """The address for slaves of the broker that a request is about; None if it has none. Raises INVALID_FIELD."""
-    address = request.fields.get("haServerAddr")
-    return _checked_address("haServerAddr", address) if address else None
+@lru_cache(KNOWN_BROKERS)
+def is_address(text: str) -> bool:
+    """Reports whether a text is an address that a client could connect to."""
+    try:
+        Endpoint.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(KNOWN_BROKERS)

@@ -135,7 +135,7 @@ def _text(value: object) -> str:
     """A field's value as text; RocketMQ reads it so, too."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str | int):
+    if isinstance(value, str | int | float):
         return str(value)
     raise BrokenFrame("a header with a field that is no text")
 

@@ -1,7 +1,10 @@
-"""JSON as RocketMQ writes it, read member by member, so that a large body never holds up the event loop.
+"""JSON as RocketMQ writes it, read member by member, so that a large body never blocks the event loop.
 
-fastjson writes numbers as keys without quotes (``{0:"..."}``). What standard JSON has nothing against is read by the
-standard library; only a value that it refuses is read here, with such keys.
+The standard library reads standard JSON. Other values are read here, as fastjson reads them:
+
+- Keys may have no quotes, as in RocketMQ's ``{0:"..."}``. Texts may have single ones and more escapes.
+- Numbers may have a plus sign, leading zeros, or a letter of their type.
+- Comments and a comma before the end are passed over.
 """
 
 from __future__ import annotations
@@ -9,18 +12,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 from namesrv.core.errors import Refused, invalid_field
 from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS, MAX_VALUE_CHARACTERS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
-_BLANKS = re.compile(r"[ \t\r\n]*")
+_BLANKS = re.compile(r"(?:[ \t\r\n\f\b]|//[^\n]{0,1000}|/\*.{0,1000}?\*/)*", re.DOTALL)
 _NEXT_KEY = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
 """From behind a value to behind the next key, where that has no escapes: at once what would be several steps."""
 _PIECES = 4 * 1024, 64 * 1024, MAX_VALUE_CHARACTERS
 """Characters that are read as one value, one size after the other, until the value ends within them."""
-_NUMBER_KEY = re.compile(r"-?\d{1,20}")
+_BARE_KEY = re.compile(r"-?\d{1,20}|[A-Za-z_$][\w$]*")
+_QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*+)'|"((?:[^"\\]|\\.)*+)\"""", re.DOTALL)
+_NOT_STANDARD = re.compile(r"""\"|\\(?:x([0-9a-fA-F]{2})|v|0|'|.)""", re.DOTALL)
+_ESCAPES = {'"': r"\"", r"\'": "'", r"\v": r"\u000b", r"\0": r"\u0000"}
+_NUMBER = re.compile(r"([+-]?\d{1,20})[LSB]?(?![\w.])")
+"""A whole number as fastjson takes it: with any sign, leading zeros, and a letter of its type."""
 
 
 def read_json(text: str) -> Any:
@@ -51,7 +60,7 @@ class ObjectReader:
         """Stands before the object that begins at a position, blanks apart."""
         self.text = text
         self.at = _after_blanks(text, at)
-        """Where the next value begins, or behind the object. Who reads on by other means moves it behind a value."""
+        """Where the next value begins, or behind the object. Other readers move it behind a value."""
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in their order; none if the value is null. Raises INVALID_FIELD."""
@@ -75,6 +84,9 @@ class ObjectReader:
                 self.at = at + 1
                 return
             at = _expect(text, at, ",")
+            if text.startswith("}", at):
+                self.at = at + 1
+                return
 
     @property
     def is_at_object(self) -> bool:
@@ -91,7 +103,7 @@ class ObjectReader:
         return ObjectReader(self.text, self.at)
 
     def close(self, inner: Self) -> None:
-        """Goes on behind an object that was opened."""
+        """Continues behind an object that was opened."""
         self.at = inner.at
 
     def check_ended(self) -> None:
@@ -101,7 +113,7 @@ class ObjectReader:
 
 
 class _Lenient:
-    """The reader of one value with numbers as keys."""
+    """The reader of one value that is not standard JSON."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -116,6 +128,11 @@ class _Lenient:
             return self._object(at, depth)
         if self._text.startswith("[", at):
             return self._array(at, depth)
+        number = _NUMBER.match(self._text, at)
+        if number is not None:
+            return int(number[1]), number.end()
+        if self._text.startswith(("'", '"'), at):
+            return _quoted(self._text, at)
         try:
             return _scan(self._text, at)
         except (ValueError, RecursionError):
@@ -128,6 +145,8 @@ class _Lenient:
         while not text.startswith("}", at):
             if members:
                 at = _expect(text, at, ",")
+                if text.startswith("}", at):
+                    break
             key, at = _key(text, at)
             members[key], at = self.value(_expect(text, at, ":"), depth + 1)
             at = _after_blanks(text, at)
@@ -140,6 +159,8 @@ class _Lenient:
         while not text.startswith("]", at):
             if values:
                 at = _expect(text, at, ",")
+                if text.startswith("]", at):
+                    break
             value, at = self.value(at, depth + 1)
             values.append(value)
             at = _after_blanks(text, at)
@@ -149,15 +170,32 @@ class _Lenient:
 def _key(text: str, at: int) -> tuple[str, int]:
     """A key, and where it ends."""
     if text.startswith('"', at):
-        try:
+        with suppress(ValueError):
             key: tuple[str, int] = _scan(text, at)
-        except ValueError:
-            raise _broken(at) from None
-        return key
-    number = _NUMBER_KEY.match(text, at)
-    if number is None:
+            return key
+    if text.startswith(("'", '"'), at):
+        return _quoted(text, at)
+    bare = _BARE_KEY.match(text, at)
+    if bare is None:
         raise _broken(at)
-    return number.group(), number.end()
+    return bare.group(), bare.end()
+
+
+def _quoted(text: str, at: int) -> tuple[str, int]:
+    """A text in quotes of either kind, with escapes that only fastjson knows, and where it ends."""
+    found = _QUOTED.match(text, at)
+    if found is None:
+        raise _broken(at)
+    standard = _NOT_STANDARD.sub(_escape, found[1] if found[1] is not None else found[2])
+    try:
+        value, _ = _scan(f'"{standard}"', 0)
+    except ValueError:
+        raise _broken(at) from None
+    return value, found.end()
+
+
+def _escape(found: re.Match[str]) -> str:
+    return rf"\u00{found[1]}" if found[1] else _ESCAPES.get(found[0], found[0])
 
 
 def _expect(text: str, at: int, character: str) -> int:

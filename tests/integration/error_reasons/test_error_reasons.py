@@ -61,12 +61,12 @@ def test_every_reason_is_shown_here(package: str, cases: dict[str, Any]) -> None
 
 
 def test_a_name_server_lists_every_bad_field_of_a_registration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = registration(["A", "bad topic", "A"])
-    request.broker.cluster_name = "bad name"
+    request = registration(["A", "bad\ttopic", "A"])
+    request.broker.cluster_name = "bad\tname"
     request.broker.broker_addr = "nowhere"
     request.data_version.counter = -1
     request.heartbeat_timeout_millis = -1
-    topics = registration(["A", "bad topic", "A"])
+    topics = registration(["A", "bad\ttopic", "A"])
     topics.topic_configs[0].perm = 9
     topics.topic_configs[0].read_queue_nums = -1
     refused_calls = refused(("RegisterBroker", request), ("RegisterBroker", topics))

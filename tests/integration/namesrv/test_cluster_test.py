@@ -93,7 +93,7 @@ def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> 
 
 
 def test_a_bad_name_is_refused_here(client: Client) -> None:
-    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="not a name"))
+    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="not\ta name"))
     assert error.reason == "INVALID_FIELD"
 
 

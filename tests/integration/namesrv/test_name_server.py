@@ -180,7 +180,7 @@ def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvP
 BAD_REGISTRATIONS = {
     "broker.broker_id": registration(broker=identity(broker_id=None)),
     "broker.broker_addr": registration(broker=identity("no-port")),
-    "topic_configs[0].topic": registration(["not a name"]),
+    "topic_configs[0].topic": registration(["not\ta name"]),
     "topic_configs[1].topic": registration(["T", "T"]),
     "data_version.timestamp_millis": pb.RegisterBrokerRequest(broker=identity()),
 }
@@ -200,10 +200,10 @@ def test_topics_unknown_empty_and_over_long_are_told_apart(client: Client) -> No
     def lookup(topic: str) -> RichError:
         return client.failure(f"{ROUTES}/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic=topic))
 
-    unknown, empty, long = lookup("nobody-has-this"), lookup(""), lookup("x" * 128)
+    unknown, empty, long = lookup("nobody-has-this"), lookup(""), lookup("x" * 401)
     assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
     assert (empty.code, empty.message) == (grpc.StatusCode.INVALID_ARGUMENT, "topic: is empty")
-    assert "128 characters, at most 127" in long.message
+    assert "401 bytes, at most 400" in long.message
 
 
 def test_bytes_that_are_no_message_are_refused_as_such(client: Client) -> None:

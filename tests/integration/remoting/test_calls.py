@@ -8,6 +8,7 @@ import zlib
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
+from namesrv.remoting.wire.codes import RequestCode
 from tests.integration.remoting.conftest import LOOPBACK, address_of
 from tests.support import metrics_page
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -69,10 +70,21 @@ def test_a_static_topics_mapping_is_given_back_as_it_came(client: RemotingClient
 
 
 def test_one_odd_topic_refuses_no_other_and_is_told_in_the_log(namesrv: NamesrvProcess, client: RemotingClient) -> None:
-    assert register(client, ["Good", topic_config("not a name")]).code == 0
+    assert register(client, ["Good", topic_config("not\ta name")]).code == 0
     assert client.ask(105, {"topic": "Good"}).code == 0
     line = namesrv.wait_for("topics_skipped")
     assert (line["skipped"], line["broker"]) == (1, "broker-a")
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%group+orders", "订单", "a b", "orders/eu", "x@y", "a:b", "[red]", "-x"])
+def test_a_topic_of_any_printable_name_is_served_on_both_ports(
+    namesrv: NamesrvProcess, client: RemotingClient, topic: str
+) -> None:
+    assert register(client, [topic], broker_fields("брокер 1", "fd00::1:7a:10911")).code == 0
+    with namesrv.connect() as grpc_client:
+        assert grpc_client.addrs(topic) == {0: "fd00::1:7a:10911"}
+        assert client.ask(216, {"topic": topic}).code == 0
+        assert grpc_client.route(topic) is None
 
 
 def test_a_body_that_is_not_what_its_sender_took_the_checksum_of_changes_nothing(client: RemotingClient) -> None:
@@ -173,7 +185,7 @@ def test_permissions_that_operators_change_last_over_registrations(
     assert wiped.remark is not None
     assert wiped.remark.endswith(f"also after it restarts, until {remedy}")
     assert namesrv.wait_for("write_permission_wiped")["remedy"] == remedy
-    warning = namesrv.wait_for("topics_in_use_taken")
+    warning = eventually(lambda: namesrv.events("topics_in_use_taken"))[-1]
     assert (warning["cause"], warning["topics"]) == ("WipeWritePermOfBroker", "A, B")
     register(client, ["A", "B"], counter=2)
     assert client.ask(105, {"topic": "A"}).json["queueDatas"][0]["perm"] == 4
@@ -206,14 +218,16 @@ def test_settings_are_javas_properties_and_only_those_change_that_grpc_changes(o
         assert "orderMessageEnable=false" in lines
         assert client.ask(318, body=b"# comment\norderMessageEnable=true\n").code == 0
         assert "orderMessageEnable=true" in client.ask(319).body.decode().splitlines()
-        for body in (b"configStorePath=/tmp/x\n", b"kvConfigPath=/x"):
-            refused = client.ask(318, body=body)
+        for key in ("configStorePath", "kvConfigPath"):
+            refused = client.ask(318, body=f"{key}=/tmp/x\n".encode())
             assert (refused.code, refused.remark) == (16, "Can not update config in black list.")
         for body in (b"supportActingMaster=true", b"dataDir=/x", b"remotingAllow=operators"):
             refused = client.ask(318, body=body)
             assert (refused.code, "changes with a start only: set --" in str(refused.remark)) == (16, True)
         assert client.ask(318, body=b"noSuchKey=1").code == 1
         assert client.ask(318, body=b"no equals").code == 1
+    line = own_namesrv.wait_for("request_refused")
+    assert line["problem"] == "the setting configStorePath never changes over the wire"
 
 
 @pytest.mark.parametrize("code", [0, 905, 1001, 30999, -5])
@@ -291,6 +305,27 @@ def test_without_the_operators_and_settings_grades_their_calls_are_refused() -> 
         for code in (100, 102, 205, 216, 318, 319, 327):
             answer = client.ask(code, {"namespace": "n", "key": "k", "value": "v", "brokerName": "broker-a"})
             assert (answer.code, "remoting_allow" in (answer.remark or "")) == (1, True)
+        assert client.ask(999).code == 3
+        lines = eventually(lambda: process.events("request_refused"), lambda lines: len(lines) == 8)
+        assert {(line["code"], line["name"], line.get("grade"), line.get("remedy")) for line in lines} == {
+            *(
+                (int(code), code.name, "operators", "add operators to remoting_allow")
+                for code in map(RequestCode, (100, 102, 205, 216, 319, 327))
+            ),
+            (318, "UPDATE_NAMESRV_CONFIG", "settings", "add settings to remoting_allow"),
+            (999, "UNKNOWN", None, None),
+        }
+
+
+def test_a_refused_registration_is_logged_with_its_broker_and_reason() -> None:
+    with NamesrvProcess(*LOOPBACK) as process, RemotingClient(address_of(process)) as client:
+        register(client, broker=broker_fields("broker-a", "no-port"))
+        register(client, ["Good", "odd\n"], broker_fields() | {"haServerAddr": "no-port"})
+        refused = process.wait_for("registration_refused")
+        assert (refused["broker"], refused["addr"], refused["reason"]) == ("broker-a", "no-port", "INVALID_FIELD")
+        assert "brokerAddr: address 'no-port' has no port" in refused["problem"]
+        assert process.wait_for("topics_skipped")["first"] == r"'odd\n' has characters that are not printable"
+        assert process.wait_for("addresses_skipped")["first"] == "'no-port'"
 
 
 def test_connections_and_requests_are_counted_by_the_name_of_their_code() -> None:

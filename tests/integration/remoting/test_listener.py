@@ -14,9 +14,10 @@ from structlog.testing import capture_logs
 from groundwork.endpoints import Endpoint
 from groundwork.shares import Shares
 from namesrv.app.counters import RemotingCounter
+from namesrv.app.event_log import LINE_BURST
 from namesrv.remoting import listener as listener_module
 from namesrv.remoting.calls import Calls
-from namesrv.remoting.listener import BROKEN_LOG_BURST, RemotingListener
+from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.wire.headers import answer
 from tests.support.programs.rocketmq import frame
 
@@ -85,7 +86,7 @@ def test_connections_that_never_asked_anything_give_way_to_one_that_does() -> No
 
     lines = lines_of(test)
     assert "asked nothing" in lines[0]["problem"]
-    assert len(lines) <= BROKEN_LOG_BURST
+    assert len(lines) <= LINE_BURST
 
 
 def test_those_that_ask_keep_their_places_and_one_more_is_closed() -> None:
@@ -117,7 +118,7 @@ def test_one_address_takes_its_share_and_not_the_places_of_others(monkeypatch: p
     assert problems == {("10.0.0.1", "connections: 6 is over the limit of 5 for 10.0.0.1")}
 
 
-@pytest.mark.parametrize("count", [3 * BROKEN_LOG_BURST])
+@pytest.mark.parametrize("count", [3 * LINE_BURST])
 def test_a_flood_of_broken_connections_makes_few_lines_that_count_the_others(count: int) -> None:
     async def test() -> None:
         async with listening() as connect:
@@ -127,4 +128,4 @@ def test_a_flood_of_broken_connections_makes_few_lines_that_count_the_others(cou
                 with contextlib.suppress(ConnectionError):
                     assert await asyncio.wait_for(reader.read(), SECONDS) == b""
 
-    assert BROKEN_LOG_BURST <= len(lines_of(test)) < count
+    assert LINE_BURST <= len(lines_of(test)) < count

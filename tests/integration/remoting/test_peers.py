@@ -52,9 +52,6 @@ def with_header(text: bytes, encoding: int = 0) -> bytes:
 
 
 NO_FRAMES = {
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "gRPC": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "a length of two gigabytes": struct.pack(">II", 2**31, 10),
     "a length of nothing": b"\0\0\0\0\0\0\0\0",
     "a length above the limit": struct.pack(">II", 16 * 1024 * 1024, 10),
@@ -82,17 +79,23 @@ def test_who_speaks_something_else_is_cut_with_a_line_that_names_him(namesrv: Na
     assert lookup_is_answered(namesrv)
 
 
-FOREIGN = {"HTTP": "an HTTP client; ", "gRPC": "a client of gRPC, which is served at --listen", "TLS": "it speaks TLS"}
+FOREIGN = {
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n": "an HTTP client; ",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": "a client of gRPC, which is served at --listen",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03": "it speaks TLS",
+    b"PROXY TCP4 192.0.2.7 127.0.0.1 40000 9876\r\n": "a load balancer that sends the PROXY protocol",
+    b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00": "a load balancer that sends the PROXY protocol",
+}
 
 
-@pytest.mark.parametrize("who", FOREIGN)
-def test_who_came_to_the_wrong_port_is_told_with_what_to_do(namesrv: NamesrvProcess, who: str) -> None:
+@pytest.mark.parametrize(("data", "problem"), FOREIGN.items())
+def test_who_came_to_the_wrong_port_is_told_with_what_to_do(namesrv: NamesrvProcess, data: bytes, problem: str) -> None:
     with RemotingClient(address_of(namesrv)) as client:
-        client.send_bytes(NO_FRAMES[who])
+        client.send_bytes(data)
         assert client.read() is None
         me = client.local_address
     lines = eventually(lambda: [line for line in namesrv.events("remoting_connection_ended") if line["peer"] == me])
-    assert lines[0]["problem"].startswith(FOREIGN[who])
+    assert lines[0]["problem"].startswith(problem)
 
 
 @pytest.mark.parametrize("opaque", ["0", "-1", "2147483647", "-2147483648"])

@@ -219,7 +219,7 @@ def test_new_permits_are_taken_and_a_broken_file_keeps_the_old(place: Place) -> 
         ("{}", "principals: Field required"),
         ('{"principals": {}}', "at least 1 item"),
         ('{"principals": {"a": {"look_up": true}}}', "has neither certificates nor token_sha256"),
-        ('{"principals": {"a": {"certificates": ["x"], "lookup": true}}}', "lookup: Extra inputs are not permitted"),
+        ('{"principals": {"a": {"certificates": ["x"], "lookup": true}}}', "lookup: is unknown; did you mean look_up?"),
         ('{"principals": {"a": {"certificates": ["x"], "register": ["broker-a"]}}}', "is not CLUSTER/BROKER"),
         ('{"principals": {"a": {"token_sha256": ["secret"]}}}', "is not a SHA-256 in hexadecimal"),
         ("[", "Expecting value"),

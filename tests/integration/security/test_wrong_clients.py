@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2
 
@@ -153,6 +154,21 @@ def test_http_1_and_remoting_are_told_from_grpc_with_tls_too(
 def test_a_client_of_rocketmqs_protocol_is_told_which_port_it_wants(plain: NamesrvProcess) -> None:
     problem = said(plain, lambda sock: sock.sendall(frame(105, {"topic": "T"})), "client_speaks_remoting")
     assert "--remoting-listen" in problem
+
+
+@pytest.mark.parametrize("preamble", [b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"])
+def test_a_load_balancer_that_sends_the_proxy_protocol_is_named(plain: NamesrvProcess, preamble: bytes) -> None:
+    assert "PROXY protocol" in said(plain, lambda sock: sock.sendall(preamble), "client_sends_proxy_protocol")
+
+
+def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
+    with grpc.insecure_channel(str(plain.endpoint)) as channel:
+        call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=WAIT_SECONDS)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert caught.value.details() == "this is a name server; give the client the address of RocketMQ's proxy"
+    assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
 
 
 def test_whoever_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:

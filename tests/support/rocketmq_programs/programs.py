@@ -239,7 +239,7 @@ class Broker(JavaProgram):
 class ApacheNamesrv(JavaProgram):
     """Apache's own name server."""
 
-    def __init__(self, home: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, home: Path, *, host: str = "127.0.0.1", port: int = 0, release: Release = NEWEST) -> None:
         """Starts it at a host of loopback, at a port or anywhere. It reads the file ``kvConfig.json`` of its home."""
         self.host, self.port = host, port or free_ports()
         home.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,7 @@ class ApacheNamesrv(JavaProgram):
             f"bindAddress={host}\nlistenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n",
         )
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        super().__init__(launch_of(main, home, "-c", str(config), properties=_PLAIN), home)
+        super().__init__(launch_of(main, home, "-c", str(config), release=release, properties=_PLAIN), home)
 
 
 class Proxy(JavaProgram):

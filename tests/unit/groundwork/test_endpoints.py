@@ -37,7 +37,8 @@ def test_a_list_given_in_pieces_is_joined() -> None:
         ("a:\u0661", "not a number from 1 to 65535"),
         (":1", "no valid host"),
         ("a b:1", "has no port"),
-        ("::1:9876", "no valid host"),
+        ("fe80::1%:9876", "no valid host"),
+        ("[fe80::1%\n]:1", "no valid host"),
         ("[xyz]:1", "no valid host"),
         ("http://a:1", "no valid host"),
         ("a:1;a:1", "has a:1 twice"),
@@ -60,8 +61,13 @@ def test_no_text_at_all_is_an_empty_list() -> None:
 
 
 def test_an_endpoint_is_written_as_it_is_read() -> None:
-    for text in ("host:1", "127.0.0.1:9876", "[::1]:9876"):
+    for text in ("host:1", "127.0.0.1:9876", "[::1]:9876", "[fe80::1%eth0]:1"):
         assert str(Endpoint.parse(text)) == text
+
+
+def test_the_port_follows_the_last_colon_of_an_ipv6_address() -> None:
+    assert Endpoint.parse("fd00::1:7a:10911") == Endpoint("fd00::1:7a", 10911)
+    assert Endpoint.parse("fe80::1%eth0:1") == Endpoint("fe80::1%eth0", 1)
 
 
 def test_loopback_is_known_by_address_and_by_name() -> None:

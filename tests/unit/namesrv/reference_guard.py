@@ -90,5 +90,5 @@ def _hold(model: ReferenceModel, losing: list[LiveKey], now: float) -> None:
         losing = [*losing, key]
     for key in losing:
         broker = model.brokers[key]
-        broker.unconfirmed, broker.channel, broker.due = True, None, held_until
+        broker.unconfirmed, broker.channel, broker.due, broker.doubted = True, None, held_until, False
     model.recent.clear()

@@ -225,7 +225,7 @@ class ReferenceMachine(RuleBasedStateMachine):
                     self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
             else:
                 self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
-                broker.due = self.now + broker.timeout
+                broker.heard(self.now)
 
     def query_of_one(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
@@ -234,7 +234,7 @@ class ReferenceMachine(RuleBasedStateMachine):
             )
             assert answer == (not broker.vouches_for(broker.version), broker.version)
             if not answer[0]:
-                broker.due = self.now + broker.timeout
+                broker.heard(self.now)
 
     def heartbeat_by_address(self, number: int) -> None:
         for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
@@ -292,6 +292,7 @@ class ReferenceMachine(RuleBasedStateMachine):
             key: Broker(
                 live.broker, live.broker_id, live.data_version, live.channel_id, live.timeout_seconds, deadlines[key],
                 live.unconfirmed, live.topic_by_topic, key in self.state.possibly_partial,
+                key in self.state.liveness.doubted,
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip

@@ -40,11 +40,17 @@ class Broker:
     topic_by_topic: bool = False
     increment_first: bool = False
     """Whether it has said one topic at most since it came."""
+    doubted: bool = False
+    """Whether its channel has ended in a way that says nothing, and it has not reported since."""
 
     def vouches_for(self, version: DataVersion) -> bool:
         return self.version == version and not self.unconfirmed and not self.topic_by_topic
 
+    def heard(self, now: float) -> None:
+        self.due, self.doubted = now + self.timeout, False
+
     def heard_by_address(self, now: float) -> None:
+        self.doubted = False
         self.due = max(now + self.timeout, self.due if self.unconfirmed else 0.0)
 
 
@@ -94,7 +100,9 @@ class ReferenceModel:
             return Reason.NEED_FULL_REGISTRATION
         holder = self._holder(registration)
         stated = registration.data_version.state_version
-        return Reason.STALE_STATE_VERSION if holder and self.brokers[holder].version.state_version > stated else None
+        if holder is None or self.brokers[holder].unconfirmed or self.brokers[holder].doubted:
+            return None
+        return Reason.STALE_STATE_VERSION if self.brokers[holder].version.state_version > stated else None
 
     def register(self, registration: Registration, now: float) -> None:
         key, group, broker_id = registration.live_key, registration.broker, registration.broker_id
@@ -220,7 +228,7 @@ class ReferenceModel:
         """Everything that a reader can see."""
         return (
             {
-                key: replace(broker, channel=None, due=0.0, increment_first=False)
+                key: replace(broker, channel=None, due=0.0, increment_first=False, doubted=False)
                 for key, broker in self.brokers.items()
             },
             {group: (facts, self.rule_of(group)) for group, facts in self.facts.items()},

@@ -124,3 +124,31 @@ def test_the_module_runs_alone_before_anything_is_installed(tmp_path: Path) -> N
 
     assert (with_java.returncode, with_java.stdout) == (0, f"Java 17 of JAVA_HOME at {home}\n")
     assert (without.returncode, without.stderr) == (1, f"{java.HOW_TO_GET_JAVA}\n")
+
+
+FAILURES = {
+    "java.net.UnknownHostException: nowhere: Name or service not known": "set SPARK_LOCAL_IP",
+    "javax.security.auth.login.LoginException: invalid null input: name": "run it as a named user",
+}
+
+
+@pytest.mark.parametrize("cause", FAILURES)
+def test_an_error_at_the_start_has_javas_cause_and_what_to_do(tmp_path: Path, cause: str) -> None:
+    home = fake_java(tmp_path, 'openjdk version "21.0.2" 2024')
+    with (home / "bin" / "java").open("a") as script:
+        script.write(f"""case "$*" in *-version*) exit 0;; esac
+echo 'Exception in thread "main" java.lang.Error: something' >&2
+echo 'Caused by: {cause}' >&2
+exit 1
+""")
+    program = "import route_pipeline; route_pipeline.spark_session()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "JAVA_HOME": str(home)},
+    )
+    problem = done.stderr.splitlines()[-1]
+    assert f"Spark did not start on local[*]: {cause}; " in problem
+    assert FAILURES[cause] in problem

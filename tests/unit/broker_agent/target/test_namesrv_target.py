@@ -85,7 +85,7 @@ def test_texts_of_an_event_are_cut(name_server: StartNameServer) -> None:
         server.end_channels()
         fan_out.listener.wait_until_wanted(2)
         details = [event.detail for event in fan_out.targets[0].status().events]
-    assert f"{'b' * 127}: 0 at {'a' * 260}" in details
+    assert f"{'b' * 255}: 0 at {'a' * 260}" in details
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 

@@ -33,12 +33,6 @@ def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
     assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
 
 
-def test_a_topic_whose_name_would_be_too_long_is_left_out() -> None:
-    topics = as_upstream("c" * 127, "b")
-    assert "c" * 127 in topics
-    assert all(len(name) <= 127 for name in topics)
-
-
 @pytest.mark.parametrize("name", ["TBW102", "rmq_sys_anything", "SCHEDULE_TOPIC_XXXX", "broker-a"])
 def test_the_brokers_own_topics_are_system_topics(name: str) -> None:
     assert is_system_topic(name, frozenset({"broker-a"}))

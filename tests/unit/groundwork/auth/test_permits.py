@@ -207,7 +207,7 @@ def test_a_pattern_with_wrong_addresses_is_refused(hosts: str, problem: str) -> 
         BrokerPattern.parse(f"fleet/*@{hosts}")
 
 
-@pytest.mark.parametrize("text", ["broker-a", "a/b/c", "/", "a/", "a/b c", "[a]/b", "a/b\n", "é/b"])
+@pytest.mark.parametrize("text", ["broker-a", "a/b/c", "/", "a/", "a/b@c", "a/b\n"])
 def test_a_pattern_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not CLUSTER/BROKER"):
         GroupPattern.parse(text)
@@ -238,6 +238,9 @@ def row(**values: object) -> dict[str, object]:
         (json.dumps({"principals": {"a b": row()}}), "a name has 1 to 127 of"),
         (json.dumps({"principals": {"": row()}}), "a name has 1 to 127 of"),
         (json.dumps({"principals": {"a": row(look_up=1)}}), "principals.a.look_up: Input should be a valid boolean"),
+        (json.dumps({"principals": {"a": row(lookup=True)}}), "a.lookup: is unknown; did you mean look_up?"),
+        (json.dumps({"principals": {"a": row(agents={"reed": []})}}), "agents.reed: is unknown; did you mean read?"),
+        (json.dumps({"principals": {"a": row()}, "x": 1}), "x: is unknown; known are principals"),
         (json.dumps({"principals": {"a": row(register="a/b")}}), "principals.a.register: Input should be a valid list"),
         (
             json.dumps({"principals": {"a": row(register=["a/b", "a/b@10.0.0.1/8"])}}),
@@ -252,7 +255,6 @@ def row(**values: object) -> dict[str, object]:
             )
             for pattern in ("*", "*.example", "spiffe://prod/*")
         ),
-        (json.dumps({"principals": {"a": row()}, "more": 1}), "more: Extra inputs"),
     ],
 )
 def test_a_file_that_is_not_right_is_refused_as_a_whole(tmp_path: Path, content: bytes | str, problem: str) -> None:

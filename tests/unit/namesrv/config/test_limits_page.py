@@ -39,7 +39,7 @@ _OF_THE_AGENT = re.compile(r"\n## The broker agent\n.*?(?=\n## |\Z)", re.DOTALL)
 """A section that has a test of its own."""
 
 
-NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS"}
+NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS", "SHOWN_CHARACTERS"}
 """Numbers of these modules that bound nothing that a caller sends or holds."""
 
 

@@ -49,6 +49,14 @@ def test_the_printed_configuration_is_a_file_that_gives_the_same_settings(file: 
         (["--engine", "development", "--tls-cert", "a", "--tls-key", "b"], "tls_cert is set, but engine is dev"),
         (["--engine", "development", "--permits-file", "a"], "permits_file is set, but engine is development"),
         (["--engine", "development", "--remoting-listen", "localhost:0"], "remoting_listen is set, but engine is dev"),
+        (
+            ["--listen", "127.0.0.1:9876", "--remoting-listen", "127.0.0.1:9876"],
+            "remoting_listen is 127.0.0.1:9876, but listen has that port",
+        ),
+        (
+            ["--metrics-listen", "127.0.0.1:1", "--remoting-listen", "0.0.0.0:1", "--allow-insecure"],
+            "metrics_listen is 127.0.0.1:1, but remoting_listen has that port",
+        ),
         (["--name", ""], "setting name:"),
         (["--data-dir", ""], "namesrv: setting data_dir: is empty\n"),
         (["--keepalive-time-millis", "1"], "setting keepalive_time_millis:"),

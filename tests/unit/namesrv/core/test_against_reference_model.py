@@ -248,7 +248,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         else:
             assert answer == (not broker.vouches_for(version), broker.version)
             if not answer[0]:
-                broker.due = self.now + broker.timeout
+                broker.heard(self.now)
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
@@ -305,7 +305,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.model.ended_channels.remove(channel)
         assert self.routes.heartbeats.doubt_channel_end(channel, 30.0, Doubt.OWN_STALL) == len(bound)
         for key in bound:
-            self.model.brokers[key].due = self.now + 30.0
+            self.model.brokers[key].due, self.model.brokers[key].doubted = self.now + 30.0, True
 
     # Operators
 

@@ -64,6 +64,8 @@ def test_a_frame_that_is_not_whole_is_waited_for_and_says_how_large_it_will_be()
         (0x16030100, 0),  # TLS
         (int.from_bytes(b"GET ", "big"), 0),  # HTTP
         (int.from_bytes(b"PRI ", "big"), 0),  # gRPC
+        (int.from_bytes(b"PROX", "big"), 0),  # a load balancer
+        (int.from_bytes(b"\r\n\r\n", "big"), 0),  # the same, in version 2
     ],
 )
 def test_lengths_that_cannot_be_break_the_connection_before_anything_is_held(length: int, header_length: int) -> None:

@@ -91,12 +91,65 @@ def test_a_compressed_body_is_known_by_its_first_byte(mappings: list[str] | None
 
 
 @pytest.mark.parametrize(
-    "odd", [topic("a b"), topic(""), topic("X", perm=8), topic("X", readQueueNums="4"), topic("X", perm=True), [], None]
+    "odd",
+    [topic("a\n"), topic(""), topic("X", perm="x"), topic("X", readQueueNums=-1), topic("X", writeQueueNums=2**16), []],
 )
 def test_one_odd_topic_is_passed_over_and_counted(odd: Any) -> None:
     found = read(json.dumps(body({"": odd, "T": topic("T")})).encode())
     assert found.topic_configs == {"T": (4, 4, 6, 0)}
     assert (found.skipped, len(found.problems)) == (1, 1)
+
+
+def test_a_name_that_is_passed_over_is_named_once() -> None:
+    found = read(json.dumps(body({"a\n": topic("a\n"), "b\n": topic("b\n")})).encode())
+    assert found.problems == dict.fromkeys(("a\n", "b\n"), "has characters that are not printable")
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ({"perm": "6", "readQueueNums": "+3", "writeQueueNums": "3.7"}, (3, 3, 6, 0)),
+        ({"perm": 4.9, "readQueueNums": True, "writeQueueNums": 3.0}, (1, 3, 4, 0)),
+        ({"perm": None, "readQueueNums": "", "writeQueueNums": "null"}, (16, 16, 6, 0)),
+        ({}, (16, 16, 6, 0)),
+        ({"perm": -1, "topicSysFlag": -1}, (16, 16, -1, -1)),
+    ],
+)
+def test_numbers_are_read_as_rocketmq_reads_them(said: dict[str, Any], taken: tuple[int, ...]) -> None:
+    assert read(json.dumps(body({"T": {"topicName": "T", **said}})).encode()).topic_configs == {"T": taken}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "{T:{topicName:'T',perm:+6,readQueueNums:04,writeQueueNums:4L,},}",
+        r"""{'T':{"topicName":"\x54",/* no */"perm":6,"readQueueNums":4,"writeQueueNums":4,x:'"\'\v\0',y:"\x41"}}""",
+        '{"T":{"topicName":"T",// no\n"perm":6,\b"readQueueNums":4,\f"writeQueueNums":4}}',
+    ],
+)
+def test_json_is_read_as_fastjson_reads_it(table: str) -> None:
+    assert read(f'{{"topicConfigTable":{table}}}'.encode()).topic_configs == {"T": (4, 4, 6, 0)}
+
+
+def test_of_two_topic_tables_the_last_counts() -> None:
+    table = '{{"topicConfigTable":{{"A":{0}}},"topicConfigTable":{{"B":{0}}}}}'.format('{"perm":6}')
+    assert list(read(table.encode()).topic_configs or ()) == ["B"]
+
+
+def test_bytes_that_are_no_utf_8_are_replaced_and_a_byte_order_mark_is_dropped() -> None:
+    data = b"\xef\xbb\xbf" + packed(body({"T~": topic("T~")})).replace(b"~", b"\xff")
+    assert list(read(data).topic_configs or ()) == ["T\ufffd"]
+
+
+def test_filter_servers_that_are_no_addresses_are_passed_over() -> None:
+    servers = ["10.0.0.1:1", "odd", None, 5, "fd00::1:2", *(f"h:{port}" for port in range(1, 100))]
+    found = read(json.dumps({"filterServerList": servers}).encode())
+    assert found.filter_servers is not None
+    assert found.filter_servers[:3] == ("10.0.0.1:1", "fd00::1:2", "h:1")
+    assert len(found.filter_servers) == limits.MAX_FILTER_SERVERS - 1
+    assert found.odd_addresses == ["odd", "h:62", "h:63"]
+    assert read(b'{"filterServerList":"h:1"}').filter_servers == ("h:1",)
+    assert read(b'{"filterServerList":null}').filter_servers is None
 
 
 def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,13 +168,13 @@ def test_the_queues_of_all_mappings_of_a_registration_have_a_limit(monkeypatch: 
         {"topic": {"T": 1}},
         {"topic": 5},
         {"scope": 1},
-        {"scope": "x" * 200},
+        {"scope": "x" * 300},
         {"scope": "a\nb"},
-        {"totalQueues": "4"},
+        {"totalQueues": "many"},
         {"epoch": 2**70},
         {"currIdMap": []},
         {"currIdMap": {"x": 1}},
-        {"currIdMap": {"1": "1"}},
+        {"currIdMap": {"1": "x"}},
         {"currIdMap": {"9999999999": 1}},
     ],
 )
@@ -206,10 +259,8 @@ def test_a_wrapper_within_wrappers_is_passed_over() -> None:
         b"{}{}",
         b'{"topicConfigTable":[]}',
         b'{"topicConfigTable":{"T":}}',
-        b'{"dataVersion":{"counter":-1}}',
+        b'{"dataVersion":{"counter":"many"}}',
         b'{"dataVersion":[]}',
-        b'{"filterServerList":["no address"]}',
-        b'{"filterServerList":{}}',
         b'{"x":' + b"[" * 100_000,
         b'{"x":{0:' * 100 + b"1" + b"}}" * 100,
         compressed(["A"])[:-9],
@@ -251,7 +302,7 @@ ODD_VALUES = st.sampled_from(
         {"perm": 9},
         {"perm": "6"},
         {"topicName": "other"},
-        {"topicName": "a b"},
+        {"topicName": "a\n"},
         {"order": None},
         {"writeQueueNums": 2**40},
     ]
@@ -284,10 +335,10 @@ def test_a_table_reads_the_same_however_it_is_written(table: dict[str, Any], odd
 @pytest.mark.parametrize(
     ("was", "becomes"),
     [
-        (b'"perm":6', b'"perm":06'),
+        (b'"perm":6', b'"perm":6x'),
         (b'"perm":6', b'"perm":6,'),
         (b"},", b"}"),
-        (b'"attributes":{}', b'"attributes":{"a":"b",}'),
+        (b'"attributes":{}', b'"attributes":{"a":"b",,}'),
         (b'"attributes":{}', b'"attributes":{"a":"b""c":"d"}'),
         (b'"T1":{', b'"T1":{{'),
         (b'"order":false', b'"order":False'),
@@ -389,7 +440,7 @@ def test_a_table_beside_which_more_of_topics_is_said_has_no_mark() -> None:
         .replace(b'"topicQueue', b'"x')
         .replace(b'"topicConfigTable":', b'"topicConfigTable":' + packed(topics) + b',"topicConfigTable":')
     )
-    odd = packed(body({"A": topic("A"), "B": topic("a b")}))
+    odd = packed(body({"A": topic("A"), "B": topic("a\n")}))
     for data in (more, twice, odd):
         found = read(data, held=mark)
         assert found.topic_configs == {"A": (4, 4, 6, 0)}

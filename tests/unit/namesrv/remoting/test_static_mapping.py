@@ -29,7 +29,7 @@ def test_a_mapping_of_tens_of_thousands_of_queues_is_read_with_breaths(form: str
     assert breaths_of(lambda: read(data)) >= 20_000 // FEW
 
 
-@pytest.mark.parametrize("odd", ["1.5", "-1", "9999999999", '"1"', "null", "[1]", "{2:3}"])
+@pytest.mark.parametrize("odd", ["-1", "9999999999", '"x"', "[1]", "{2:3}"])
 @pytest.mark.parametrize("before", ["0:0,", ""])
 def test_an_odd_queue_among_others_has_its_mapping_passed_over(odd: str, before: str) -> None:
     found = read(mapped(f"{{{before}1:{odd},2:2,3:3}}"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters, log_topics_skipped
+from namesrv.app.event_log import RegistrationLog, listen_for_mass_loss, listen_for_names_in_two_clusters
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 
@@ -100,9 +100,7 @@ def test_a_group_of_a_name_that_another_cluster_has_is_told_once_each_time_it_co
 def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the_first() -> None:
     registration = Registration(BrokerKey("c1", "broker-a"), 0, A, DataVersion(1, 1), {}, topic_by_topic=True)
     with capture_logs() as logs:
-        log_topics_skipped(
-            registration, 12, ["'a b' has characters other than ...", "'T' has a perm that is no number"]
-        )
+        RegistrationLog().topics_skipped(registration, 12, {"a\n": "is odd", "T": "has a perm that is no number"})
     assert logs == [
         {
             "event": "topics_skipped",
@@ -111,6 +109,7 @@ def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the
             "broker": "broker-a",
             "addr": A,
             "skipped": 12,
-            "first": "'a b' has characters other than ...; 'T' has a perm that is no number",
+            "first": "'a\\n' is odd; 'T' has a perm that is no number",
+            "not_told": 0,
         }
     ]

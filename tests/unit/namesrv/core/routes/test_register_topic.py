@@ -128,7 +128,7 @@ def test_the_queues_of_a_request_become_records() -> None:
     ("message", "field", "problem"),
     [
         (queue_data(name=""), "broker_name", "is empty"),
-        (queue_data(cluster="a b"), "cluster_name", "has characters other than"),
+        (queue_data(cluster="a\tb"), "cluster_name", "has characters that are not printable"),
         (queue_data(read_queue_nums=None), "read_queue_nums", "is missing for the group 'broker-a'"),
         (queue_data(read_queue_nums=65_536), "read_queue_nums", "is 65536"),
         (queue_data(write_queue_nums=-1), "write_queue_nums", "is -1"),

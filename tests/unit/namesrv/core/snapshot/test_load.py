@@ -192,13 +192,6 @@ def test_generations_go_on_after_the_largest_loaded() -> None:
     assert restarted(before).register(A).generation == 7
 
 
-def test_a_loaded_slave_learns_its_loaded_master() -> None:
-    before = Fleet()
-    before.register(A, ha=HA)
-    before.register(B, 1)
-    assert restarted(before).register(B, 1)[3:5] == (HA, A)
-
-
 def test_a_drained_group_is_drained_after_the_restart_and_writable_when_the_intent_is_lifted() -> None:
     before = Fleet()
     before.register(A)

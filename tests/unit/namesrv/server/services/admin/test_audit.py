@@ -179,9 +179,9 @@ def test_a_clock_that_stepped_back_hides_no_entry(log: Log) -> None:
     ("request_", "field"),
     [
         (pb.ListAuditEntriesRequest(topic=""), "topic"),
-        (pb.ListAuditEntriesRequest(topic="no topic"), "topic"),
+        (pb.ListAuditEntriesRequest(topic="no\ttopic"), "topic"),
         (pb.ListAuditEntriesRequest(broker_name=""), "broker_name"),
-        (pb.ListAuditEntriesRequest(broker_name="b" * 128), "broker_name"),
+        (pb.ListAuditEntriesRequest(broker_name="b" * 256), "broker_name"),
         (pb.ListAuditEntriesRequest(from_millis=-1), "from_millis"),
         (pb.ListAuditEntriesRequest(to_millis=-1), "to_millis"),
         (pb.ListAuditEntriesRequest(from_millis=5, to_millis=5), "to_millis"),

@@ -71,11 +71,11 @@ def test_what_is_not_known_is_absent_from_the_answer(fleet: Fleet) -> None:
     ("field", "request_"),
     [
         ("topic", pb.ExplainTopicRouteRequest()),
-        ("topic", pb.ExplainTopicRouteRequest(topic="no topic")),
+        ("topic", pb.ExplainTopicRouteRequest(topic="no\ttopic")),
         ("broker_name", pb.ExplainTopicRouteRequest(topic="T", broker_name="")),
         ("broker_name", pb.ExplainTopicRouteRequest(topic="T", cluster_name="c")),
         ("cluster_name", pb.ExplainTopicRouteRequest(topic="T", broker_name="b", cluster_name="")),
-        ("zone_name", pb.ExplainTopicRouteRequest(topic="T", zone_name="no zone")),
+        ("zone_name", pb.ExplainTopicRouteRequest(topic="T", zone_name="no\tzone")),
     ],
 )
 def test_a_bad_field_is_refused_by_name(fleet: Fleet, field: str, request_: pb.ExplainTopicRouteRequest) -> None:

@@ -246,7 +246,7 @@ BAD_REQUESTS = {
     "a wipe that ends before 1970": ("ends_at_millis", wipe(ends_at_millis=-1)),
     "a wipe with a long comment": ("comment", wipe(comment="x" * 501)),
     "an addition with a long comment": ("comment", add(comment="x" * 501)),
-    "an addition to a name with a blank": ("broker_name", add("broker a")),
+    "an addition to a name with a tab": ("broker_name", add("broker\ta")),
     "a deletion with a long comment": (
         "comment",
         pb.DeleteTopicRequest(force=True, topic="TopicTest", comment="x" * 501),

@@ -77,7 +77,7 @@ def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: F
         namesrv = NameServer(fleet)
         async with namesrv.busy():
             with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
-                await namesrv.register(registration(["not a name"]))
+                await namesrv.register(registration(["not\ta name"]))
         assert fleet.state.revision == 0
 
     asyncio.run(run())
@@ -87,7 +87,7 @@ def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
     async def run() -> None:
         namesrv = NameServer(fleet)
         async with namesrv.busy():
-            bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not a name"])))
+            bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
             await asyncio.sleep(0)
             assert namesrv.writer._waiting == 1, "the change that keeps it busy"
         with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
