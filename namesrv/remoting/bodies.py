@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Container, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from groundwork.topic_names import (
     MAX_MAPPED_QUEUES,
@@ -256,10 +256,15 @@ class RegisteredTopics:
         if not isinstance(value, dict):
             return self._skip(key, "is no object")
         topic = value.get("topicName") or key
-        try:
-            return self._add(topic if isinstance(topic, str) else str(topic), queue_numbers(value))
-        except ValueError as error:
-            return self._skip(str(topic), str(error))
+        topic = topic if isinstance(topic, str) else str(topic)
+        given = value.get("readQueueNums"), value.get("writeQueueNums"), value.get("perm"), value.get("topicSysFlag")
+        numbers = self._shared.get(given) if _are_numbers(given) else None
+        if numbers is None:
+            try:
+                numbers = queue_numbers(value)
+            except ValueError as error:
+                return self._skip(topic, str(error))
+        return self._add(topic, numbers)
 
     def add_plain(self, reader: ObjectReader) -> None:
         """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
@@ -334,6 +339,11 @@ class RegisteredTopics:
         self.body.skipped += 1
         if len(self.body.problems) < SKIPPED_NAMED:
             self.body.problems.setdefault(topic[:SHOWN_CHARACTERS], problem)
+
+
+def _are_numbers(numbers: tuple[object, object, object, object]) -> TypeGuard[QueueNumbers]:
+    first, second, third, fourth = numbers  # of each topic of a large table, so without a loop
+    return type(first) is type(second) is type(third) is type(fourth) is int
 
 
 def _too_many(configs: Sized) -> Refused:
