@@ -99,13 +99,13 @@ def address_local(folder: Path) -> Iterator[Scene]:
 
 @contextmanager
 def registrations_refused(folder: Path) -> Iterator[Scene]:
-    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a blank."""
+    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
     flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
     with (
         NamesrvProcess(*flags) as server,
         RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
     ):
-        assert register_as_rocketmq(client, [TOPIC, "a b"]).code == 0
+        assert register_as_rocketmq(client, [TOPIC, "a\tb"]).code == 0
         assert register_as_rocketmq(client, [TOPIC], broker_fields(name="")).code != 0
         yield scene_of([server])
 

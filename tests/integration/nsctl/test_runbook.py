@@ -31,6 +31,7 @@ TELLING = {
         "nsctl history BROKER": (0, "channel end .* broker-a"),
         "nsctl brokers": (0, r"DefaultCluster +broker-a +1 "),
         "nsctl agent role AGENT 0": (0, r"broker-a +1 +0 +done +2 +2"),
+        "nsctl intents": (0, ""),
     },
     "A broker was killed beside its agent": {"nsctl agent status AGENT": (FOUND, "DOWN .* its broker is dead")},
     "A broker is silent": {
