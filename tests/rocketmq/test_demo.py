@@ -33,7 +33,7 @@ def shape(text: str) -> list[str]:
     """Returns the words, without times, ports, counts, widths and warnings about a busy machine."""
     shown = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
     shown = re.sub(r"127\.0\.0\.\d:\d+", "ADDRESS", shown)
-    shown = re.sub(r"\b(sent|after) \d+", r"\1 COUNT", shown)
+    shown = re.sub(r"\b(sent|after|in) \d+", r"\1 COUNT", shown)
     shown = re.sub(
         r"(^\$ nsctl doctor[^\n]*\n).*?^(?=messages)", _without_warnings, shown, flags=re.MULTILINE | re.DOTALL
     )
