@@ -80,10 +80,6 @@ MAX_WAITING_TOPICS = 2_000_000
 that have many of them are ended; each can go on from its last bookmark.
 """
 
-MAX_CLIENTS = 5_000
-"""Most clients in the list of ListClients: all of them fit one answer."""
-MAX_RECORD_MILLIS = 7 * 86_400_000
-"""Longest time for which one call has clients recorded."""
 DEFAULT_WATCHER_PAGE_SIZE = 100
 """Watchers in a page if the caller does not say."""
 

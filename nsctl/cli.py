@@ -54,7 +54,6 @@ _SHOWS: dict[str, Callable[..., None]] = {
     "topics": show.topics,
     "route": show.route,
     "watchers": show.watchers,
-    "clients": show.clients,
     "explain": history.explain,
     "history": history.history,
     "diff": diff,

@@ -33,7 +33,6 @@ COMMANDS = (
     "route orders",
     "watch orders 'pay*' --limit 2",
     "watchers",
-    "clients --record 1h",
     "diff",
     "drain broker-a --dry-run",
     "drain 'east/*' --dry-run",

@@ -121,10 +121,6 @@ _PERMISSIONS = {
 RequestT = TypeVar("RequestT")
 
 
-_PERMISSIONS_OF_CALLS = {"namesrv_internal.v1.DiagnosticsService.ListClients": Permission.ADMINISTER}
-"""Calls that need another permission than their service."""
-
-
 class Authorizer:
     """Knows the permits in force and which brokers a request is about; logs refused calls."""
 
@@ -217,7 +213,7 @@ class Admission:
 
 
 def permission_of(method: MethodDescriptor) -> Permission:
-    return _PERMISSIONS_OF_CALLS.get(method.full_name) or _PERMISSIONS[method.containing_service.name]
+    return _PERMISSIONS[method.containing_service.name]
 
 
 def _shares_of(method: MethodDescriptor, shares: FairShares) -> Shares:

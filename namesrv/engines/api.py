@@ -128,10 +128,6 @@ class EngineServer(grpc.aio.Server):
         """Keeps answers of these tables from now on, if it keeps any."""
 
     @abstractmethod
-    def forget_answers(self) -> None:
-        """Has all answers be computed again."""
-
-    @abstractmethod
     def forget_callers(self) -> None:
         """Has every caller be decided on again, because permits changed. Thread-safe."""
 

@@ -59,9 +59,6 @@ class DevelopmentServer(EngineServer):
     def keep_answers_of(self, state: RouteState) -> None:
         """Nothing: every answer is computed."""
 
-    def forget_answers(self) -> None:
-        """Nothing: none is kept."""
-
     def forget_callers(self) -> None:
         """Nothing: the settings refuse permits."""
 

@@ -589,10 +589,6 @@ class NativeServer(EngineServer):
         if self._answers is not None:
             self._answers.serve(state)
 
-    def forget_answers(self) -> None:
-        if self._answers is not None:
-            self._answers.forget()
-
     def forget_callers(self) -> None:
         if self._answers is not None:
             self.engine.renew_permits()

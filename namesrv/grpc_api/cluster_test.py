@@ -14,7 +14,6 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.topic_names import MAX_TOPIC_LENGTH
 from namesrv import limits
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.core.errors import Reason, Refused, overloaded, product_env_unavailable, topic_not_found
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
@@ -39,10 +38,8 @@ class ClusterTestLookups(LookupCalls):
     inline_calls = ()
     keeps_unknown = False
 
-    def __init__(
-        self, state: RouteState, warm_up: WarmUp, clients: LookupClients, endpoints: Sequence[Endpoint]
-    ) -> None:
-        super().__init__(state, warm_up, clients)
+    def __init__(self, state: RouteState, warm_up: WarmUp, endpoints: Sequence[Endpoint]) -> None:
+        super().__init__(state, warm_up)
         self._namesrvs = list(endpoints)
         self._channels = {namesrv: open_aio_channel(namesrv, _OPTIONS, None) for namesrv in endpoints}
         self._places = asyncio.Semaphore(limits.MAX_PRODUCT_ENV_LOOKUPS)

@@ -14,9 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import caller_of
 from namesrv.app.digest_pages import digest_page
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
@@ -62,10 +60,9 @@ class LookupCalls:
     keeps_unknown = True
     """Whether the engine may keep that a topic is unknown."""
 
-    def __init__(self, state: RouteState, warm_up: WarmUp, clients: LookupClients) -> None:
+    def __init__(self, state: RouteState, warm_up: WarmUp) -> None:
         self._state = state
         self._warm_up = warm_up
-        self._clients = clients
 
     async def GetTopicRoute(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.GetTopicRouteRequest, context: Context
@@ -73,18 +70,15 @@ class LookupCalls:
         """GET_ROUTEINFO_BY_TOPIC, 105."""
         zone_name = streams.zone_name(request)
         topic = request.topic
-        if is_recorded := self._clients.is_recording:
-            self._clients.note(context.peer(), caller_of(context), topic)
         header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
         if route is None:
             field_rules.check_topic("topic", topic)
             if not self._warm_up.is_warm():
                 raise registry_warming(f"the topic {topic!r}")
-            if self.keeps_unknown and not is_recorded:
+            if self.keeps_unknown:
                 may_keep(context, lambda: [topic])
             raise topic_not_found(topic)
-        if not is_recorded:
-            may_keep(context, lambda: route_dependencies(self._state, topic))
+        may_keep(context, lambda: route_dependencies(self._state, topic))
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(  # noqa: N802
@@ -93,8 +87,6 @@ class LookupCalls:
         """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
         header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
-        if is_recorded := self._clients.is_recording:
-            self._clients.note(context.peer(), caller_of(context), asked[0][1] if asked else "")
         batch = _Batch(header, [topic for _, topic in asked])
         problems = FieldProblems()
         for field, topic in asked:
@@ -105,7 +97,7 @@ class LookupCalls:
             batch.add(topic, route)
         problems.raise_any()
         unknown, is_warm = batch.without_route(), self._warm_up.is_warm()
-        if not is_recorded and (not unknown or (self.keeps_unknown and is_warm)):
+        if not unknown or (self.keeps_unknown and is_warm):
             may_keep(
                 context, lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)]
             )

@@ -28,7 +28,6 @@ from namesrv.app.event_log import (
     log_topic_registered,
     log_write_permission_wiped,
 )
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
@@ -175,26 +174,20 @@ _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 class LookupCalls:
     """Answered at once, from whole answers or pieces that are kept."""
 
-    def __init__(
-        self, routes: RouteJson, warm_up: WarmUp, clients: LookupClients, elsewhere: RouteElsewhere | None = None
-    ) -> None:
+    def __init__(self, routes: RouteJson, warm_up: WarmUp, elsewhere: RouteElsewhere | None = None) -> None:
         """Answers from the routes.
 
         Args:
-            clients: Notes who looks topics up.
             elsewhere: Finds topics that are unknown here, or None in other modes.
         """
         self._routes = routes
         self._warm_up = warm_up
-        self._clients = clients
         self._elsewhere = elsewhere
 
-    def route(self, request: Request, caller: Caller) -> bytes | None:
+    def route(self, request: Request, _caller: Caller) -> bytes | None:
         """GET_ROUTEINFO_BY_TOPIC, 105; None if another environment has to be asked."""
         given = request.fields
         topic = given.get("topic", "")
-        if self._clients.is_recording:
-            self._clients.note(caller.name, caller_of(caller.context), topic)
         bare_keys = request.version < STANDARD_JSON_VERSION and fields.bare_keys(request)
         zone_name = _zone_name(request) if _ZONE_NAME in given else None
         body = self._routes.route(topic, zone_name, bare_keys=bare_keys)

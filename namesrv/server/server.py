@@ -25,7 +25,6 @@ from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
@@ -122,7 +121,6 @@ class NamesrvServer:
         self._channels = ChannelStreams(self._routes, self._writer, self._stall_detector, self._shares.channels)
         self._notices = ChannelNotices(self._state, self._channels)
         self._cluster_test: ClusterTestLookups | None = None
-        self._clients = LookupClients(self._grpc.forget_answers, clock.monotonic, clock.wall_millis)
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
@@ -238,9 +236,9 @@ class NamesrvServer:
         )
         warm_up, endpoints = self._durable.warm_up, settings.product_env_endpoints
         if endpoints:
-            self._cluster_test = ClusterTestLookups(state, warm_up, self._clients, endpoints)
+            self._cluster_test = ClusterTestLookups(state, warm_up, endpoints)
         route = RouteServicer.of(
-            self._cluster_test or LookupCalls(state, warm_up, self._clients),
+            self._cluster_test or LookupCalls(state, warm_up),
             state,
             self._durable.warm_up,
             self._pins,
@@ -263,7 +261,7 @@ class NamesrvServer:
             (REGISTRATION_SERVICE, (registration,)),
             (ROUTE_SERVICE, route),
             (ADMIN_SERVICE, admin),
-            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._clients, self._registrations),)),
+            (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if settings.remoting_listen:
             calls = self._remoting_calls(settings, admin)
@@ -286,7 +284,7 @@ class NamesrvServer:
         routes = RouteJson(self._state)
         elsewhere = self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
-            RemotingLookups(routes, self._durable.warm_up, self._clients, elsewhere),
+            RemotingLookups(routes, self._durable.warm_up, elsewhere),
             ListCalls(self._state, routes, self._reader),
             RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate),
             OperatorCalls(self._state, admin, gate),

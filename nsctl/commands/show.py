@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
-from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.topic_names import application_first, kind_of
 from nsctl.held import GROUPS, tables
-from nsctl.output import Format, Row, iso, route_rows, row, seconds
+from nsctl.output import Format, Row, iso, route_rows, row
 from nsctl.session import Session
 
 PAGE = 10_000
@@ -139,39 +138,6 @@ def _show_changes(
             shown += 1
             if shown == limit:
                 return
-
-
-def clients(
-    session: Session,
-    record: Annotated[
-        int | None,
-        typer.Option("--record", parser=seconds, metavar="DURATION", help="First record for 30m, 2h or 7d from now."),
-    ] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="First end the recording. The list stays.")] = False,
-) -> None:
-    """Which clients look topics up, at each name server. A name server records them only while you ask for it."""
-    request = diagnostics_service_pb2.ListClientsRequest()
-    if stop or record is not None:
-        request.record_millis = 0 if stop else (record or 0) * 1000
-    rows: list[Row] = []
-    for answer in session.each(lambda server: server.call("ListClients", request)):
-        told = answer.value
-        if not isinstance(told, diagnostics_service_pb2.ListClientsResponse):
-            continue
-        where = str(answer.endpoint)
-        rows += [{"endpoint": where, **row(client)} for client in told.clients]
-        session.note(f"{where}: {_recording(told)}")
-    columns = ("endpoint", "protocol", "address", "caller", "lookups=lookup_count", "last_at", "last_topic")
-    session.show(rows, columns)
-
-
-def _recording(told: diagnostics_service_pb2.ListClientsResponse) -> str:
-    """Since when lookups are recorded, and until when, in words."""
-    if not told.HasField("began_at_millis"):
-        return "records no clients; `nsctl clients --record 1h` starts it"
-    more = f"; {told.left_out_count:,} are left out" if told.left_out_count else ""
-    until = "records until" if told.recording else "recorded until"
-    return f"{until} {iso(told.ends_at_millis)}, since {iso(told.began_at_millis)}{more}"
 
 
 def watchers(session: Session) -> None:

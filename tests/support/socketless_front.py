@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
@@ -132,7 +131,7 @@ class SocketlessFront:
         )
         json = RouteJson(state)
         return calls_of(
-            LookupCalls(json, warm_up, LookupClients(lambda: None)),
+            LookupCalls(json, warm_up),
             ListCalls(state, json, reader),
             RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
             OperatorCalls(state, admin, gate),

@@ -12,7 +12,6 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 from namesrv_api.v1 import registration_service_pb2 as registrations
 from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
-from namesrv_internal.v1 import diagnostics_service_pb2 as diagnostics
 
 from namesrv import limits
 from namesrv.app import operators
@@ -26,7 +25,6 @@ NEGATIVE = -1
 BAD_REQUESTS: dict[str, Message] = {
     "ConfirmBrokerLoss": admin.ConfirmBrokerLossRequest(cluster_name="c"),
     "ListAuditEntries": admin.ListAuditEntriesRequest(page_size=NEGATIVE),
-    "ListClients": diagnostics.ListClientsRequest(record_millis=NEGATIVE),
     "ListIntents": admin.ListIntentsRequest(page_size=NEGATIVE),
     "ListKvConfigs": admin.ListKvConfigsRequest(page_size=NEGATIVE),
     "ListTopics": routes.ListTopicsRequest(page_size=NEGATIVE),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
@@ -37,7 +36,7 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
     numbers = itertools.count(1)
     warm_up = WarmUp(state, clock, warm_up_seconds)
     return RouteServicer.of(
-        LookupCalls(state, warm_up, LookupClients(lambda: None)),
+        LookupCalls(state, warm_up),
         state,
         warm_up,
         Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),

@@ -7,7 +7,6 @@ import asyncio
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
 from tests.support.virtual_clock import VirtualClock
@@ -22,7 +21,7 @@ def test_diagnostics_tell_tasks_delays_and_refused_registrations() -> None:
     clock = VirtualClock()
     detector = StallDetector(clock.monotonic, lambda _: None, 10.0)
     tally = RegistrationCounter(clock.monotonic)
-    calls = DiagnosticsCalls(detector, LookupClients(lambda: None), tally)
+    calls = DiagnosticsCalls(detector, tally)
     detector.begin()
     clock.advance(TICK_SECONDS + 0.5)
     expected = GetDiagnosticsResponse(task_count=1, loop_lag_millis=500.0)
@@ -39,7 +38,7 @@ def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         detector = StallDetector(loop.time, lambda _: None, 10.0)
-        calls = DiagnosticsCalls(detector, LookupClients(lambda: None), RegistrationCounter())
+        calls = DiagnosticsCalls(detector, RegistrationCounter())
 
         async def count() -> int:
             return (await calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT)).task_count

@@ -17,7 +17,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from namesrv.app.lookup_clients import LookupClients
 from namesrv.core.errors import Reason
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.cluster_test import CLUSTER_TEST_KEY, ClusterTestLookups
@@ -93,7 +92,6 @@ class Env:
         self.lookups = ClusterTestLookups(
             state,
             WarmUp(state, fleet.clock, 0),
-            LookupClients(lambda: None),
             [namesrv.endpoint for namesrv in self.namesrvs],
         )
 
