@@ -12,6 +12,8 @@ from typing import Literal, Self, get_args
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from groundwork.call_metrics import DURATION_BUCKETS
+from namesrv.app.event_log import ROUTINE
+from namesrv.core.errors import Refused
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""
@@ -50,7 +52,7 @@ class Outcome:
 
     __slots__ = ("_count", "_kind", "result")
 
-    def __init__(self, count: Callable[[Kind, Result], None], kind: Kind) -> None:
+    def __init__(self, count: Callable[[Kind, Result, object], None], kind: Kind) -> None:
         self._count = count
         self._kind = kind
         self.result: Result = "refused"
@@ -58,8 +60,8 @@ class Outcome:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._count(self._kind, self.result)
+    def __exit__(self, _type: object, error: object, _traceback: object) -> None:
+        self._count(self._kind, self.result, error)
 
 
 class RemotingCounter:
@@ -85,25 +87,17 @@ class RegistrationCounter:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         # All begin at 0, or Prometheus would see no increase when the first of a kind is counted.
         self.counts: Counter[tuple[Kind, Result]] = Counter(dict.fromkeys(product(get_args(Kind), get_args(Result)), 0))
+        self.topics_skipped = 0
+        """Topics that were left out because they break a rule, where one odd topic must not refuse the others."""
         self._monotonic = monotonic
         self._refused_at: float | None = None
         self._skipped_at: float | None = None
-        self._topics_skipped = 0
 
     @property
-    def topics_skipped(self) -> int:
-        """Topics that were left out because they break a rule, where one odd topic must not refuse the others."""
-        return self._topics_skipped
+    def refused_ago(self) -> float | None:
+        """Seconds since a full registration was refused for a reason that the broker cannot fix by itself, or None.
 
-    @topics_skipped.setter
-    def topics_skipped(self, count: int) -> None:
-        self._topics_skipped, self._skipped_at = count, self._monotonic()
-
-    @property
-    def full_refused_ago(self) -> float | None:
-        """Seconds since a full registration was refused; None if none was.
-
-        An agent repeats a refused increment in full at once, so such refusals do not count.
+        An agent repeats a refused increment in full at once, and opens a lost channel again.
         """
         return None if self._refused_at is None else self._monotonic() - self._refused_at
 
@@ -112,9 +106,15 @@ class RegistrationCounter:
         """Seconds since topics were left out of a registration; None if none were."""
         return None if self._skipped_at is None else self._monotonic() - self._skipped_at
 
-    def count(self, kind: Kind, result: Result) -> None:
+    def skipped(self, topics: int) -> None:
+        """Counts topics that were left out of a registration."""
+        self.topics_skipped += topics
+        self._skipped_at = self._monotonic()
+
+    def count(self, kind: Kind, result: Result, error: object = None) -> None:
+        """Counts a registration, and remembers when an error refused a full one."""
         self.counts[kind, result] += 1
-        if (kind, result) == ("full", "refused"):
+        if (kind, result) == ("full", "refused") and not (isinstance(error, Refused) and error.reason in ROUTINE):
             self._refused_at = self._monotonic()
 
     def counting(self, kind: Kind) -> Outcome:

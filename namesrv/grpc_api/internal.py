@@ -31,7 +31,7 @@ class DiagnosticsCalls:
         now = asyncio.get_running_loop().time()
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at, self._task_count = now, len(asyncio.all_tasks())
-        refused_ago, skipped_ago = self._registrations.full_refused_ago, self._registrations.skipped_ago
+        refused_ago, skipped_ago = self._registrations.refused_ago, self._registrations.skipped_ago
         return diagnostics_pb.GetDiagnosticsResponse(
             task_count=self._task_count,
             loop_lag_millis=self._stall_detector.longest_delay() * 1000,

@@ -475,7 +475,7 @@ class RegistrationCalls:
             table_fingerprint=body.table_fingerprint,
         )
         if body.skipped:
-            self._tally.topics_skipped += body.skipped
+            self._tally.skipped(body.skipped)
             self._log.topics_skipped(registration, body.skipped, body.problems)
         if body.odd_addresses:
             self._log.addresses_skipped(registration, body.odd_addresses)

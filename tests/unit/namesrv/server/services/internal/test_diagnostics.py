@@ -8,6 +8,7 @@ from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, G
 
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
+from namesrv.core.errors import channel_gone
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.namesrv.worlds.watching import CONTEXT
@@ -28,8 +29,10 @@ def test_diagnostics_tell_tasks_delays_and_refused_registrations() -> None:
     assert told(calls) == expected
     tally.count("increment", "refused")
     assert told(calls) == expected, "an agent repeats it in full"
+    tally.count("full", "refused", channel_gone("a lost channel"))
+    assert told(calls) == expected, "an agent opens another channel"
     tally.count("full", "refused")
-    tally.topics_skipped += 1
+    tally.skipped(1)
     clock.advance(2.0)
     assert (told(calls).refused_ago_millis, told(calls).skipped_ago_millis) == (2_000, 2_000)
 
