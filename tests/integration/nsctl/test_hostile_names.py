@@ -27,7 +27,6 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("watchers",): (),
     ("explain",): ("T",),
     ("history",): (),
-    ("clients",): (),
     ("diff",): (),
     ("doctor",): (),
     ("intents",): (),
