@@ -70,7 +70,7 @@ def test_a_killed_broker_without_an_agent_leaves_the_routes_by_the_end_of_its_ch
 def test_a_broker_without_an_agent_ends_with_the_reason_when_it_is_refused(
     go_programs: Programs, namesrv: NamesrvProcess
 ) -> None:
-    with go_programs.start("broker", str(namesrv.endpoint), "go broker", *BROKER[1:]) as broker:
+    with go_programs.start("broker", str(namesrv.endpoint), "go\tbroker", *BROKER[1:]) as broker:
         assert "opened" in broker.next_line()["event"]
         code, error = broker.end()
     assert (code, error.split(":")[0]) == (1, "InvalidArgument INVALID_FIELD")

@@ -39,5 +39,5 @@ def test_a_rust_client_registers_a_broker_looks_up_adds_to_a_watch_and_resumes_i
 def test_a_rust_client_exits_with_the_code_and_the_text_of_the_error_when_its_broker_is_refused(
     rust_programs: Programs, namesrv: NamesrvProcess
 ) -> None:
-    done = rust_programs.run("walk", str(namesrv.endpoint), "rust broker", ADDR, "T1", "T2")
+    done = rust_programs.run("walk", str(namesrv.endpoint), "rust\tbroker", ADDR, "T1", "T2")
     assert (done.returncode, done.stderr.startswith("InvalidArgument: broker.broker_name: ")) == (1, True), done.stderr

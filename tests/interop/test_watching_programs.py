@@ -169,7 +169,7 @@ def test_a_program_begins_anew_at_a_name_server_that_was_started_again_and_ends_
 
 
 def test_a_program_ends_with_the_reason_when_its_request_is_at_fault(programs: Programs, other: NamesrvProcess) -> None:
-    done = programs.run("watching", str(other.endpoint), "no such topic")
+    done = programs.run("watching", str(other.endpoint), "no such\ttopic")
     assert done.returncode == 1
     assert done.stdout == f"watching {other.endpoint} from the beginning\n"
     assert " INVALID_FIELD: " in done.stderr

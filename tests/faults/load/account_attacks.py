@@ -123,7 +123,7 @@ def bodiless_calls(port: int, seconds: float) -> None:
 
 def large_requests(port: int, seconds: float) -> None:
     """Complete registrations of 20,000 topics each, as fast as possible, which the server reads and refuses."""
-    broker = identity(name="a name that is none")
+    broker = identity(name="not\tprintable")
     body = prefixed(registration([f"topic-{number}" for number in range(LARGE_TOPICS)], broker).SerializeToString())
     block = headers(REGISTER)
 
