@@ -284,7 +284,7 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
             client.registration.RegisterBroker(other, timeout=client.TIMEOUT)
             assert client.route() is not None
             assert client.route("Nothing") is None
-            assert of_rocketmq.ask(206).code == 0
+            assert of_rocketmq.ask(105, {"topic": "Nothing"}).code == 17
             channel.close()
             return [expression for expression in expressions - of_certificates if not series(expression)]
 
