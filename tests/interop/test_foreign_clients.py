@@ -114,7 +114,7 @@ def test_a_name_server_gives_the_route_that_a_python_client_gets(
 
 
 @pytest.mark.parametrize(
-    ("topic", "reason"), [("NoSuchTopic", "TOPIC_NOT_FOUND"), ("no such\ttopic", "INVALID_FIELD"), ("", "INVALID_FIELD")]
+    ("topic", "reason"), [("NoSuchTopic", "TOPIC_NOT_FOUND"), ("no\ttopic", "INVALID_FIELD"), ("", "INVALID_FIELD")]
 )
 def test_a_name_servers_error_is_told_by_its_reason(
     programs: Programs, registered: NamesrvProcess, topic: str, reason: str
