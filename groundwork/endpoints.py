@@ -69,11 +69,22 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def is_local_address(address: str) -> bool:
-    """Reports whether nobody on another machine can connect to ``HOST:PORT``: loopback, ``localhost`` or a wildcard."""
-    host = address.rpartition(":")[0].strip("[]")
-    ip = _ip_of(host)
-    return host == "localhost" if ip is None else ip.is_loopback or ip.is_unspecified
+def unreachable_addresses(addresses: Iterable[str]) -> list[str]:
+    """Returns those of ``HOST:PORT`` that no other machine can connect to: wildcards, and loopback addresses.
+
+    If all are loopback addresses, the fleet is on one machine, and none is unreachable.
+    """
+    loopback: list[str] = []
+    wildcard: list[str] = []
+    known = list(addresses)
+    for address in known:
+        host = address.rpartition(":")[0].strip("[]")
+        ip = _ip_of(host)
+        if host == "localhost" or (ip is not None and ip.is_loopback):
+            loopback.append(address)
+        elif ip is not None and ip.is_unspecified:
+            wildcard.append(address)
+    return wildcard if len(loopback) == len(known) else [*loopback, *wildcard]
 
 
 def is_ip_address(host: str) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from groundwork.endpoints import is_local_address
+from groundwork.endpoints import unreachable_addresses
 from groundwork.topic_names import is_application
 from namesrv.app.worker import Worker
 from namesrv.app.writer import settled
@@ -49,7 +48,7 @@ class Symptoms(NamedTuple):
     """Application topics that left the routes with their last broker and have not come back."""
     groups_without_master: int = 0
     local_brokers: int = 0
-    """Brokers at a loopback or wildcard address, unless all brokers are at one."""
+    """Brokers at a wildcard address, and at a loopback address unless all brokers are at one."""
 
 
 class SymptomCounter:
@@ -78,20 +77,23 @@ class SymptomCounter:
         state, tables = self._state, self._state.tables
         self._revision = state.revision
         departures, self._departures = self._departures, deque(maxlen=MAX_DEPARTURES)
-        groups = dict(tables.broker_addr_table)
-        names, topics = tables.names_of_groups(), state.snapshot(_TABLES).topics
-        find = partial(_unwritable, topics.rows, groups, tables.queue_datas.find, names)
-        unwritable = await self._reader.run(find)
-        lost = await self._reader.run(partial(_lost, topics.rows, departures, names))
-        self._lost = {topic: since for topic, since in self._lost.items() if topic not in topics.rows}
+        groups, names = dict(tables.broker_addr_table), tables.names_of_groups()
+        topics, find = state.snapshot(_TABLES).topics.rows, tables.queue_datas.find
+
+        def counted() -> tuple[Symptoms, list[str]]:
+            addresses = [addr for group in groups.values() for addr in group.addrs.values()]
+            found = Symptoms(
+                unwritable_topics=_unwritable(topics, groups, find, names),
+                groups_without_master=sum(MASTER_ID not in group.addrs for group in groups.values()),
+                local_brokers=len(unreachable_addresses(addresses)),
+            )
+            return found, _lost(topics, departures, names)
+
+        found, lost = await self._reader.run(counted)
+        self._lost = {topic: since for topic, since in self._lost.items() if topic not in topics}
         for topic in lost[: MAX_LOST_TOPICS - len(self._lost)]:
             self._lost.setdefault(topic, now)
-        self.last = Symptoms(
-            unwritable,
-            len(self._lost),
-            sum(MASTER_ID not in group.addrs for group in groups.values()),
-            _local_brokers(groups),
-        )
+        self.last = found._replace(lost_topics=len(self._lost))
 
     async def run(self) -> None:
         """Counts again and again. Runs until cancelled."""
@@ -130,18 +132,9 @@ def _is_writable(queues: QueueData | None, groups: Mapping[BrokerKey, BrokerData
     return MASTER_ID in group.addrs and queues.is_writable_under(group.write)
 
 
-def _lost(topics: TopicView, departures: Collection[QueuesRemoved], names: Collection[str]) -> list[str]:
-    return [
-        topic
-        for row in departures
-        for topic in paced(row.topics)
-        if topic not in topics and is_application(topic, {*row.broker}.union(names))
-    ]
-
-
-def _local_brokers(groups: Mapping[BrokerKey, BrokerData]) -> int:
-    def addresses() -> Iterator[str]:
-        return (addr for group in groups.values() for addr in group.addrs.values())
-
-    local = sum(map(is_local_address, addresses()))
-    return local if local < sum(1 for _ in addresses()) else 0
+def _lost(topics: TopicView, departures: Collection[QueuesRemoved], names: frozenset[str]) -> list[str]:
+    lost: list[str] = []
+    for row in departures:
+        named_after = names.union(row.broker)
+        lost += [topic for topic in paced(row.topics) if topic not in topics and is_application(topic, named_after)]
+    return lost

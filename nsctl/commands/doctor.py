@@ -15,7 +15,7 @@ from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.channels import ClientFiles
-from groundwork.endpoints import Endpoint
+from groundwork.endpoints import Endpoint, unreachable_addresses
 from groundwork.grpc_errors import CallError
 from groundwork.printable import counted
 from groundwork.topic_names import is_application
@@ -97,7 +97,7 @@ def check_diagnostics(told: diagnostics_service_pb2.GetDiagnosticsResponse) -> I
     """Problems of a name server's process, and of what brokers send it."""
     if told.loop_lag_millis > LAG_MILLIS:
         lag = f"calls waited up to {told.loop_lag_millis / 1000:,.1f} s during the last minute: its event loop stood"
-        yield Finding(Code.EVENT_LOOP_HELD_UP, lag, "give it more CPU, or see who calls it so much")
+        yield Finding(Code.EVENT_LOOP_HELD_UP, lag, "give it more CPU, or find the callers that load it")
     log = "see the broker and the reason in its log"
     if told.HasField("refused_ago_millis") and told.refused_ago_millis < REFUSED_MILLIS:
         yield Finding(Code.REGISTRATIONS_REFUSED, "refuses registrations of brokers, which have no routes then", log)
@@ -148,9 +148,6 @@ def _subject(intent: Intent) -> tuple[str, str]:
 
 # What the tables of one name server tell: brokers, their groups, topics.
 
-LOOPBACK = re.compile(r"127\.|localhost:|\[?(::1|::ffff:127\.)")
-WILDCARD = re.compile(r"0\.0\.0\.0:|\[?::\]?:\d+\Z")
-
 
 def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float) -> Iterator[Finding]:
     """Brokers that are late, that nobody watches or that clients cannot reach, and groups of slaves only.
@@ -181,10 +178,9 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
 
 
 def _unreachable(lives: Collection[route_data_pb2.BrokerLiveInfo]) -> Iterator[Finding]:
-    """Brokers at addresses that other machines cannot call. A fleet on one machine may have all at loopback."""
-    local = [one for one in lives if LOOPBACK.match(one.broker_addr)]
-    odd = [one for one in lives if WILDCARD.match(one.broker_addr)] + (local if len(local) < len(lives) else [])
-    if odd:
+    """Brokers at addresses that other machines cannot call."""
+    unreachable = set(unreachable_addresses(one.broker_addr for one in lives))
+    if odd := [one for one in lives if one.broker_addr in unreachable]:
         who = named([f"{one.broker_name} ({one.broker_addr})" for one in odd])
         what = f"{counted(len(odd), 'broker')} registered an address that other machines cannot call: {who}"
         yield Finding(Code.BROKER_ADDRESS_LOCAL, what, "set the address that clients call (RocketMQ: brokerIP1)")
@@ -238,9 +234,9 @@ SHOWN_LOSSES = 10
 MOST_ENTRIES = 5_000
 """Entries of the journal that are looked at: more than an hour of a busy fleet has."""
 LOSS_SECONDS = 3_600.0
-"""How far back losses are told."""
+"""Age of the oldest loss that is a finding."""
 BACK_SECONDS = 600.0
-"""How far back losses are told of brokers that are back."""
+"""Age of the oldest loss that is a finding once the broker is back."""
 CONTEST_SECONDS = 300.0
 """Two brokers with one id replace each other once in RocketMQ's period of 30 s; so long without it, and it is over."""
 _BROKER = re.compile(r"(?:\A|; )(\S+) \(([^();]+), id ([0-9]+)\) of (\S+) ([^;:]*)")
