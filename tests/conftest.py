@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 from typing import Any
 
 import pytest
@@ -47,6 +49,28 @@ fail_where_others_are_sent()
 
 # Coverage starts with an interpreter.
 Process.are_forked = not MEASURED
+
+STANDARD_ERROR = pytest.StashKey[int]()
+"""What standard error is while pytest captures that of a test."""
+
+GRACE_SECONDS = 60.0
+"""How long the signal of pytest-timeout has to end a test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps standard error."""
+    config.stash[STANDARD_ERROR] = os.dup(2)
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Ends a worker whose test no signal can end, since it waits outside of Python; its stacks say where."""
+    later = settings.timeout + GRACE_SECONDS
+    faulthandler.dump_traceback_later(later, exit=True, file=item.config.stash[STANDARD_ERROR])
+
+
+def pytest_timeout_cancel_timer() -> None:
+    """Lets a test that has ended go."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -206,7 +206,9 @@ class Process:
         self._popen.wait(10)
         self._reader.join(5)
         assert self._popen.stderr is not None
-        self._popen.stderr.close()
+        # A reader that still waits has the file's lock: to close it would wait for that, and no signal would end this.
+        if not self._reader.is_alive():
+            self._popen.stderr.close()
 
     def _read(self) -> None:
         assert self._popen.stderr is not None
