@@ -162,11 +162,18 @@ class NamesrvChannel:
 
     def _keep_open(self) -> None:
         while not self._closed.is_set():
-            ended_because, shutting_down, was_open = self._read()
-            with self._changed:
-                self._stream = self.id = None
-            if not self._closed.is_set():
-                self._listener.channel_ended(ended_because, was_open=was_open)
+            shutting_down = False
+            try:
+                ended_because, shutting_down, was_open = self._read()
+                with self._changed:
+                    self._stream = self.id = None
+                if not self._closed.is_set():
+                    self._listener.channel_ended(ended_because, was_open=was_open)
+            except Exception:  # noqa: BLE001 - logged, and another channel is opened
+                # Without a channel this name server would drop the broker for good.
+                self._log.exception("channel_failed")
+                with self._changed:
+                    self._stream = self.id = None
             self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
 
     def _read(self) -> tuple[str, bool, bool]:

@@ -201,6 +201,8 @@ class CurrentBroker:
         self._topic_configs = topic_configs
         self._timing = timing
         self._lock = threading.Lock()
+        self._changing_role = threading.Lock()
+        self._before_role: Registration | None = None
         self._state = state
         self._registration: Registration | None = None
 
@@ -214,8 +216,10 @@ class CurrentBroker:
         return self._state.identity()
 
     def registration(self) -> Registration:
-        """What name servers should hold now."""
+        """What name servers should hold now. While a new role is made durable, that is the registration before it."""
         with self._lock:
+            if self._before_role is not None:
+                return self._before_role
             table = self._topic_configs.table
             current = self._registration
             if current is None or current.table is not table or current.broker is not self._state:
@@ -236,17 +240,22 @@ class CurrentBroker:
             ValueError: The state version is below the one in force, or above the largest that there may be.
             Refused: The version could not be made durable; nothing has changed.
         """
-        with self._lock:
+        with self._changing_role:
             before = self._state.version_of(self._topic_configs.table).state_version or 0
             if state_version is not None and state_version < before:
                 raise ValueError(f"is {state_version}, below {before}, which is in force")
             if state_version is not None and state_version > MAX_STATE_VERSION:
                 raise ValueError(f"is {state_version}, above the limit of {MAX_STATE_VERSION}")
-            if state_version is None:
-                self._topic_configs.next_state_version()
-            after = before + 1 if state_version is None else state_version
-            self._state = replace(self._state, broker_id=broker_id, state_version=after)
-            return after
+            self._before_role = self.registration()
+            try:
+                if state_version is None:
+                    self._topic_configs.next_state_version()  # a disk may hang, so no registration waits for it
+                after = before + 1 if state_version is None else state_version
+                with self._lock:
+                    self._state = replace(self._state, broker_id=broker_id, state_version=after)
+                return after
+            finally:
+                self._before_role = None
 
     def change_permission(self, permission: int) -> None:
         """Changes what the broker allows. The table gets a version with the present time."""

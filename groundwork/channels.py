@@ -54,8 +54,8 @@ class _Connections(Generic[ChannelT]):
         generation = self._generation()
         with self._lock:
             if generation != self.current.generation and not self._closed:
-                self._retired.append(self.current)
-                self.current = _Connection(*self._connect())
+                outdated, self.current = self.current, _Connection(*self._connect())
+                self._retired.append(outdated)
             connection = self.current
             connection.calls += 1
             idle = [retired for retired in self._retired if not retired.calls]

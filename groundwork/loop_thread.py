@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 JOIN_SECONDS = 5.0
@@ -15,6 +16,8 @@ STOP_LISTENER_SECONDS = 2 * JOIN_SECONDS + 3.0
 """Deadline of the stop of a listener in such a thread, which consists of its last work and its end."""
 
 ResultT = TypeVar("ResultT")
+
+_log = logging.getLogger(__name__)
 
 
 class LoopThread:
@@ -47,12 +50,14 @@ class LoopThread:
         if self.is_over:
             work.close()
             return
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        asyncio.run_coroutine_threadsafe(work, self._loop).add_done_callback(_log_defect)
 
     def stop(self, last: Coroutine[Any, Any, object]) -> bool:
-        """Runs something as the last thing, and ends. Whether the thread has ended."""
-        with contextlib.suppress(TimeoutError):
+        """Runs something as the last thing, and ends even if that fails. Whether the thread has ended."""
+        try:
             self.run(last)
+        except Exception:  # noqa: BLE001 - logged, and the thread ends
+            _log.exception("the last work of the thread %s failed", self._thread.name)
         if self.has_started:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(JOIN_SECONDS)
@@ -64,3 +69,8 @@ class LoopThread:
     def close(self) -> None:
         """Gives the loop back, of one that does not run."""
         self._loop.close()
+
+
+def _log_defect(done: Future[object]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _log.error("work in the background failed", exc_info=error)

@@ -140,7 +140,12 @@ class DiskWriter:
         """Saves what waits."""
         self._wake.clear()
         waiting, self._waiting = self._waiting, {}
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all, waiting)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all, waiting)
+        except asyncio.CancelledError:
+            # It may not have begun, behind a load of a slow disk. The flush of a client that closes saves it.
+            self._waiting = waiting | self._waiting
+            raise
 
     def close(self) -> None:
         """Ends the thread after what it is at."""

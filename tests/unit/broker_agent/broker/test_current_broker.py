@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from broker_agent.registration import BrokerState, CurrentBroker
+from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.storage import TopicsFile
@@ -16,9 +17,9 @@ NOW_MILLIS = 1_700_000_000_000
 ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
 
 
-def current(version: DataVersion, timing: Timing | None = None) -> tuple[CurrentBroker, TopicConfigManager]:
-    timing = timing or Timing(wall_clock=lambda: NOW_MILLIS / 1000)
-    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=ON_NO_DISK)
+def current(version: DataVersion, file: TopicsFile = ON_NO_DISK) -> tuple[CurrentBroker, TopicConfigManager]:
+    timing = Timing(wall_clock=lambda: NOW_MILLIS / 1000)
+    topics = TopicConfigManager(TopicConfigTable(version, (TopicConfig("T", 4, 4, 6),)), timing, file=file)
     return CurrentBroker(STATE, topics, timing), topics
 
 
@@ -63,6 +64,29 @@ def test_each_role_has_a_higher_state_version_than_the_one_before() -> None:
     assert broker.change_role(0, 9) == 9
     assert broker.registration().version.state_version == 9
     assert broker.change_role(1) == 10
+    assert broker.identity().broker_id == 1
+
+
+def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
+    saving, saved = threading.Event(), threading.Event()
+
+    def save(_file: Path, _content: bytes) -> None:
+        saving.set()
+        assert saved.wait(20)
+
+    broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("topics.json"), write=save))
+    before = broker.registration()
+    change = threading.Thread(target=broker.change_role, args=(1,), daemon=True)
+    change.start()
+    assert saving.wait(20)
+    asked: list[Registration] = []
+    asking = threading.Thread(target=lambda: asked.append(broker.registration()), daemon=True)
+    asking.start()
+    asking.join(5)
+    assert asked == [before]
+    saved.set()
+    change.join(20)
+    assert broker.registration().version.state_version == 4
     assert broker.identity().broker_id == 1
 
 

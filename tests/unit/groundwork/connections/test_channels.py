@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import grpc
 import pytest
 from pydantic_settings import SettingsConfigDict
 
 from groundwork.certificates import MAX_TOKEN_LENGTH, CertificateError, read_token
-from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.channels import ClientFiles, ClientSecurity, RenewedChannel
 from groundwork.settings_cli import ProgramSettings
 from groundwork.tls_settings import ClientSecuritySettings, ListenerSecuritySettings
 from tests.support.secured.certificates import Authority
@@ -95,3 +96,41 @@ def test_one_certificate_is_for_both_sides_of_a_program(tmp_path: Path) -> None:
     assert settings.listener_tls() is not None
     assert Both.load(None, {}).client_security() is None
     assert Both.load(None, {}).listener_tls() is None
+
+
+class Connection:
+    """A connection that answers every call with its name, and is closed once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.is_closed = False
+
+    def unary_unary(self, *_: object) -> Any:
+        return self._answer
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+
+    def _answer(self) -> str:
+        assert not self.is_closed
+        return self._name
+
+
+def test_credentials_that_fail_once_do_not_retire_the_connection() -> None:
+    connections = iter([Connection("old"), OSError("planted"), Connection("new")])
+    generation = 1
+
+    def connect() -> tuple[int, grpc.Channel]:
+        made = next(connections)
+        if isinstance(made, OSError):
+            raise made
+        return generation, cast(grpc.Channel, made)
+
+    channel = RenewedChannel(connect, lambda: generation)
+    ask = channel.unary_unary("/a.B/C")
+    assert ask() == "old"
+    generation = 2
+    with pytest.raises(OSError, match="planted"):
+        ask()
+    assert [ask(), ask()] == ["new", "new"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from route_client.disk_cache import MAX_FILE_BYTES, DiskCache
+from route_client.disk_cache import MAX_FILE_BYTES, DiskCache, DiskWriter
 from route_client.route import TopicRoute, from_wire
 from tests.properties import examples
 from tests.support.routes.wire_routes import route, wire_route
@@ -129,3 +130,21 @@ def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> 
         writer.join()
     assert (cache.refused, cache.failed_writes, other.failed_writes) == (0, 0, 0)
     assert len(list(cache._folder.iterdir())) == 1
+
+
+def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
+    async def end_behind_a_load() -> None:
+        writer, loaded = DiskWriter(cache), threading.Event()
+        writer._thread.submit(loaded.wait, 20)
+        saving = asyncio.create_task(writer.run())
+        writer.save(TOPIC, route())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        loaded.set()
+        await writer.flush()
+        writer.close()
+
+    asyncio.run(end_behind_a_load())
+    assert cache.load(TOPIC) == route()
