@@ -8,7 +8,7 @@ import math
 import operator
 import re
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sized
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
@@ -21,7 +21,7 @@ from groundwork.topic_names import (
     topic_problem,
 )
 from namesrv import limits
-from namesrv.core.errors import Refused, crc32_not_match, invalid_field, limit_exceeded
+from namesrv.core.errors import crc32_not_match, invalid_field, limit_exceeded
 from namesrv.core.model import DataVersion, QueueNumbers, StaticMapping, TopicTableFingerprint
 from namesrv.core.pace import FEW, breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
@@ -250,9 +250,12 @@ class RegisteredTopics:
         self._shared: dict[QueueNumbers, QueueNumbers] = {}
         self._of_texts: dict[tuple[str, ...], QueueNumbers] = {}
         """Numbers that are sound, by the texts that they were written as."""
+        self._entries = 0
+        """Topics that were read, also repeated ones and those that are passed over: each costs the same."""
 
     def add(self, key: str, value: object) -> None:
-        """Adds a TopicConfig, or counts it as passed over."""
+        """Adds a TopicConfig, or counts it as passed over. Raises LIMIT_EXCEEDED."""
+        self._count(1)
         if not isinstance(value, dict):
             return self._skip(key, "is no object")
         topic = value.get("topicName") or key
@@ -267,7 +270,10 @@ class RegisteredTopics:
         return self._add(topic, numbers)
 
     def add_plain(self, reader: ObjectReader) -> None:
-        """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form."""
+        """Adds all topics that follow in the form in which RocketMQ writes them, up to one in another form.
+
+        Raises LIMIT_EXCEEDED.
+        """
         # This loop is the cost of a registration, so it makes as few calls as possible.
         text, at, configs, known, sound = reader.text, reader.at, self.configs, self._known, self._of_texts
         match, left = _PLAIN_TOPIC.match, FEW
@@ -278,16 +284,17 @@ class RegisteredTopics:
                 configs[topic] = numbers
             else:
                 self._add_found(topic, found.group(2, 3, 4, 5))
-            if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
-                raise _too_many(configs)
             left -= 1
             if not left:
                 left = FEW
+                self._count(FEW)
                 breathe()
+        self._count(FEW - left)
         reader.at = at
 
     def add_text(self, text: str) -> None:
-        """Adds a TopicConfig in the form of compressed bodies: parts between blanks."""
+        """Adds a TopicConfig in the form of compressed bodies: parts between blanks. Raises LIMIT_EXCEEDED."""
+        self._count(1)
         parts = text.split(" ", _COMPRESSED_FIELDS)
         members = dict(zip(("readQueueNums", "writeQueueNums", "perm"), parts[1:4], strict=False))
         try:
@@ -329,11 +336,12 @@ class RegisteredTopics:
     def _add(self, topic: str, numbers: QueueNumbers) -> None:
         if topic not in self._known and (problem := topic_problem(topic)) is not None:
             return self._skip(topic, problem)
-        configs = self.configs
-        configs[topic] = self._shared.setdefault(numbers, numbers)
-        if len(configs) > limits.MAX_TOPICS_PER_REGISTRATION:
-            raise _too_many(configs)
+        self.configs[topic] = self._shared.setdefault(numbers, numbers)
         return None
+
+    def _count(self, more: int) -> None:
+        self._entries += more
+        _check_topic_count(self._entries)
 
     def _skip(self, topic: str, problem: str) -> None:
         self.body.skipped += 1
@@ -346,8 +354,9 @@ def _are_numbers(numbers: tuple[object, object, object, object]) -> TypeGuard[Qu
     return type(first) is type(second) is type(third) is type(fourth) is int
 
 
-def _too_many(configs: Sized) -> Refused:
-    return limit_exceeded("topics of one registration", len(configs), limits.MAX_TOPICS_PER_REGISTRATION)
+def _check_topic_count(count: int) -> None:
+    if count > limits.MAX_TOPICS_PER_REGISTRATION:
+        raise limit_exceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
 
 
 # The body of REGISTER_BROKER: a topic table as JSON, or as the compressed form of 4.9 and 5.
@@ -607,10 +616,11 @@ class _Parts:
         return self._at < len(self._buffer)
 
     def count(self) -> int:
-        """Returns a number of parts. The length of each takes four bytes."""
+        """Returns a number of topics or mappings, before any of them is unpacked."""
         number = self._number()
-        if not 0 <= number <= MAX_INFLATED_BYTES // 4:
-            raise invalid_field("body", f"says that {number} parts follow, which are not there")
+        if number < 0:
+            raise invalid_field("body", f"says that {number} parts follow")
+        _check_topic_count(number)
         return number
 
     def text(self) -> str:

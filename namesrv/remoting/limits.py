@@ -22,8 +22,12 @@ thousand groups has half of it. Tables and mappings are longer, and are read mem
 MAX_DEPTH = 32
 """Deepest nesting in such a value."""
 
-MAX_INFLATED_BYTES = 64 * 1024 * 1024
-"""Largest body after it was unpacked: four times the largest frame. A table of 200,000 topics has 30 MB."""
+MAX_MEMBERS = 500_000
+"""Most members of a JSON body that are read one by one: 200,000 topics, as many mappings, and their queues where they
+are written in another form than RocketMQ's."""
+
+MAX_INFLATED_BYTES = 40 * 1024 * 1024
+"""Largest body after it was unpacked. A table of 200,000 topics has 32 MB with the longest names."""
 
 MAX_PART_BYTES = 2 * 1024 * 1024
 """Largest part of a compressed body. The mapping of a topic of 65,535 queues has 1 MB."""

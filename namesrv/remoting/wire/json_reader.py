@@ -13,10 +13,12 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any, Self
 
-from namesrv.core.errors import Refused, invalid_field
-from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS, MAX_VALUE_CHARACTERS
+from namesrv.core.errors import Refused, invalid_field, limit_exceeded
+from namesrv.core.pace import FEW, breathe
+from namesrv.remoting.limits import MAX_DEPTH, MAX_LENIENT_TOKENS, MAX_MEMBERS, MAX_VALUE_CHARACTERS
 
 _scan = json.JSONDecoder(strict=False).raw_decode
 _BLANKS = re.compile(r"(?:[ \t\r\n\f\b]++|//[^\n]{0,1000}+|/\*.{0,1000}?\*/)*+", re.DOTALL)
@@ -63,14 +65,15 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
 class ObjectReader:
     """An object of a text, member by member: after each key, take or open the value before the next one."""
 
-    def __init__(self, text: str, at: int = 0) -> None:
-        """Stands before the object that begins at a position, blanks apart."""
+    def __init__(self, text: str, at: int = 0, members: Iterator[int] | None = None) -> None:
+        """Stands before the object that begins at a position, blanks apart. ``members`` numbers those of the body."""
         self.text = text
         self.at = _after_blanks(text, at)
         """Where the next value begins, or behind the object. Other readers move it behind a value."""
+        self._members = members or count(1)
 
     def __iter__(self) -> Iterator[str]:
-        """The keys, in their order; none if the value is null. Raises INVALID_FIELD."""
+        """The keys, in their order; none if the value is null. Raises INVALID_FIELD and LIMIT_EXCEEDED."""
         text = self.text
         if text.startswith("null", self.at):
             self.at += 4
@@ -82,9 +85,11 @@ class ObjectReader:
         while True:
             key, at = _key(text, at)
             self.at = _expect(text, at, ":")
+            self._count()
             yield key
             while (found := _NEXT_KEY.match(text, self.at)) is not None:
                 self.at = found.end()
+                self._count()
                 yield found[1]
             at = _after_blanks(text, self.at)
             if text.startswith("}", at):
@@ -107,7 +112,7 @@ class ObjectReader:
 
     def opened(self) -> ObjectReader:
         """The value of the key, which is an object; give it back with ``close`` once its keys have been read."""
-        return ObjectReader(self.text, self.at)
+        return ObjectReader(self.text, self.at, self._members)
 
     def close(self, inner: Self) -> None:
         """Continues behind an object that was opened."""
@@ -117,6 +122,11 @@ class ObjectReader:
         """Checks that nothing follows the object. Raises INVALID_FIELD."""
         if _after_blanks(self.text, self.at) != len(self.text):
             raise _broken(self.at)
+
+    def _count(self) -> None:
+        members = next(self._members)
+        if members > MAX_MEMBERS:
+            raise limit_exceeded("members of a body", members, MAX_MEMBERS)
 
 
 class _Lenient:
@@ -129,6 +139,8 @@ class _Lenient:
     def value(self, at: int, depth: int) -> tuple[Any, int]:
         """The value that begins at a position, and where it ends."""
         self._left -= 1
+        if not self._left % FEW:
+            breathe()
         if self._left < 0 or depth > MAX_DEPTH:
             raise invalid_field("body", "has a value that is too large or too deep")
         if self._text.startswith("{", at):

@@ -84,7 +84,7 @@ _ON_REMOTING = {
     **dict.fromkeys(("random-bytes", "other-protocols", "broken-frames"), "what is no frame ends the connection"),
     **dict.fromkeys(("lookup-flood", "unknown-requests", "one-way-flood"), "32 requests a connection, in turns"),
     "declared-sizes": "16 MiB a frame, 128 MiB of large ones",
-    "zlib-bombs": "64 MiB unpacked",
+    "zlib-bombs": "40 MiB unpacked",
     "never-readers": "1 MiB unsent a connection, 256 MiB of all",
     "half-open": "silent connections end",
     "slow-writers": "30 s a frame",

@@ -18,6 +18,7 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion, StaticMapping
 from namesrv.core.pace import FEW
 from namesrv.remoting import bodies
+from namesrv.remoting.wire import json_reader
 from namesrv.remoting.wire.json_reader import ObjectReader, read_json
 from tests.support.breaths import breaths_of
 from tests.support.refusals import refuses
@@ -265,7 +266,6 @@ def test_a_wrapper_within_wrappers_is_passed_over() -> None:
         b'{"x":{0:' * 100 + b"1" + b"}}" * 100,
         compressed(["A"])[:-9],
         zlib.compress(b"\0\0\0\x7fabc"),
-        zlib.compress(struct.pack(">i", 2) + b"{}" + struct.pack(">i", 2**30)),
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused_by_a_clear_error(data: bytes) -> None:
@@ -351,10 +351,30 @@ def test_what_is_no_json_is_refused_also_within_topics_that_are_written_as_usual
         read(data)
 
 
-def test_no_more_topics_are_read_than_a_registration_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+FOUR = body({f"T{number}": topic(f"T{number}") for number in range(4)})
+TOO_MANY: dict[str, bytes] = {
+    "topics": packed(FOUR),
+    "repeated topics": packed(FOUR).replace(b"T1", b"T0").replace(b"T2", b"T0").replace(b"T3", b"T0"),
+    "topics in another form": json.dumps(FOUR).encode(),
+    "topics that are passed over": packed(FOUR).replace(b'"perm":6', b'"perm":"x"'),
+    "compressed topics": compressed(["A", "A", "A", "A"]),
+    "topics that are only announced": zlib.compress(struct.pack(">i", 2) + b"{}" + struct.pack(">i", 4)),
+}
+
+
+@pytest.mark.parametrize("data", TOO_MANY.values(), ids=TOO_MANY)
+def test_no_more_topics_are_read_than_a_registration_may_have(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_TOPICS_PER_REGISTRATION", 3)
     with refuses(Reason.LIMIT_EXCEEDED):
-        read(packed(body({f"T{number}": topic(f"T{number}") for number in range(4)})))
+        read(data)
+
+
+def test_a_body_has_a_limit_on_members_that_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b'{"topicQueueMappingInfoMap":{"A":{"x":0,"x":0,"x":0}}}'
+    assert read(data).topic_configs == {}
+    monkeypatch.setattr(json_reader, "MAX_MEMBERS", 4)
+    with refuses(Reason.LIMIT_EXCEEDED, match="members of a body"):
+        read(data)
 
 
 # A table whose mark is held
