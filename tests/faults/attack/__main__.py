@@ -25,8 +25,8 @@ from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
-from tests.faults.attack import addresses, catalogue, sources
-from tests.faults.attack.runner import HEAD, MOST_SECONDS, Outcome, Round, Target, exit_code, run
+from tests.faults.attack import addresses, busy, catalogue, sources
+from tests.faults.attack.runner import HEAD, MOST_SECONDS, Round, Target, exit_code, run
 from tests.faults.load.hostile import NO_SCAN, register_topics
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
@@ -43,6 +43,8 @@ COMES_BACK = [
     *((f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")),
 ]
 """Options of honest clients: a connection of their own, and a new one soon after it was cut."""
+BUSY_SECONDS = 8.0
+"""How long honest clients call beside an attack that keeps a server busy."""
 NAME_SERVERS = 2
 """Of the honest list."""
 
@@ -288,8 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--on",
         default="",
-        help="a listener: grpc, tls, permits, remoting, metrics, agent or sources",
+        help="a listener: grpc, tls, permits, remoting, metrics, agent or sources; or busy",
     )
+    parser.add_argument("--write", type=Path, help="a page whose tables, each after <!-- its name -->, are renewed")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     if not addresses.are_here():
@@ -298,27 +301,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"attacks come from the address of honest clients, and some are left out: {problem}\n")
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
-    outcomes = _run((round_ for name, round_ in all_rounds(seconds) if given.on in name), frozenset(given.attacks))
-    if outcomes:
-        held = sum(outcome.held for outcome in outcomes)
-        sys.stdout.write(f"{held} of {len(outcomes)} attacks withstood\n")
+    wanted = frozenset(given.attacks)
+    tables = [
+        ("attacks", HEAD, _rows((round_ for name, round_ in all_rounds(seconds) if given.on in name), wanted)),
+    ]
+    if given.on in "busy" and addresses.are_here():
+        tables.append(("busy attacks", busy.HEAD, _busy_rows(wanted)))
+    held: list[bool] = []
+    for table, head, rows in tables:
+        lines = [head]
+        for row, is_held in rows:
+            sys.stdout.write("".join(f"{line}\n" for line in ([head, row] if len(lines) == 1 else [row])))
+            sys.stdout.flush()
+            lines.append(row)
+            held.append(is_held)
+        if given.write is not None and len(lines) > 1:
+            _write(given.write, table, "\n".join(lines))
+    if held:
+        sys.stdout.write(f"{sum(held)} of {len(held)} attacks withstood\n")
     else:
         sys.stderr.write(f"there is no attack {' '.join(given.attacks)}\n")
-    return exit_code(outcomes)
+    return exit_code(held)
 
 
-def _run(rounds: Iterable[Rounds], wanted: frozenset[str]) -> list[Outcome]:
-    sys.stdout.write(f"{HEAD}\n")
-    outcomes = []
+def _rows(rounds: Iterable[Rounds], wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """Each attack's row, and whether it was withstood."""
     for one in rounds:
         with one as targets:
             for target, attacks in targets:
                 for attack in attacks:
                     if not wanted or attack.name in wanted:
-                        outcomes.append(run(target, attack))
-                        sys.stdout.write(f"{outcomes[-1].row()}\n")
-                        sys.stdout.flush()
-    return outcomes
+                        outcome = run(target, attack)
+                        yield outcome.row(), outcome.held
+
+
+def _busy_rows(wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """The same of attacks that keep a server busy."""
+    controls: dict[str, busy.Busy] = {}
+    for outcome in busy.outcomes(BUSY_SECONDS, wanted):
+        controls[outcome.attack] = outcome
+        yield outcome.row(controls), outcome.verdict(controls) == "held"
+
+
+def _write(page: Path, table: str, lines: str) -> None:
+    """Puts a table in the place of the one after the comment with its name."""
+    before, mark, after = page.read_text(encoding="utf-8").partition(f"<!-- {table} -->\n")
+    _, blank, after = after.partition("\n\n")
+    page.write_text(f"{before}{mark}{lines}{blank}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ class Outcome(NamedTuple):
         return f"| {' | '.join((*fields, *near))} | {self.before} | {self.kept:+} | {self.verdict} |"
 
 
-def exit_code(outcomes: Sequence[Outcome]) -> int:
+def exit_code(held: Sequence[bool]) -> int:
     """Of the program: 0 if all attacks were withstood, 1 if not, 2 if there were none."""
-    return 2 if not outcomes else int(not all(outcome.held for outcome in outcomes))
+    return int(not all(held)) if held else 2
 
 
 HEAD = (
@@ -194,12 +194,12 @@ class _Neighbour:
             calls += 1
             refused += error is not None
             if error is not None and not _is_told(error):
-                problem = problem or _text(error)
+                problem = problem or error_text(error)
             self._over.wait(NEIGHBOUR_PAUSE_SECONDS)
         begun = time.monotonic()
         while error := _error(self._ask):
             if time.monotonic() > begun + self._rest_seconds:
-                problem = problem or f"not back: {_text(error)}"
+                problem = problem or f"not back: {error_text(error)}"
                 break
             time.sleep(PAUSE_SECONDS)
         back = float("inf") if error else time.monotonic() - begun
@@ -219,7 +219,7 @@ def _is_told(error: Exception) -> bool:
 def _failure(ask: Callable[[], None]) -> str:
     """What an honest call failed with; empty if it did not."""
     error = _error(ask)
-    return "" if error is None else _text(error)
+    return "" if error is None else error_text(error)
 
 
 def _error(ask: Callable[[], None]) -> Exception | None:
@@ -230,7 +230,8 @@ def _error(ask: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """What a call failed with, in one line."""
     if isinstance(error, grpc.RpcError):
         rich = RichError.of(error)
         text = f"{rich.code} {rich.message}"

@@ -1,0 +1,369 @@
+"""Clients that keep a name server busy from one address: a function for each, bounded in time.
+
+Run as a program it attacks loopback only: ``python -m tests.faults.load.busy_attacks NAME PORT SECONDS``. Each prints
+how many connections it had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import selectors
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import grpc
+from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
+
+from groundwork.program import use_all_descriptors
+from tests.faults.load.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES,
+    HEADERS,
+    HOST,
+    INITIAL_WINDOW_SIZE,
+    LOOKUP,
+    PING,
+    REGISTER,
+    ROUTE,
+    SETTINGS,
+    WATCH,
+    WINDOW_BYTES,
+    WINDOW_UPDATE,
+    call,
+    connections,
+    field,
+    frame,
+    headers,
+    hello,
+    hold,
+    prefixed,
+)
+from tests.support.programs.processes import Client
+from tests.support.programs.rocketmq import broker_fields, data_version
+from tests.support.programs.rocketmq import frame as request
+from tests.support.registrations import identity, registration
+
+LOOKUPS_IN_A_BATCH = 45
+"""Lookups of 40 bytes each: less than the 2 KiB of a light turn."""
+FEW, MANY, ALL = 10, 1_000, 9_800
+"""Connections that look up. A process may have 20,000 descriptors where its hard limit is not raised, and so may the
+server, which needs two for each connection of this machine."""
+REGISTERING, HANDSHAKES, NOT_GRPC, HOLDING = 2_000, 2_048, 3_000, 1_000
+LARGE_MESSAGE = 4 << 20
+HUGE_WINDOW = (1 << 31) - 1
+LARGE_TOPICS, AT_ONCE = 190_000, 12
+"""Topics of 4 MB, and such registrations at once: within all shares."""
+REPEATS = 2_000_000
+"""Entries of one topic that a registration of 192 kB unpacks to."""
+LIST, QUERY_DATA_VERSION, REGISTER_BROKER = 206, 322, 103
+
+
+class _Peer:
+    """A connection that sends as fast as it is answered."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.unsent = bytearray(self.greeting())
+
+    def greeting(self) -> bytes:
+        raise NotImplementedError
+
+    def take(self, came: bytes) -> bytes:
+        """What to send when something has come."""
+        raise NotImplementedError
+
+
+class _LooksUp(_Peer):
+    """Batches of lookups with fields of HPACK's table; the next one when the last has been answered."""
+
+    def greeting(self) -> bytes:
+        self._stream = 1
+        first = b"\x83\x86" + b"".join(
+            field(name, value, indexed=True)
+            for name, value in (
+                (":path", LOOKUP),
+                (":authority", "attack"),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            )
+        )
+        wide = frame(WINDOW_UPDATE, 0, 0, (HUGE_WINDOW - WINDOW_BYTES).to_bytes(4, "big"))
+        return hello((INITIAL_WINDOW_SIZE, HUGE_WINDOW)) + wide + self._call(first)
+
+    def _call(self, block: bytes = b"\x83\x86\xc1\xc0\xbf\xbe") -> bytes:
+        stream = self._stream
+        self._stream += 2
+        self._last = b"\x01\x05" + stream.to_bytes(4, "big")
+        return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, prefixed(ROUTE))
+
+    def take(self, came: bytes) -> bytes:
+        if self._last not in came:
+            return b""
+        return b"".join(self._call() for _ in range(LOOKUPS_IN_A_BATCH))
+
+
+class _Registers(_Peer):
+    """Registrations of 4 MB, one after the other, as far as the server's windows go."""
+
+    BODY = b""
+
+    def greeting(self) -> bytes:
+        self._unread = b""
+        self._initial = WINDOW_BYTES
+        self._windows = [WINDOW_BYTES, 0]
+        self._stream, self._at = -1, len(self.BODY)
+        return hello() + self._more()
+
+    def take(self, came: bytes) -> bytes:
+        self._unread += came
+        answer = b""
+        while len(self._unread) >= 9 and len(self._unread) >= (end := 9 + int.from_bytes(self._unread[:3], "big")):
+            head, payload, self._unread = self._unread[:9], self._unread[9:end], self._unread[end:]
+            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+            if kind == WINDOW_UPDATE and stream in {0, self._stream}:
+                self._windows[stream > 0] += int.from_bytes(payload, "big")
+            elif kind == SETTINGS and not flags & ACK:
+                answer += frame(SETTINGS, ACK, 0)
+                for at in range(0, len(payload), 6):
+                    if int.from_bytes(payload[at : at + 2], "big") == INITIAL_WINDOW_SIZE:
+                        initial = int.from_bytes(payload[at + 2 : at + 6], "big")
+                        self._windows[1] += initial - self._initial
+                        self._initial = initial
+            elif kind == PING and not flags & ACK:
+                answer += frame(PING, ACK, 0, payload)
+            elif stream == self._stream and (kind == 3 or flags & END_STREAM):
+                self._at = len(self.BODY)
+        return answer + self._more()
+
+    def _more(self) -> bytes:
+        parts = []
+        if self._at == len(self.BODY):
+            self._stream, self._at, self._windows[1] = self._stream + 2, 0, self._initial
+            parts.append(frame(HEADERS, END_HEADERS, self._stream, headers(REGISTER)))
+        while (size := min(FRAME_BYTES, len(self.BODY) - self._at, *self._windows)) > 0:
+            is_last = self._at + size == len(self.BODY)
+            parts.append(frame(DATA, END_STREAM * is_last, self._stream, self.BODY[self._at : self._at + size]))
+            self._at += size
+            self._windows = [window - size for window in self._windows]
+        return b"".join(parts)
+
+
+def _drive(port: int, seconds: float, count: int, kind: Callable[[socket.socket], _Peer]) -> None:
+    """Opens connections, and answers each as soon as something has come. Those that are cut are opened anew."""
+    use_all_descriptors()
+    until, most = time.monotonic() + seconds, 0
+    with selectors.DefaultSelector() as selector:
+        missing = count
+        while (now := time.monotonic()) < until:
+            for _ in range(min(missing, 200)):
+                sock = socket.socket()
+                sock.setblocking(False)
+                with suppress(BlockingIOError):
+                    sock.connect((HOST, port))
+                selector.register(sock, selectors.EVENT_WRITE | selectors.EVENT_READ, kind(sock))
+                missing -= 1
+            most = max(most, count - missing)
+            for key, _ in selector.select(0 if missing else min(0.1, until - now)):
+                peer = key.data
+                try:
+                    with suppress(BlockingIOError):
+                        if not (came := peer.sock.recv(262_144)):
+                            raise ConnectionResetError
+                        peer.unsent += peer.take(came)
+                    with suppress(BlockingIOError):
+                        del peer.unsent[: peer.sock.send(peer.unsent)]
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.unsent else 0)
+                    if wanted != key.events:
+                        selector.modify(peer.sock, wanted, peer)
+                except OSError:
+                    selector.unregister(peer.sock)
+                    peer.sock.close()
+                    missing += 1
+        for key in list(selector.get_map().values()):
+            key.data.sock.close()
+    _tell(most)
+
+
+def _tell(count: int) -> None:
+    sys.stdout.write(f"{count} connections of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} descriptors\n")
+
+
+def _hold(port: int, seconds: float, count: int, greeting: bytes) -> None:
+    use_all_descriptors()
+    _tell(count)
+    hold(port, seconds, count, greeting)
+
+
+def lookups_of_few(port: int, seconds: float) -> None:
+    """The control: as many small lookups, of ten connections."""
+    _drive(port, seconds, FEW, _LooksUp)
+
+
+def lookups_of_many(port: int, seconds: float) -> None:
+    """A thousand connections that each send batches of small lookups."""
+    _drive(port, seconds, MANY, _LooksUp)
+
+
+def lookups_of_all(port: int, seconds: float) -> None:
+    """As many such connections as descriptors allow."""
+    _drive(port, seconds, ALL, _LooksUp)
+
+
+def registrations_of_many(port: int, seconds: float) -> None:
+    """Registrations of 190,000 topics, over 2,000 connections."""
+    _Registers.BODY = prefixed(_large(0).SerializeToString())
+    _drive(port, seconds, REGISTERING, _Registers)
+
+
+def handshakes(port: int, seconds: float) -> None:
+    """Beginnings of TLS at once, again and again, which cost the attacker nothing and the server a signature each."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    beginning = outgoing.read()
+    use_all_descriptors()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with connections(port, HANDSHAKES, b"") as opened:
+            for sock in opened:
+                with suppress(OSError):
+                    sock.send(beginning)
+            time.sleep(min(1.0, max(0.0, until - time.monotonic())))
+            _tell(len(opened))
+
+
+def not_grpc(port: int, seconds: float) -> None:
+    """Requests of another content type that never end."""
+    text = headers(LOOKUP).replace(b"application/grpc", b"application/text")
+    _hold(port, seconds, NOT_GRPC, hello() + b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, text) for n in range(200)))
+
+
+def declared_lengths(port: int, seconds: float) -> None:
+    """Calls of five bytes that declare 16 KiB."""
+    five = b"\0" + (16_384).to_bytes(4, "big")
+    begun = (call(REGISTER, 2 * n + 1, None) + frame(DATA, 0, 2 * n + 1, five) for n in range(200))
+    _hold(port, seconds, 240, hello() + b"".join(begun))
+
+
+def held_windows(port: int, seconds: float) -> None:
+    """Watches of which 256 KiB of the next message have come, and whose own answers are not taken."""
+    part = frame(DATA, 0, 0, bytes(FRAME_BYTES))
+    begun = hello((INITIAL_WINDOW_SIZE, 0))
+    for stream in (1, 3, 5, 7):
+        begun += frame(HEADERS, END_HEADERS, stream, headers(WATCH)) + frame(DATA, 0, stream, prefixed(ROUTE))
+        begun += frame(DATA, 0, stream, b"\0" + LARGE_MESSAGE.to_bytes(4, "big"))
+        begun += (part[:5] + stream.to_bytes(4, "big") + part[9:]) * 3
+    _hold(port, seconds, HOLDING, begun)
+
+
+def large_registrations(port: int, seconds: float) -> None:
+    """Twelve registrations of 190,000 topics at once, again and again."""
+    _register_at_once(port, seconds, AT_ONCE)
+
+
+def one_large_registration(port: int, seconds: float) -> None:
+    """The control: one of them after the other."""
+    _register_at_once(port, seconds, 1)
+
+
+def _register_at_once(port: int, seconds: float, count: int) -> None:
+    until = time.monotonic() + seconds
+
+    def register(number: int, client: Client) -> None:
+        large = _large(number)
+        while time.monotonic() < until:
+            large.data_version.counter += 1
+            with suppress(grpc.RpcError):
+                client.registration.RegisterBroker(large, timeout=max(0.1, until - time.monotonic()))
+
+    with ExitStack() as opened:
+        threads = []
+        for number in range(count):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            client = Client(opened.enter_context(grpc.insecure_channel(f"{HOST}:{port}", options)))
+            threads.append(threading.Thread(target=register, args=(number, client), daemon=True))
+            threads[-1].start()
+        _tell(len(threads))
+        for thread in threads:
+            thread.join(max(0.1, until + 1 - time.monotonic()))
+
+
+def _large(number: int) -> RegisterBrokerRequest:
+    topics = [f"large-{topic}" for topic in range(LARGE_TOPICS)]
+    return registration(topics, identity(f"127.0.0.1:{20_000 + number}", name=f"large-{number}"))
+
+
+def queued_frames(port: int, seconds: float) -> None:
+    """Requests for lists with bodies of 60 kB, 32 at a time, whose answers are not taken."""
+    _hold(port, seconds, 500, request(LIST, body=os.urandom(60_000)) * 32)
+
+
+def declared_frames(port: int, seconds: float) -> None:
+    """Frames that declare 16 MiB and of which 12 bytes come."""
+    _hold(port, seconds, 100, struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(2))
+
+
+def compressed_registrations(port: int, seconds: float) -> None:
+    """One registration after the other that has one topic two million times in 200 kB."""
+    topic = b"t 1 1 6 SINGLE_TAG {}"
+    version = json.dumps(data_version(1)).encode()
+    plain = struct.pack(">i", len(version)) + version + struct.pack(">i", REPEATS)
+    packed = zlib.compress(plain + (struct.pack(">i", len(topic)) + topic) * REPEATS + struct.pack(">i", 2) + b"[]", 9)
+    given = broker_fields("packed", "127.0.0.1:9") | {"compressed": "true", "haServerAddr": "127.0.0.1:10"}
+    _one_by_one(port, seconds, 1, request(REGISTER_BROKER, given, packed))
+
+
+def odd_json(port: int, seconds: float) -> None:
+    """Bodies with 25,000 keys without quotes, headers with 170,000 objects, and headers of 999 numbers."""
+    keys = b"{" + b",".join(b"a%d:1" % number for number in range(25_000)) + b"}"
+    lenient = request(QUERY_DATA_VERSION, broker_fields(), keys)
+    nested = _odd_header(b'"odd":[' + b"{}," * 170_000 + b"{}]")
+    numbers = b",".join(b'"a%d":%d' % (number, 10**9 + number) for number in range(999))
+    _one_by_one(port, seconds, 6, lenient, nested, _odd_header(b'"extFields":{' + numbers + b"}"))
+
+
+def _odd_header(member: bytes) -> bytes:
+    header = b'{"code":105,"flag":0,"language":"JAVA","opaque":1,"version":513,' + member + b"}"
+    return struct.pack(">II", 4 + len(header), len(header)) + header
+
+
+def _one_by_one(port: int, seconds: float, count: int, *frames: bytes) -> None:
+    """Sends requests over connections, each when the last one of its connection was answered."""
+
+    class Asks(_Peer):
+        def greeting(self) -> bytes:
+            return random.choice(frames)
+
+        def take(self, came: bytes) -> bytes:
+            return b"" if self.unsent else random.choice(frames)
+
+    _drive(port, seconds, count, Asks)
+
+
+ON_GRPC = (
+    *(lookups_of_few, lookups_of_many, lookups_of_all, registrations_of_many, not_grpc, declared_lengths, held_windows),
+    *(one_large_registration, large_registrations),
+)
+ON_TLS = (handshakes,)
+ON_REMOTING = (queued_frames, declared_frames, compressed_registrations, odd_json)
+
+if __name__ == "__main__":
+    name, port_text, seconds_text = sys.argv[1:]
+    by_name = {attack.__name__.replace("_", "-"): attack for attack in (*ON_GRPC, *ON_TLS, *ON_REMOTING)}
+    by_name[name](int(port_text), float(seconds_text))
