@@ -259,8 +259,8 @@ MessageT = TypeVar("MessageT", bound=Message)
 class LargeRequests(Protocol):
     """Parses requests for which room in memory was taken, of all calls together."""
 
-    async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
-        """The request as a message. Raises DecodeError."""
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
+        """Returns the request of a call as a message. Raises DecodeError."""
 
 
 class OneInATurn:
@@ -272,7 +272,7 @@ class OneInATurn:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - see LargeRequests
         """The request as a message, when its turn has come. Raises DecodeError."""
         async with self._turn:
             parsed = message.FromString(request)
@@ -428,7 +428,9 @@ def _unary(answering: _Answering, most_bytes: float) -> Any:
                 taken = memory.take(caller, len(request))
                 # No name for the parsed request: if this fails, it must not be held until the answer has left.
                 if taken:
-                    answer = await behaviour(gate.checked(caller, await _large(answering, request), context), context)
+                    answer = await behaviour(
+                        gate.checked(caller, await _large(answering, request, context), context), context
+                    )
                 else:
                     answer = await behaviour(gate.checked(caller, parse(request), context), context)
             return answer if isinstance(answer, bytes) else answer.SerializeToString()
@@ -475,7 +477,9 @@ class _Intake:
         _check_size(request, self._most_bytes)
         answering, caller = self._answering, self.caller
         self._taken = answering.memory.take(caller, len(request))
-        message = await _large(answering, request) if self._taken else answering.message.FromString(request)
+        message = (
+            await _large(answering, request, self._context) if self._taken else answering.message.FromString(request)
+        )
         return answering.gate.checked(caller, message, self._context)
 
     async def _each(self) -> AsyncIterator[Any]:
@@ -533,10 +537,10 @@ def _check_size(request: bytes, most_bytes: float) -> None:
         raise limit_exceeded("bytes of the request", len(request), int(most_bytes))
 
 
-async def _large(answering: _Answering, request: bytes) -> Message:
+async def _large(answering: _Answering, request: bytes, context: Context) -> Message:
     if answering.large_requests is None:
         return answering.message.FromString(request)
-    return await answering.large_requests.parsed(answering.message, request)
+    return await answering.large_requests.parsed(answering.message, request, context)
 
 
 async def _end_with(error: BaseException, context: Context, method: MethodDescriptor, failures: Failures) -> NoReturn:

@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception
 from groundwork.backoff import Backoff
 from groundwork.errors import suppress_refusals
 from namesrv.app.event_log import log_intents
+from namesrv.app.fair_queue import OWN
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.errors import Reason, Refused, limit_exceeded, no_data_dir, overloaded, shutting_down
@@ -152,7 +153,7 @@ class Operators:
 
     async def _preview(self, after: IntentTable) -> OperatorOutcome:
         changes = self._routes.operator_changes
-        return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True))
+        return await self._writer.apply(changes.publish_intents(after, Cause("preview"), validate_only=True), OWN)
 
     async def lift_ended(
         self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, rng: random.Random | None = None
@@ -180,7 +181,7 @@ class Operators:
         if refuse_in_use:
             check_not_in_use((await self._preview(after)).in_use)
         await database.replace(INTENTS, after)
-        outcome = await self._writer.apply_unbounded(self._routes.operator_changes.publish_intents(after, cause))
+        outcome = await self._writer.apply_own(self._routes.operator_changes.publish_intents(after, cause))
         log_intents(outcome, cause, self._state.revision)
         return outcome
 

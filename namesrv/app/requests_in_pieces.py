@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from functools import partial
 
-from google.protobuf.message import Message
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
 from groundwork.rpc_handlers import LargeRequests, MessageT, OneInATurn
+from namesrv.app.access import Context, sharer_of
 from namesrv.app.field_rules import check_topic_count
 from namesrv.app.worker import Worker
-from namesrv.app.writer import PARSING, TableWriter
+from namesrv.app.writer import LARGE_BYTES, TableWriter
 from namesrv.core.errors import limit_exceeded
 from namesrv.core.pace import breathe
 from namesrv.engines.api import EndOfPiece
@@ -32,7 +30,7 @@ def large_requests(end_of_piece: EndOfPiece | None, writer: TableWriter, reader:
 
 
 class RequestsInPieces:
-    """Parses one large request of a kind at a time: registrations on the writer's thread, others on the reader's.
+    """Parses large requests round robin by owner: registrations on the writer's thread, others on the reader's.
 
     A single field is never cut, nor are the bytes after a group or bytes that are no message. Such a piece may have
     4 MiB, which is one call of 20 ms.
@@ -42,21 +40,18 @@ class RequestsInPieces:
         self._writer = writer
         self._reader = reader
         self._end_of_piece = end_of_piece
-        self._turns: defaultdict[type[Message], asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Whose turn it is, of requests of a kind: a large lookup waits for no registration but the slice under way."""
 
-    async def parsed(self, message: type[MessageT], request: bytes) -> MessageT:
-        """The request as a message, when its turn has come.
+    async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
+        """Returns the request as a message.
 
         Raises:
             DecodeError: It is no such message.
             LIMIT_EXCEEDED: It has too many topics, or a field that is too large.
         """
-        async with self._turns[message]:
-            parse = partial(self._piece_by_piece, message, request)
-            if message is RegisterBrokerRequest:
-                return await self._writer.read(parse, PARSING)
-            return await self._reader.run(parse)
+        parse, owner = partial(self._piece_by_piece, message, request), sharer_of(context).name
+        if message is RegisterBrokerRequest:
+            return await self._writer.read(parse, owner, is_large=len(request) > LARGE_BYTES, is_next=False)
+        return await self._reader.run(parse, owner)
 
     def _piece_by_piece(self, kind: type[MessageT], request: bytes) -> MessageT:
         message = kind()

@@ -14,6 +14,7 @@ from namesrv_api.v1 import registration_service_pb2
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.digest_pages import digest_page
 from namesrv.app.event_log import log_removed
+from namesrv.app.fair_queue import OWN
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter, collecting, run_cooperatively
@@ -69,7 +70,7 @@ class ExpiryScanner:
         for gone in await self._writer.apply_each(self._routes.removals.scan_not_active_broker()):
             log_removed(gone)
             self._close_if_empty(gone.live.channel_id)
-        for channel_id in await self._writer.read(self._state.liveness.idle_channels):
+        for channel_id in await self._writer.read(self._state.liveness.idle_channels, OWN):
             self._channels.close(channel_id, _IDLE)
 
     def _close_if_empty(self, channel_id: str | None) -> None:

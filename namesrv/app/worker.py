@@ -12,10 +12,12 @@ import contextvars
 import gc
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
+from namesrv.app.fair_queue import OWN, FairQueue
 from namesrv.core.pace import BREATH
 
 ResultT = TypeVar("ResultT")
@@ -33,8 +35,18 @@ LINGER_SECONDS = 5.0
 """Time for which an idle thread waits for another job before it ends. To start one holds the event loop up for a tenth
 of a millisecond."""
 
-RANKS = 3
-"""Jobs of a higher rank go first: those that are further on, so that little waits half done."""
+OWN_SECONDS = 0.02
+"""Longest time between two interruptions of a large job. It bounds the wait of the next job."""
+
+
+class Urgency(IntEnum):
+    """The urgency of a job. Jobs of equal urgency are served round robin by owner."""
+
+    LARGE = 0
+    """All others go first, also once it has begun: they interrupt it at its breaths."""
+    USUAL = 1
+    FIRST = 2
+    """A change that is being made: all other changes wait for it."""
 
 
 class GivenUp(BaseException):
@@ -51,23 +63,32 @@ class TimedBreaths:
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
-    def __call__(self) -> None:
-        if time.perf_counter() - self._since >= WORK_SECONDS:
+    def __call__(self) -> bool:
+        """Whether it was taken."""
+        is_due = time.perf_counter() - self._since >= WORK_SECONDS
+        if is_due:
             time.sleep(BREATH_SECONDS)
             self._since = time.perf_counter()
+        return is_due
 
 
 class _Job:
-    def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop, interrupt: Callable[[], bool] | None
+    ) -> None:
         self._work = work
-        self._loop = loop
+        self.loop = loop
+        self._interrupt = interrupt
+        """Does another job if one waits; None if others wait for this one."""
+        self._own_until = 0.0
+        """Until when it is not interrupted."""
         self._context = contextvars.copy_context()
         self.ended: asyncio.Future[Any] = loop.create_future()
         self.given_up = False
 
     def run(self) -> None:
         """Does the work. Called once, on the thread."""
-        context, work, loop, ended = self._context, self._work, self._loop, self.ended
+        context, work, loop, ended = self._context, self._work, self.loop, self.ended
         del self._context, self._work, self.ended
         self._breath = TimedBreaths()
         context.run(BREATH.set, self._breathe)
@@ -89,7 +110,12 @@ class _Job:
     def _breathe(self) -> None:
         if self.given_up:
             raise GivenUp
-        self._breath()
+        if not self._breath() or self._interrupt is None:
+            return
+        began = time.perf_counter()
+        if began >= self._own_until and self._interrupt():
+            ended = time.perf_counter()
+            self._own_until = ended + min(ended - began, OWN_SECONDS)
 
 
 def _end(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -108,12 +134,20 @@ def with_pauses(work: Callable[[], ResultT]) -> ResultT:
     return context.run(work)
 
 
+INTERRUPTING = Urgency.FIRST, Urgency.USUAL
+ORDER = Urgency.FIRST, Urgency.LARGE, Urgency.USUAL
+"""A large job begins before usual ones, which interrupt it at once: so neither keeps the other from being done."""
+
+
 class Worker:
-    """Runs jobs one after the other, by rank and then in their order. The thread lives as long as there are any."""
+    """Runs jobs one after the other, by urgency and then round robin by owner. The thread lives while there are jobs.
+
+    A large job is interrupted by others, which run on the same thread: two threads would share the interpreter.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: tuple[deque[_Job], ...] = tuple(deque() for _ in range(RANKS))
+        self._jobs: dict[Urgency, FairQueue[_Job]] = {urgency: FairQueue() for urgency in Urgency}
         self._more = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._awaited: set[asyncio.Future[Any]] = set()
@@ -121,11 +155,20 @@ class Worker:
         self._death: BaseException | None = None
         self._died: asyncio.Future[None] | None = None
 
-    async def run(self, work: Callable[[], ResultT], rank: int = 0, *, to_its_end: bool = False) -> ResultT:
+    async def run(
+        self,
+        work: Callable[[], ResultT],
+        owner: str = OWN,
+        urgency: Urgency = Urgency.USUAL,
+        *,
+        is_next: bool = False,
+        to_its_end: bool = False,
+    ) -> ResultT:
         """Does work on the thread. If the caller is cancelled, the work ends at its next breath, and then this does.
 
         Args:
-            rank: 0 to 2; more goes first.
+            owner: Whose work it is.
+            is_next: Whether it goes before the owner's other work, which it is the end of some of.
             to_its_end: Whether the work goes on to its end also if the caller is cancelled.
 
         Raises:
@@ -133,10 +176,11 @@ class Worker:
         """
         if self._death is not None:
             raise WorkerDied
-        job = _Job(work, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        job = _Job(work, loop, partial(self._do_one_of, INTERRUPTING) if urgency is Urgency.LARGE else None)
         del work
         ended = job.ended
-        self._submit(job, rank)
+        self._submit(job, owner, urgency, is_next=is_next)
         self._awaited.add(ended)
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -160,34 +204,41 @@ class Worker:
         self._died = asyncio.get_running_loop().create_future()
         await self._died
 
-    def _submit(self, job: _Job, rank: int) -> None:
+    def _submit(self, job: _Job, owner: str, urgency: Urgency, *, is_next: bool) -> None:
         with self._more:
             if self._thread is None:
-                loop = asyncio.get_running_loop()
-                thread = threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True)
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 thread.start()  # before the job is queued: this may fail for want of memory
                 self._thread = thread
-            self._jobs[rank].append(job)
+            self._jobs[urgency].put(owner, job, is_next=is_next)
             self._more.notify()
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            while (job := self._next()) is not None:
-                job.run()
-                del job
-        except BaseException as error:  # noqa: BLE001 - who watches is told
-            loop.call_soon_threadsafe(self._tell_death, error)
+    def _work(self) -> None:
+        while self._death is None and self._has_more():
+            self._do_one_of(ORDER)
 
-    def _next(self) -> _Job | None:
-        """Waits for a job; None if the thread is to end because there was none for long."""
+    def _has_more(self) -> bool:
+        """Waits for a job; false if the thread is to end because there was none for long."""
         with self._more:
-            if not self._more.wait_for(lambda: any(self._jobs), LINGER_SECONDS):
+            has_more = self._more.wait_for(lambda: any(self._jobs.values()), LINGER_SECONDS)
+            if not has_more:
                 self._thread = None
-                return None
-            return next(jobs for jobs in reversed(self._jobs) if jobs).popleft()
+            return has_more
+
+    def _do_one_of(self, urgencies: Sequence[Urgency]) -> bool:
+        """Does a job of the first of these urgencies that has one, on the thread. Whether there was one."""
+        with self._more:
+            job = next((jobs.get() for urgency in urgencies if (jobs := self._jobs[urgency])), None)
+        if job is None:
+            return False
+        try:
+            job.run()
+        except BaseException as error:  # noqa: BLE001 - who watches is told
+            self._death = error
+            job.loop.call_soon_threadsafe(self._tell_death, error)
+        return True
 
     def _tell_death(self, error: BaseException) -> None:
-        self._death = error
         for ended in self._awaited:
             if not ended.done():
                 ended.set_exception(WorkerDied())

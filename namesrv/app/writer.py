@@ -20,8 +20,10 @@ Code on the event loop may look up single rows at any time. To walk all topics i
 microseconds, while the table is ``settled``. It waits for the thread only by awaiting. A caller that is cancelled takes
 its job along: the thread notices at its next breath, and nothing of the change is committed.
 
-Changes of up to 100 topics are prepared on the event loop, in the same line. A thousand brokers that register at once
-would hold it up for a third of a second, so ``Turns`` spreads these over turns of the event loop.
+Changes of up to 100 topics are prepared on the event loop, one in an iteration.
+
+The writer's thread also reads requests, although reading needs no table: a second thread would share the interpreter
+with the change that all others wait for. Changes and small requests interrupt the reading of a large request.
 """
 
 from __future__ import annotations
@@ -31,67 +33,18 @@ import contextlib
 import gc
 import os
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
-from namesrv.app.worker import RANKS, Worker
+from namesrv.app.fair_queue import OWN, FairLock
+from namesrv.app.worker import Urgency, Worker
 from namesrv.core.errors import overloaded
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import StateChange, apply_now
 from namesrv.limits import MAX_WAITING_WRITERS
 
-# Turns of small work: a few pieces begin in one turn of the event loop, others in the next ones in their order.
-
-BEGUN_IN_A_TURN = 4
-"""Pieces of work that begin before others have their turn: four registrations of few topics take a millisecond."""
-
-
-class Turns:
-    """Spreads pieces of work that do not give way by themselves over turns of the event loop.
-
-    A registration of few topics is one step. When a thousand brokers register at once, a thousand of these are ready in
-    one turn, and a lookup would wait for all of them: a third of a second. So each turn begins a few, and no fewer
-    while any wait, as each turn costs something itself. Where new pieces come just as the last of those that waited
-    begin, one turn can have twice as many.
-    """
-
-    def __init__(self) -> None:
-        self._begun = 0
-        """Pieces that have begun since the count was set back. Some may be of earlier turns."""
-        self._line: deque[asyncio.Future[None]] = deque()
-        """Waiting pieces. The next turn is planned as long as there is one."""
-
-    def begin(self) -> bool:
-        """Whether a piece may begin now; otherwise it has to ``wait``."""
-        if self._line or self._begun >= BEGUN_IN_A_TURN:
-            return False
-        self._begun += 1
-        if self._begun == BEGUN_IN_A_TURN:
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        return True
-
-    async def wait(self) -> None:
-        """Waits for the pieces that came before, and until others have had their turn. Then the piece begins."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
-        await turn
-
-    def _next_turn(self) -> None:
-        self._begun = 0
-        while self._line and self._begun < BEGUN_IN_A_TURN:
-            turn = self._line.popleft()
-            if not turn.done():  # else its caller has gone
-                turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            # The woken pieces run before this is called again. Until then no other piece may overtake them.
-            self._begun = BEGUN_IN_A_TURN
-            asyncio.get_running_loop().call_soon(self._next_turn)
-
-
-# Tuning of the garbage collector, which holds up everything else while it runs.
+# Tuning of the garbage collector, which blocks everything else while it runs.
 
 YOUNG, MIDDLE, FULL = 5_000, 10, 1_000
 """Net new objects before a run over the youngest, such runs before one over the middle generation, and those before a
@@ -132,42 +85,44 @@ INLINE_TOPICS = 100
 """A change of up to so many topics is made on the event loop: a fifth of a millisecond. A hop to the thread and back
 takes 60 µs, and three milliseconds at the worst."""
 
-PARSING, READING, CHANGING = range(RANKS)
-"""Ranks of the thread's jobs: a change that is ready is made before others are made ready, and a request that is parsed
-is read before others are parsed. So few parsed requests are in memory."""
+LARGE_TOPICS = 10_000
+"""Topics from which on other work interrupts the reading of a registration: reading so many takes some 20 ms."""
+
+LARGE_BYTES = 256 * 1024
+"""The same in bytes of a request."""
 
 
 class TableWriter:
-    """Makes one change at a time, in the order they came, prepared on a thread and committed on the event loop.
+    """Makes one change at a time, round robin by owner, prepared on a thread and committed on the event loop.
 
-    So a lookup never waits for more than a commit and a switch of threads, and nothing moves under a change while it
-    is being prepared.
+    A lookup never waits for more than a commit and a switch of threads, and nothing moves under a change while it is
+    being prepared. A change waits for the one under way, and for one of each other owner.
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING_WRITERS) -> None:
-        self._turn = asyncio.Lock()
-        self._turns = Turns()
+        self._lock = FairLock()
         self._waiting = 0
         self._max_waiting = max_waiting
         self._worker = Worker("table-writer")
 
-    async def apply(self, change: StateChange[ResultT]) -> ResultT:
+    async def apply(self, change: StateChange[ResultT], owner: str) -> ResultT:
         """Makes a change and returns its result. If the caller goes away before the commit, nothing has changed.
 
         Raises:
             OVERLOADED: Too many changes wait already.
             Refused: What the change raises.
         """
-        self._check_waiting()
-        async with self._in_turn():
+        if self._waiting >= self._max_waiting:
+            raise overloaded(f"{self._waiting} changes wait for their turn already")
+        async with self._in_order(owner):
             return await self._make(change)
 
-    async def apply_unbounded(self, change: StateChange[ResultT]) -> ResultT:
+    async def apply_own(self, change: StateChange[ResultT]) -> ResultT:
         """Makes a change that must not be refused, because it is on disk already or the server's own.
 
         The caller bounds how many wait. Raises Refused, as the change does.
         """
-        async with self._in_turn():
+        async with self._in_order(OWN):
             return await self._make(change)
 
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
@@ -176,30 +131,31 @@ class TableWriter:
         They are the server's own, or stand for one call, so they are never refused. Raises Refused, as they do.
         """
         results: list[ResultT] = []
-        async with self._in_turn():
-            while (change := await self._worker.run(partial(next, changes, None), CHANGING)) is not None:
+        async with self._in_order(OWN):
+            while (change := await self._worker.run(partial(next, changes, None), urgency=Urgency.FIRST)) is not None:
                 results += await self._make(change)
         return results
 
-    async def read(self, work: Callable[[], ResultT], rank: int = READING) -> ResultT:
-        """Has the thread do work that changes nothing, such as reading what is to be changed. Raises what it raises."""
-        return await self._worker.run(work, rank)
+    async def read(
+        self, work: Callable[[], ResultT], owner: str, *, is_large: bool = False, is_next: bool = True
+    ) -> ResultT:
+        """Has the thread do work that changes nothing, such as reading what is to be changed. Raises what it raises.
+
+        Args:
+            is_large: Whether other work interrupts it.
+            is_next: Whether it goes before the owner's other work, so that few parsed requests are in memory.
+        """
+        return await self._worker.run(work, owner, Urgency.LARGE if is_large else Urgency.USUAL, is_next=is_next)
 
     async def watch(self) -> None:
         """Raises what ended the thread, should it ever die. Runs until cancelled."""
         await self._worker.watch()
 
-    def _check_waiting(self) -> None:
-        if self._waiting >= self._max_waiting:
-            raise overloaded(f"{self._waiting} changes wait for their turn already")
-
     @contextlib.asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
+    async def _in_order(self, owner: str) -> AsyncIterator[None]:
         self._waiting += 1
         try:
-            if not self._turns.begin():
-                await self._turns.wait()
-            async with self._turn:
+            async with self._lock.held_for(owner):
                 yield
         finally:
             self._waiting -= 1
@@ -207,9 +163,9 @@ class TableWriter:
     async def _make(self, change: StateChange[ResultT]) -> ResultT:
         if change.topics <= INLINE_TOPICS:
             return apply_now(change)
-        await self._worker.run(change.prepare, CHANGING)
+        await self._worker.run(change.prepare, urgency=Urgency.FIRST)
         result = change.commit()
-        await self._worker.run(change.state.settle, CHANGING, to_its_end=True)
+        await self._worker.run(change.state.settle, urgency=Urgency.FIRST, to_its_end=True)
         return result
 
 

@@ -62,6 +62,10 @@ class TouchedTopic(NamedTuple):
 
 # An edit of the tables: prepared aside, and published in one step.
 
+MERGES_KEPT, MERGED_GROUPS = 1_000, 64
+"""Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
+edit where topics lie on the same groups."""
+
 _NARROW = 8
 """Most groups of a topic among which walking is the quickest way to find one."""
 
@@ -184,6 +188,7 @@ class TableEdit:
         changed: list[str] = []
         changed_to: list[QueueData] = []
         came = 0
+        merged: dict[tuple[TopicQueues, bytes], TopicQueues] = {}
         for topic, reported in paced(configs):
             queue_data = interned.get(reported)
             if queue_data is None:
@@ -202,9 +207,13 @@ class TableEdit:
                 else:
                     came += 1
             else:
-                after = _with_queue_data(before, queue_data, find)
+                may_repeat = len(before) <= MERGED_GROUPS
+                known = merged.get((before, queue_data.fragment)) if may_repeat else None
+                after = known or _with_queue_data(before, queue_data, find)
                 if after is before:
                     continue
+                if known is None and may_repeat and len(merged) < MERGES_KEPT:
+                    merged[before, queue_data.fragment] = after
             edited[topic] = after
             changed.append(topic)
             changed_to.append(queue_data)

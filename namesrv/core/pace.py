@@ -29,7 +29,7 @@ def _no_breath() -> None:
     pass
 
 
-BREATH: ContextVar[Callable[[], None]] = ContextVar("breath", default=_no_breath)
+BREATH: ContextVar[Callable[[], object]] = ContextVar("breath", default=_no_breath)
 """Called when a breath is offered; does nothing outside a thread for long computations. It raises the end of the
 computation once its caller has left."""
 

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import caller_of
+from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.event_log import log_removed, log_topic_deleted
 from namesrv.app.operators import IntentChange, KvChange, Operators
 from namesrv.app.watches import WatchDispatcher, WatchStream
@@ -476,7 +476,8 @@ class IntentCalls:
                     cause,
                     validate_only=request.validate_only,
                     refuse_in_use=not request.force,
-                )
+                ),
+                sharer_of(context).name,
             )
             if not outcome.queue_data_count:
                 raise topic_not_found(key.topic, key.cluster_name)
@@ -514,7 +515,8 @@ class IntentCalls:
             return live.broker == group
 
         removals = self._routes.removals
-        removed, radius = await self._writer.apply(removals.preview_broker_loss(is_meant))
+        preview = removals.preview_broker_loss(is_meant)
+        removed, radius = await self._writer.apply(preview, sharer_of(context).name)
         if removed and not request.validate_only:
             removed = await self._writer.apply_each(removals.confirm_broker_loss(is_meant, cause))
             for gone in removed:

@@ -22,7 +22,7 @@ from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.app.event_log import RegistrationLog, log_registered, log_removed, log_topic_registered
 from namesrv.app.field_rules import check_name
 from namesrv.app.quotas import FairShares
-from namesrv.app.writer import INLINE_TOPICS, TableWriter
+from namesrv.app.writer import INLINE_TOPICS, LARGE_TOPICS, TableWriter
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     FieldProblems,
@@ -392,8 +392,8 @@ class RegistrationReader:
         count = len(request.topic_configs)
         return self._topics.holding(sharer, count) if count else nullcontext()
 
-    async def read(self, request: pb.RegisterBrokerRequest) -> Registration:
-        """Checks a request whole. Topics that do not count, as their version is held, are not read.
+    async def read(self, request: pb.RegisterBrokerRequest, owner: str) -> Registration:
+        """Checks a request of an owner whole. Topics that do not count, as their version is held, are not read.
 
         Raises:
             Refused: The request breaks a rule; nothing has changed.
@@ -401,21 +401,23 @@ class RegistrationReader:
         registration = read_registration(request)
         self._check_live_brokers(registration)
         if request.body_crc32:
-            await self._work(request, partial(check_body_crc32, request))
+            await self._work(request, partial(check_body_crc32, request), owner)
         if not self._routes.registrations.reads_topics(registration):
             return registration  # nearly every registration: none of its topics is looked at
-        return await self.with_topics(request, registration)
+        return await self.with_topics(request, registration, owner)
 
-    async def with_topics(self, request: pb.RegisterBrokerRequest, registration: Registration) -> Registration:
+    async def with_topics(
+        self, request: pb.RegisterBrokerRequest, registration: Registration, owner: str
+    ) -> Registration:
         """A registration with its topics, which did not count when it was read. Raises INVALID_FIELD."""
-        read = await self._work(request, partial(self._read_topics, request))
+        read = await self._work(request, partial(self._read_topics, request), owner)
         return replace(registration, topic_configs=read)
 
-    async def _work(self, request: pb.RegisterBrokerRequest, work: Callable[[], ResultT]) -> ResultT:
+    async def _work(self, request: pb.RegisterBrokerRequest, work: Callable[[], ResultT], owner: str) -> ResultT:
         topics = request.topic_configs
         if len(topics) <= INLINE_TOPICS and not any(topic.HasField("mapping") for topic in topics):
             return work()
-        return await self._writer.read(work)
+        return await self._writer.read(work, owner, is_large=len(topics) > LARGE_TOPICS)
 
     def _read_topics(self, request: pb.RegisterBrokerRequest) -> TopicsRead:
         return read_topics(request.topic_configs, self._state.tables.topic_queue_table)
@@ -466,13 +468,15 @@ class RegistrationServicer:
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        registration = await self._reader.read(request)
+        caller = sharer_of(context).name
+        registration = await self._reader.read(request, caller)
         cause, owner = Cause("RegisterBroker", caller_of(context)), owner_of(context)
+        register = self._routes.registrations.register_broker
         try:
-            result = await self._writer.apply(self._routes.registrations.register_broker(registration, cause, owner))
+            result = await self._writer.apply(register(registration, cause, owner), caller)
         except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
-            registration = await self._reader.with_topics(request, registration)
-            result = await self._writer.apply(self._routes.registrations.register_broker(registration, cause, owner))
+            registration = await self._reader.with_topics(request, registration, caller)
+            result = await self._writer.apply(register(registration, cause, owner), caller)
         log_registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(
             header=self._state.header(),
@@ -494,7 +498,7 @@ class RegistrationServicer:
         change = self._routes.removals.unregister_broker(
             identity.broker, identity.broker_addr, reason, generation, cause
         )
-        removed = await self._writer.apply(change)
+        removed = await self._writer.apply(change, sharer_of(context).name)
         for gone in removed:
             log_removed(gone)
         return pb.UnregisterBrokerResponse(header=self._state.header(), removed=bool(removed))
@@ -529,9 +533,9 @@ class RegistrationServicer:
     ) -> pb.RegisterTopicResponse:
         """REGISTER_TOPIC_IN_NAMESRV, 217."""
         queues = topic_queues(request)
-        changed = await self._writer.apply(
-            self._routes.registrations.register_topic(request.topic, queues, Cause("RegisterTopic", caller_of(context)))
-        )
+        cause = Cause("RegisterTopic", caller_of(context))
+        change = self._routes.registrations.register_topic(request.topic, queues, cause)
+        changed = await self._writer.apply(change, sharer_of(context).name)
         if changed:
             log_topic_registered(request.topic, len(queues), self._state.revision)
         return pb.RegisterTopicResponse(header=self._state.header(), changed=changed)

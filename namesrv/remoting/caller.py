@@ -60,6 +60,8 @@ class Caller:
         """
         self.name = f"rocketmq:{peer}"
         """Its name in the journal and the log."""
+        self.owner = sharer_at(self.name).name
+        """Whose turn its work takes: its address, as this protocol proves no identity."""
         self._close = close
         self._names = _names_of(certificate)
         self._channels: ChannelStreams | None = None

@@ -29,7 +29,7 @@ from namesrv.app.event_log import (
     log_write_permission_wiped,
 )
 from namesrv.app.worker import Worker
-from namesrv.app.writer import TableWriter, run_cooperatively, settled
+from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     Reason,
@@ -371,16 +371,13 @@ class RegistrationCalls:
         with self._while_allowed(caller, request), self._tally.counting("full") as outcome:
             registration = await self._registration(request, caller)
             cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
+            register = self._routes.registrations.register_broker
             try:
-                result = await self._writer.apply(
-                    self._routes.registrations.register_broker(registration, cause, owner)
-                )
+                result = await self._writer.apply(register(registration, cause, owner), caller.owner)
             except TopicsNotRead:  # the group's queues have changed while this stood in line
-                body = await self._body(request, registration.broker, None)
+                body = await self._body(request, caller, registration.broker, None)
                 registration = replace(registration, topic_configs=body.topic_configs)
-                result = await self._writer.apply(
-                    self._routes.registrations.register_broker(registration, cause, owner)
-                )
+                result = await self._writer.apply(register(registration, cause, owner), caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._state.revision)
         told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}
@@ -393,7 +390,7 @@ class RegistrationCalls:
             broker, address = fields.broker(request), fields.broker_addr(request)
             cause = Cause("UnregisterBroker", caller_of(caller.context))
             change = self._routes.removals.unregister_broker(broker, address, RemovalReason.UNREGISTERED, None, cause)
-            removed = await self._writer.apply(change)
+            removed = await self._writer.apply(change, caller.owner)
         for gone in removed:
             log_removed(gone)
         return answer(request, ResponseCode.SUCCESS)
@@ -429,7 +426,8 @@ class RegistrationCalls:
         self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.RegisterTopicRequest(queue_datas=named))
         if queues:
             cause = Cause("RegisterTopic", caller_of(caller.context))
-            if await self._writer.apply(self._routes.registrations.register_topic(topic, queues, cause)):
+            change = self._routes.registrations.register_topic(topic, queues, cause)
+            if await self._writer.apply(change, caller.owner):
                 log_topic_registered(topic, len(queues), self._state.revision)
         return answer(request, ResponseCode.SUCCESS)
 
@@ -453,7 +451,7 @@ class RegistrationCalls:
         key, live = LiveKey(broker.cluster_name, broker_addr), self._state.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-        body = await self._body(request, broker, self._state.tables.table_fingerprints.get(broker))
+        body = await self._body(request, caller, broker, self._state.tables.table_fingerprints.get(broker))
         if ha_server_addr is not None and not fields.is_address(ha_server_addr):
             body.odd_addresses.insert(0, ha_server_addr)
             ha_server_addr = None
@@ -481,12 +479,16 @@ class RegistrationCalls:
             self._log.addresses_skipped(registration, body.odd_addresses)
         return registration
 
-    async def _body(self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None) -> RegistrationBody:
+    async def _body(
+        self, request: Request, caller: Caller, broker: BrokerKey, held: TopicTableFingerprint | None
+    ) -> RegistrationBody:
         crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
         known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
-        if len(request.body) <= TINY_BODY_BYTES and not is_compressed(request.body):
-            return read_registration(request.body, crc32, known_topics, held)
-        return await self._writer.read(partial(read_registration, request.body, crc32, known_topics, held))
+        read, size = partial(read_registration, request.body, crc32, known_topics, held), len(request.body)
+        compressed = is_compressed(request.body)
+        if size <= TINY_BODY_BYTES and not compressed:
+            return read()
+        return await self._writer.read(read, caller.owner, is_large=compressed or size > LARGE_BYTES, is_next=False)
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

@@ -12,7 +12,7 @@ import structlog
 
 from groundwork.shares import address_at
 from namesrv.app.event_log import ROUTINE
-from namesrv.app.writer import Turns
+from namesrv.app.fair_queue import FairLock
 from namesrv.core.errors import Refused, internal_defect
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.answers import refusal
@@ -37,7 +37,7 @@ class Home(Protocol):
     """The listener that a connection belongs to."""
 
     memory: FrameMemory
-    turns: Turns
+    requests: FairLock
     calls: Calls
     """What answers requests now."""
 
@@ -244,8 +244,8 @@ class Connection(asyncio.Protocol):
         """Answers requests in their order of arrival, as long as there are some and the peer reads."""
         while self._waiting and self._unsent_since is None and not self._transport.is_closing():
             request, call, taken, began = self._waiting[0]
-            if not self._home.turns.begin():
-                await self._home.turns.wait()
+            async with self._home.requests.held_for(self.caller.owner):
+                pass  # the event loop has served others
             try:
                 told = await call(request, self.caller)
             except Refused as error:

@@ -14,7 +14,7 @@ from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS
-from namesrv.app.writer import Turns
+from namesrv.app.fair_queue import FairLock
 from namesrv.core.errors import Refused
 from namesrv.remoting.calls import Calls
 from namesrv.remoting.connection import Connection
@@ -68,7 +68,7 @@ class RemotingListener:
         """
         self.calls = calls
         self.memory = FrameMemory()
-        self.turns = Turns()
+        self.requests = FairLock()
         self._counter = counter
         self._tls = tls
         self._tls_mode = tls_mode

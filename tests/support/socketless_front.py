@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
+from namesrv.app.fair_queue import FairLock
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
-from namesrv.app.writer import TableWriter, Turns
+from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminServicer
@@ -96,7 +97,7 @@ class SocketlessFront:
     def __init__(self, folder: Path) -> None:
         """Makes one without brokers, whose database is in a folder."""
         self.memory = FrameMemory()
-        self.turns = Turns()
+        self.requests = FairLock()
         self.broken_by: list[str] = []
         """Why connections were ended."""
         self.told: list[tuple[int, Refused | None]] = []
@@ -158,7 +159,7 @@ class SocketlessFront:
             if under_way:
                 _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
                 assert not unended, f"these never end: {unended}"
-            await self._writer.apply_unbounded(Nothing(self.fleet.state))
+            await self._writer.apply_own(Nothing(self.fleet.state))
 
     async def end(self) -> None:
         """Ends what runs, also after a failure: nothing of it may be there in the next life."""

@@ -396,7 +396,7 @@ class BadInPieces:
     def __init__(self) -> None:
         self.errors: list[DecodeError] = []
 
-    async def parsed(self, message: type[MessageT], _request: bytes) -> MessageT:
+    async def parsed(self, message: type[MessageT], _request: bytes, _context: Context) -> MessageT:
         half_parsed = message()
         self.errors.append(DecodeError(f"no {half_parsed.DESCRIPTOR.name}"))
         raise self.errors[0]

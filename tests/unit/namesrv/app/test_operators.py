@@ -404,7 +404,7 @@ def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World)
 
     async def steps(operators: Operators) -> None:
         held = Held(world.state)
-        before = asyncio.create_task(writer.apply(held))
+        before = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         with refuses(Reason.OVERLOADED):
             await operators.preview_intents(decide(WIPE))

@@ -1,4 +1,4 @@
-"""Large requests in pieces: the same message, or the same refusal, as in one; one at a time of a kind."""
+"""Large requests in pieces: the same message, or the same refusal, as in one."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
 from tests.support.refusals import refuses
 
@@ -63,7 +64,9 @@ def one_topic(_request: bytes, begin: int, _least_bytes: int, _most_fields: int,
 
 
 def parsed(request: bytes, end_of_piece: EndOfPiece) -> pb.RegisterBrokerRequest:
-    return asyncio.run(RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request))
+    return asyncio.run(
+        RequestsInPieces(WRITER, READER, end_of_piece).parsed(pb.RegisterBrokerRequest, request, CONTEXT)
+    )
 
 
 @given(
@@ -135,7 +138,7 @@ def test_without_a_cut_a_large_request_is_parsed_whole() -> None:
     request = pb.RegisterBrokerRequest(topic_configs=topics)
     assert request.ByteSize() > MAX_MESSAGE_BYTES
     whole = large_requests(None, WRITER, READER)
-    assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString())) == request
+    assert asyncio.run(whole.parsed(pb.RegisterBrokerRequest, request.SerializeToString(), CONTEXT)) == request
 
 
 class Parsing:
@@ -164,7 +167,7 @@ def test_registrations_are_parsed_one_after_the_other() -> None:
     async def run() -> list[int]:
         parsing = Parsing()
         requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY)) for _ in range(2)]
+        both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT)) for _ in range(2)]
         await parsing.stopped()
         parsing.go_on()
         assert await asyncio.gather(*both) == [pb.RegisterBrokerRequest.FromString(MANY)] * 2
@@ -179,11 +182,13 @@ def test_a_large_lookup_waits_for_no_registration() -> None:
     async def run() -> None:
         parsing = Parsing()
         requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
+        registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
         await parsing.stopped()
         requests._end_of_piece = lambda request, *_: len(request)
         async with asyncio.timeout(DEADLINE):
-            found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString())
+            found = await requests.parsed(
+                route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT
+            )
         assert (found, registration.done()) == (lookup, False)
         parsing.go_on()
         await registration
@@ -195,7 +200,7 @@ def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> Non
     async def run() -> list[int]:
         parsing = Parsing()
         requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY))
+        going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
         await parsing.stopped()
         going.cancel()
         await asyncio.sleep(0)  # it is told
@@ -203,7 +208,9 @@ def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> Non
         await asyncio.wait([going])
         assert going.cancelled()
         pieces_of_first = len(parsing.begun)
-        assert await requests.parsed(pb.RegisterBrokerRequest, MANY) == pb.RegisterBrokerRequest.FromString(MANY)
+        assert await requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT) == pb.RegisterBrokerRequest.FromString(
+            MANY
+        )
         assert len(parsing.begun) == pieces_of_first + len(MANY) // TOPIC_BYTES
         return parsing.begun[:pieces_of_first]
 

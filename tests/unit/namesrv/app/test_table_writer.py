@@ -13,12 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from namesrv.app.writer import (
-    BEGUN_IN_A_TURN,
-    CHANGING,
     INLINE_TOPICS,
     MAX_YIELDS,
-    PARSING,
-    READING,
     TableWriter,
     run_cooperatively,
     settled,
@@ -117,7 +113,7 @@ def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
             Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE)
         )
         for change in (small, large, larger):
-            await writer.apply(change)
+            await writer.apply_own(change)
         thread = large.is_prepared_on
         assert thread != loop
         assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
@@ -134,7 +130,7 @@ def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) 
         writer = TableWriter()
         sizes = (LARGE, 0, LARGE, 1)
         changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
-        return await asyncio.gather(*map(writer.apply, changes))
+        return await asyncio.gather(*map(writer.apply_own, changes))
 
     assert run(test()) == [["0"], ["1"], ["2"], ["3"]]
     assert events == [f"{part} {number}" for number in range(4) for part in ("prepare", "commit")]
@@ -153,7 +149,7 @@ def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: F
         writer = TableWriter()
         each = asyncio.create_task(writer.apply_each(changes()))
         await asyncio.sleep(0)
-        other = asyncio.create_task(writer.apply(Noted(fleet.state, "other", events)))
+        other = asyncio.create_task(writer.apply_own(Noted(fleet.state, "other", events)))
         assert await each == ["first", "second"]
         await other
         assert threading.get_ident() not in asked_on
@@ -162,22 +158,21 @@ def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: F
     assert [event for event in events if "commit" in event] == ["commit first", "commit second", "commit other"]
 
 
-def test_changes_go_before_requests_to_read_and_these_before_those_to_parse(fleet: Fleet) -> None:
+def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(fleet: Fleet) -> None:
     events: list[str] = []
 
     async def test() -> None:
-        writer, busy = TableWriter(), HeldWork()
-        ahead = asyncio.create_task(writer.read(busy))
-        await busy.begun()
-        work = [writer.read(partial(events.append, f"job {rank}"), rank) for rank in (PARSING, READING, CHANGING)]
-        jobs = [asyncio.create_task(job) for job in work]
-        change = asyncio.create_task(writer.apply(Noted(fleet.state, "it", events, LARGE)))
-        await asyncio.sleep(0)
-        busy.let_go()
-        await asyncio.gather(ahead, change, *jobs)
+        writer, large = TableWriter(), HeldWork()
+        reading = asyncio.create_task(writer.read(large, "a", is_large=True))
+        await large.begun()
+        await writer.apply(Noted(fleet.state, "it", events, LARGE), "a")
+        await writer.read(partial(events.append, "read"), "a")
+        assert not reading.done()
+        large.let_go()
+        await reading
 
     run(test())
-    assert events.index("prepare it") < events.index(f"job {READING}") < events.index(f"job {PARSING}")
+    assert events == ["prepare it", "commit it", "read"]
 
 
 # All or nothing.
@@ -191,14 +186,14 @@ def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet: Fleet
 
     async def test() -> None:
         writer, held = TableWriter(), HeldWork()
-        going = asyncio.create_task(writer.apply(registration(fleet, held)))
+        going = asyncio.create_task(writer.apply_own(registration(fleet, held)))
         await held.begun()
         going.cancel()
         await asyncio.wait([going])
         assert going.cancelled()
-        await writer.apply(Nothing(fleet.state))
+        await writer.apply_own(Nothing(fleet.state))
         assert shown(fleet.state) == before
-        assert (await writer.apply(registration(fleet))).changed
+        assert (await writer.apply_own(registration(fleet))).changed
         assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
 
     run(test())
@@ -208,7 +203,7 @@ def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: Fleet) 
     async def test() -> None:
         writer, events = TableWriter(), list[str]()
         change = Noted(fleet.state, "it", events, LARGE)
-        going = asyncio.create_task(writer.apply(change))
+        going = asyncio.create_task(writer.apply_own(change))
         while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
             await asyncio.sleep(0)
         going.cancel()  # the thread has told its end or is about to, and the caller has not heard of it
@@ -237,11 +232,11 @@ def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
     async def test() -> None:
         writer = TableWriter()
         monkeypatch.setattr(RouteState, "settle", settle_when_let_go)
-        going = asyncio.create_task(writer.apply(registration(fleet)))
+        going = asyncio.create_task(writer.apply_own(registration(fleet)))
         await held.begun()
         assert fleet.route("topic-0") is not None, "lookups find it before it is merged"
         going.cancel()
-        following = asyncio.create_task(writer.apply(Looks(fleet.state, "next", [])))
+        following = asyncio.create_task(writer.apply_own(Looks(fleet.state, "next", [])))
         await asyncio.sleep(0)
         assert not going.done()
         held.let_go()
@@ -258,8 +253,8 @@ def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(flee
         writer = TableWriter()
         groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
         with refuses(Reason.BROKER_NOT_REGISTERED):
-            await writer.apply(fleet.routes.registrations.register_topic("T", groups))
-        assert (await writer.apply(registration(fleet))).changed
+            await writer.apply_own(fleet.routes.registrations.register_topic("T", groups))
+        assert (await writer.apply_own(registration(fleet))).changed
 
     run(test())
     assert len(fleet.topics) == LARGE
@@ -288,7 +283,7 @@ def test_the_death_of_the_thread_ends_the_watch_of_the_writer(fleet: Fleet, monk
         writer = TableWriter()
         watching = asyncio.create_task(writer.watch())
         monkeypatch.setattr(gc, "collect", no_memory)
-        await asyncio.gather(writer.apply(registration(fleet)), return_exceptions=True)
+        await asyncio.gather(writer.apply_own(registration(fleet)), return_exceptions=True)
         with pytest.raises(MemoryError):
             await watching
 
@@ -298,14 +293,32 @@ def test_the_death_of_the_thread_ends_the_watch_of_the_writer(fleet: Fleet, monk
 # The line of changes.
 
 
-def test_small_changes_leave_others_their_turn_after_a_few(fleet: Fleet) -> None:
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet, count: int) -> None:
+    events: list[str] = []
+
+    async def test() -> None:
+        writer, held = TableWriter(), Held(fleet.state)
+        busy = asyncio.create_task(writer.apply(held, "many"))
+        await held.begun()
+        others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
+        own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
+        await asyncio.sleep(0)
+        held.let_go()
+        await asyncio.gather(busy, *others, one, own)
+
+    run(test())
+    assert [event for event in events if "commit" in event][:2] == ["commit one", "commit own"]
+
+
+def test_small_changes_leave_others_their_turn_after_each(fleet: Fleet) -> None:
     events: list[str] = []
 
     async def test() -> list[int]:
         writer = TableWriter()
-        changes = [
-            asyncio.create_task(writer.apply(Noted(fleet.state, "", events))) for _ in range(5 * BEGUN_IN_A_TURN)
-        ]
+        changes = [asyncio.create_task(writer.apply(Noted(fleet.state, "", events), "a")) for _ in range(20)]
         made_by_turn = [0]
         while made_by_turn[-1] < len(changes):
             await asyncio.sleep(0)
@@ -313,59 +326,7 @@ def test_small_changes_leave_others_their_turn_after_a_few(fleet: Fleet) -> None
         await asyncio.gather(*changes)
         return made_by_turn
 
-    made_in_turns = [after - before for before, after in itertools.pairwise(run(test()))]
-    assert max(made_in_turns) == BEGUN_IN_A_TURN
-    assert made_in_turns[-4:] == [BEGUN_IN_A_TURN] * 4, "those that wait take no more turns than they need"
-
-
-def test_a_change_whose_caller_goes_before_its_turn_takes_nobody_elses(fleet: Fleet) -> None:
-    events: list[str] = []
-
-    async def test() -> None:
-        writer = TableWriter()
-
-        def begun(name: str, count: int) -> list[asyncio.Task[list[str]]]:
-            return [asyncio.create_task(writer.apply(Noted(fleet.state, name, events))) for _ in range(count)]
-
-        first, going, last = begun("first", BEGUN_IN_A_TURN), begun("going", 2 * BEGUN_IN_A_TURN), begun("last", 1)
-        await asyncio.sleep(0)
-        for task in going:
-            task.cancel()
-        await asyncio.gather(*first, *last)
-        await asyncio.gather(*going, return_exceptions=True)
-        await writer.apply(Noted(fleet.state, "later", events))
-
-    run(test())
-    made = [event.removeprefix("commit ") for event in events if "commit" in event]
-    assert made == ["first"] * BEGUN_IN_A_TURN + ["last", "later"]
-
-
-def test_changes_that_come_late_wait_though_some_in_line_were_given_up(fleet: Fleet) -> None:
-    events: list[str] = []
-
-    async def test() -> list[int]:
-        writer = TableWriter()
-
-        def begun(number: int) -> asyncio.Task[list[str]]:
-            return asyncio.create_task(writer.apply(Noted(fleet.state, str(number), events)))
-
-        changes = [begun(number) for number in range(3 * BEGUN_IN_A_TURN)]
-        await asyncio.sleep(0)
-        for given_up in changes[BEGUN_IN_A_TURN + 1 : 2 * BEGUN_IN_A_TURN]:
-            given_up.cancel()
-        made_by_turn = [len(events) // 2]
-        while len(made_by_turn) < 8:
-            changes.append(begun(len(changes)))
-            await asyncio.sleep(0)
-            made_by_turn.append(len(events) // 2)
-        await asyncio.gather(*changes, return_exceptions=True)
-        return made_by_turn
-
-    made_by_turn = run(test())
-    assert max(after - before for before, after in itertools.pairwise(made_by_turn)) <= 2 * BEGUN_IN_A_TURN
-    given_up = range(BEGUN_IN_A_TURN + 1, 2 * BEGUN_IN_A_TURN)
-    expected = [number for number in range(3 * BEGUN_IN_A_TURN + 7) if number not in given_up]
-    assert [int(event.removeprefix("commit ")) for event in events if "commit" in event] == expected
+    assert max(after - before for before, after in itertools.pairwise(run(test()))) == 1
 
 
 def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fleet) -> None:
@@ -374,17 +335,17 @@ def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fl
     async def test() -> None:
         writer, held = TableWriter(max_waiting=2), Held(fleet.state)
         waiting = [
-            asyncio.create_task(writer.apply(held)),
-            asyncio.create_task(writer.apply(Nothing(fleet.state))),
+            asyncio.create_task(writer.apply(held, "a")),
+            asyncio.create_task(writer.apply(Nothing(fleet.state), "b")),
         ]
         await held.begun()
         with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
-            await writer.apply(Noted(fleet.state, "refused", events))
-        durable = asyncio.create_task(writer.apply_unbounded(Noted(fleet.state, "durable", events)))
+            await writer.apply(Noted(fleet.state, "refused", events), "c")
+        durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
         await asyncio.sleep(0)
         held.let_go()
         await asyncio.gather(*waiting, durable)
-        await writer.apply(Noted(fleet.state, "later", events))
+        await writer.apply_own(Noted(fleet.state, "later", events))
 
     run(test())
     assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]

@@ -16,7 +16,7 @@ import pytest
 
 from groundwork.errors import suppress_refusals
 from namesrv.app import worker as worker_module
-from namesrv.app.worker import BREATH_SECONDS, RANKS, WORK_SECONDS, TimedBreaths, Worker, WorkerDied
+from namesrv.app.worker import BREATH_SECONDS, OWN_SECONDS, WORK_SECONDS, TimedBreaths, Urgency, Worker, WorkerDied
 from namesrv.core.changes import Cause, KvPut
 from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
@@ -175,18 +175,73 @@ def test_a_job_has_the_context_of_its_caller() -> None:
 # The line of jobs.
 
 
-def test_jobs_that_wait_go_by_rank_and_then_in_their_order() -> None:
-    async def test() -> list[tuple[int, int]]:
-        worker, ahead, done = Worker("test"), HeldWork(), list[tuple[int, int]]()
-        first = await begin(worker.run(ahead))
+def test_jobs_that_wait_go_by_urgency_and_then_by_owner_in_turn() -> None:
+    async def test() -> list[str]:
+        worker, ahead, done = Worker("test"), HeldWork(), list[str]()
+        first = await begin(worker.run(ahead, "a"))
         await ahead.begun()
-        names = [(rank, number) for number in range(3) for rank in range(RANKS)]
-        jobs = [await begin(worker.run(partial(done.append, name), name[0])) for name in names]
+        waiting = [
+            ("a1", Urgency.USUAL),
+            ("a2", Urgency.USUAL),
+            ("b1", Urgency.USUAL),
+            ("b2", Urgency.USUAL),
+            ("c1", Urgency.LARGE),
+            ("a3", Urgency.FIRST),
+        ]
+        jobs = [await begin(worker.run(partial(done.append, name), name[0], urgency)) for name, urgency in waiting]
+        jobs.append(await begin(worker.run(partial(done.append, "a0"), "a", is_next=True)))
         ahead.let_go()
         await asyncio.gather(first, *jobs)
         return done
 
-    assert run(test()) == [(rank, number) for rank in reversed(range(RANKS)) for number in range(3)]
+    assert run(test()) == ["a3", "c1", "b1", "a0", "b2", "a1", "a2"]
+
+
+def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = 0.0, list[str]()
+
+    def works(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(perf_counter=lambda: now, sleep=works))
+
+    def little() -> None:
+        order.append("small")
+        works(1.0)
+
+    def large() -> None:
+        while len(order) < 12:
+            order.append("large")
+            works(OWN_SECONDS / 2)
+            breathe()
+
+    async def test() -> None:
+        worker, ahead = Worker("test"), HeldWork()
+        first = await begin(worker.run(ahead))
+        await ahead.begun()
+        small = [await begin(worker.run(little, "b")) for _ in range(3)]
+        job = await begin(worker.run(large, "a", Urgency.LARGE))
+        ahead.let_go()
+        await asyncio.gather(first, job, *small)
+
+    run(test())
+    assert order[:9] == ["large", "small", "large", "large", "small", "large", "large", "small", "large"]
+
+
+def test_a_job_that_interrupts_and_kills_the_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        worker, large = Worker("test"), HeldWork()
+        reading = await begin(worker.run(large, "a", Urgency.LARGE))
+        await large.begun()
+        monkeypatch.setattr(gc, "collect", no_memory)
+        with pytest.raises(WorkerDied):
+            await worker.run(int, "b")
+        large.let_go()
+        with pytest.raises(WorkerDied):
+            await reading
+
+    run(test())
 
 
 def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:

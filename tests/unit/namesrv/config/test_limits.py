@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, aclosing
-from typing import cast
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -21,23 +20,14 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
 from namesrv.grpc_api import registration as registration_module
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
 from tests.unit.namesrv.servicers import route_servicer
 
-
-class CallFromNowhere:
-    """A call's context, as far as these calls ask for it."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-
-CONTEXT = cast("Context", CallFromNowhere())
 ENTERED = Entered(None, MACHINE)
 
 

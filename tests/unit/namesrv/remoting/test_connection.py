@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.app.writer import BEGUN_IN_A_TURN
 from namesrv.remoting.connection import FRAMES_IN_A_TURN, WRITE_BYTES
 from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
@@ -156,9 +155,9 @@ def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], 
     use(test)
 
 
-def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
+def test_brokers_that_register_at_once_do_so_one_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        brokers = [SocketlessClient(front) for _ in range(5 * BEGUN_IN_A_TURN + 1)]
+        brokers = [SocketlessClient(front) for _ in range(21)]
         for number, broker in enumerate(brokers):
             names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
             asked = frame(103, broker_fields() | names, registration_body(["A"]))
@@ -168,7 +167,7 @@ def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(
             await asyncio.sleep(0)
             registered.append(len(front.told))
         assert registered[-1] == len(brokers)
-        assert max(after - before for before, after in itertools.pairwise(registered)) == BEGUN_IN_A_TURN
+        assert max(after - before for before, after in itertools.pairwise(registered)) == 1
         lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
         assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
         for broker in brokers:
@@ -182,7 +181,7 @@ def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(u
         before, writer = front.state(), front._writer
 
         held = Held(front.fleet.state)
-        holding = asyncio.create_task(writer.apply_unbounded(held))
+        holding = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         client.connection.data_received(LIST + REGISTRATION)
         await until(lambda: writer._waiting == 2)
@@ -223,7 +222,7 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
         await client.send([REGISTRATION])
         (mark,) = tables.table_fingerprints.values()
         held = Held(front.fleet.state)
-        losing = asyncio.create_task(writer.apply_unbounded(held))
+        losing = asyncio.create_task(writer.apply_own(held))
         await held.begun()
         answered = asyncio.create_task(client.send([REGISTRATION]))
         await until(lambda: writer._waiting == 2)

@@ -209,8 +209,7 @@ class ReaderAmidChanges(Worker):
         super().__init__("reader")
         self._breath = breath
 
-    async def run(self, work: Callable[[], ResultT], rank: int = 0, *, to_its_end: bool = False) -> ResultT:
-        del rank, to_its_end
+    async def run(self, work: Callable[[], ResultT], *_: object, **__: object) -> ResultT:
         with breathing(self._breath):
             result = work()
         self._breath()

@@ -6,33 +6,24 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
+from namesrv.app.access import sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, Registration, RemovalReason
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationReader, RegistrationServicer
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import registration
 from tests.support.state_changes import Held
 
-
-class CallFromNowhere:
-    """A call's context, as far as these calls ask for it."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-
-CONTEXT = cast("Context", CallFromNowhere())
 LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
 
 
@@ -53,7 +44,7 @@ class NameServer:
     async def busy(self) -> AsyncIterator[None]:
         """Nobody has a turn for as long as the context lasts."""
         held = Held(self.state)
-        task = asyncio.create_task(self.writer.apply(held))
+        task = asyncio.create_task(self.writer.apply_own(held))
         await held.begun()
         try:
             yield
@@ -113,11 +104,11 @@ def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fle
         namesrv, reader = NameServer(fleet), reader_of(fleet)
         await namesrv.register(registration(LARGE))
         go_on = threading.Event()
-        working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20)))
+        working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20), "a"))
         await asyncio.sleep(0)
         async with asyncio.timeout(20):
-            small = await reader.read(registration(["T1"], counter=2))
-            held = await reader.read(registration(LARGE))
+            small = await reader.read(registration(["T1"], counter=2), "a")
+            held = await reader.read(registration(LARGE), "a")
         assert isinstance(small, Registration)
         assert isinstance(held, Registration)
         assert small.topic_configs is not None
@@ -138,7 +129,7 @@ def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet
             leaving = fleet.routes.removals.unregister_broker(
                 broker, request.broker.broker_addr, RemovalReason.UNREGISTERED
             )
-            left = asyncio.create_task(namesrv.writer.apply(leaving))
+            left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
             await until(lambda: namesrv.writer._waiting == 2)
             registered = asyncio.create_task(namesrv.register(request))
             await until(lambda: namesrv.writer._waiting == 3)

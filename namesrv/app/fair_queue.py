@@ -1,0 +1,87 @@
+"""A queue and a lock that serve owners round robin, and each owner's items in the order they arrive.
+
+A caller therefore waits for one item of each other owner, however many these have queued. An owner is a principal by
+name or, without permits, an address; the server itself is one, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+OWN = ""
+"""The owner of the server's own work. No caller has an empty name."""
+
+ItemT = TypeVar("ItemT")
+
+
+class FairQueue(Generic[ItemT]):
+    """A queue that serves its owners round robin. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[str, deque[ItemT]] = OrderedDict()
+        """Owners with items; the first one is served next."""
+        self.last_owner = OWN
+        """The owner that was served last. Owners that arrive later are served before it."""
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def put(self, owner: str, item: ItemT, *, is_next: bool = False) -> None:
+        """Adds an item after those of its owner, or before them with ``is_next``."""
+        items = self._items.setdefault(owner, deque())
+        if is_next:
+            items.appendleft(item)
+        else:
+            items.append(item)
+
+    def get(self) -> ItemT:
+        """Removes and returns the next owner's first item."""
+        if self.last_owner in self._items:
+            self._items.move_to_end(self.last_owner)
+        self.last_owner, items = self._items.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._items[self.last_owner] = items
+        return item
+
+
+class FairLock:
+    """A lock whose waiters are a ``FairQueue``. It is released in the next iteration of the event loop.
+
+    A thousand short holders one after the other would otherwise block everything else on the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._is_held = False
+
+    @asynccontextmanager
+    async def held_for(self, owner: str) -> AsyncIterator[None]:
+        """Holds the lock for as long as the context lasts."""
+        if self._is_held:
+            acquired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.put(owner, acquired)
+            try:
+                await acquired
+            except asyncio.CancelledError:
+                if not acquired.cancelled():
+                    self._release()
+                raise
+        self._is_held, self._waiters.last_owner = True, owner
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().call_soon(self._release)
+
+    def _release(self) -> None:
+        """Hands the lock to the next waiter that was not cancelled."""
+        while self._waiters:
+            acquired = self._waiters.get()
+            if not acquired.done():
+                acquired.set_result(None)
+                return
+        self._is_held = False
