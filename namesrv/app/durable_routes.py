@@ -15,6 +15,7 @@ from groundwork.errors import suppress_refusals
 from groundwork.shutdown import run_step
 from namesrv.app.worker import with_pauses
 from namesrv.app.writer import settled
+from namesrv.core.changes import ListenerOrder
 from namesrv.core.errors import Reason
 from namesrv.core.policy import Clock
 from namesrv.core.snapshot_load import UnusableSnapshot
@@ -132,7 +133,7 @@ class SnapshotWrites:
     async def write_if_changed(self, deadline_seconds: float) -> None:
         """Writes the file if the name server is warm and the file in place is not what the tables hold now."""
         revision, now = self._state.revision, self._monotonic()
-        if not self._warm_up.is_warm():
+        if not self._warm_up.is_warm() or self._state.is_half_made:
             return
         if revision == self._written_revision:
             self._held_at = now
@@ -198,7 +199,7 @@ class DurableRoutes:
         if database is not None:
             if settings.journal_max_bytes:
                 self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
-                state.change_log.listen(self.journal.on_change)  # from the first change on
+                state.change_log.listen(self.journal.on_change, ListenerOrder.JOURNAL)  # from the first change on
             snapshot_file = SnapshotFile(database.folder)
             snapshot_is_complete = database.snapshot_is_complete()
             load_routes(state, snapshot_file, clock)

@@ -35,14 +35,20 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from typing import NoReturn
+
+import structlog
 
 from namesrv.app.fair_queue import OWN, FairLock
 from namesrv.app.worker import Urgency, Worker
-from namesrv.core.errors import overloaded
+from namesrv.core.changes import ListenerFailed
+from namesrv.core.errors import Refused, overloaded, shutting_down
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.core.state import RouteState
-from namesrv.core.state_change import StateChange, apply_now
+from namesrv.core.state_change import StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
+
+_log = structlog.get_logger(__name__)
 
 # Tuning of the garbage collector, which blocks everything else while it runs.
 
@@ -92,6 +98,10 @@ LARGE_BYTES = 256 * 1024
 """The same in bytes of a request."""
 
 
+class CommitFailed(Exception):
+    """A commit has failed half-way, and the tables may be half changed."""
+
+
 class TableWriter:
     """Makes one change at a time, round robin by owner, prepared on a thread and committed on the event loop.
 
@@ -104,6 +114,8 @@ class TableWriter:
         self._waiting = 0
         self._max_waiting = max_waiting
         self._worker = Worker("table-writer")
+        self._has_failed = asyncio.Event()
+        self._failure: CommitFailed
 
     async def apply(self, change: StateChange[ResultT], owner: str) -> ResultT:
         """Makes a change and returns its result. If the caller goes away before the commit, nothing has changed.
@@ -151,6 +163,11 @@ class TableWriter:
         """Raises what ended the thread, should it ever die. Runs until cancelled."""
         await self._worker.watch()
 
+    async def until_failed(self) -> NoReturn:
+        """Waits for a commit to fail. Raises CommitFailed."""
+        await self._has_failed.wait()
+        raise self._failure
+
     @contextlib.asynccontextmanager
     async def _in_order(self, owner: str) -> AsyncIterator[None]:
         self._waiting += 1
@@ -161,12 +178,44 @@ class TableWriter:
             self._waiting -= 1
 
     async def _make(self, change: StateChange[ResultT]) -> ResultT:
-        if change.topics <= INLINE_TOPICS:
-            return apply_now(change)
-        await self._worker.run(change.prepare, urgency=Urgency.FIRST)
-        result = change.commit()
-        await self._worker.run(change.state.settle, urgency=Urgency.FIRST, to_its_end=True)
+        is_inline = change.topics <= INLINE_TOPICS
+        if is_inline:
+            change.prepare()
+        else:
+            await self._worker.run(change.prepare, urgency=Urgency.FIRST)
+        with self.committing(change.state, type(change).__name__):
+            result = change.commit()
+            if is_inline:
+                change.state.settle()
+            else:
+                await self._worker.run(change.state.settle, urgency=Urgency.FIRST, to_its_end=True)
         return result
+
+    @contextlib.contextmanager
+    def committing(self, state: RouteState, change: str) -> Iterator[None]:
+        """Ends the name server if anything but a refusal ends the context: the tables may be half changed.
+
+        A supervisor starts it again from the last snapshot, which is whole.
+
+        Args:
+            change: Its name in the log.
+
+        Raises:
+            SHUTTING_DOWN: This commit, or one before it, has failed.
+        """
+        if state.is_half_made:
+            raise shutting_down()
+        try:
+            yield
+        except Refused:
+            raise
+        except Exception as error:
+            state.frozen = state.is_half_made = True
+            listener = error.listener if isinstance(error, ListenerFailed) else None
+            _log.exception("commit_failed", change=change, listener=listener)
+            self._failure = CommitFailed(f"{change}: {error!r}")
+            self._has_failed.set()
+            raise shutting_down() from error
 
 
 SETTLING_SECONDS = 0.001

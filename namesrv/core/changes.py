@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
+from operator import itemgetter
 from typing import NamedTuple
 
 from namesrv.core.errors import revision_compacted, revision_not_reached
@@ -178,7 +181,25 @@ MAX_CHANGE_ROWS = 500_000
 """Most rows that all kept changes may have together, each topic of a group counted: about 40 MB."""
 
 Listener = Callable[[Change], None]
-"""Told each change right after it was published, on the same step: it must be quick and must not raise."""
+"""Called with each change right after it was published, in the same step. It must be quick, and raises nothing."""
+
+
+class ListenerOrder(IntEnum):
+    """The order in which listeners are called: none may answer with what another one still has from before."""
+
+    CACHED_ANSWERS = 0
+    """The engine's cache, which is first because it answers without this process's Python."""
+    CACHED_JSON = 1
+    JOURNAL = 2
+    OTHERS = 3
+
+
+class ListenerFailed(Exception):
+    """A listener of the change log has raised an error. Those after it have not been called."""
+
+    def __init__(self, listener: Listener, change: Change) -> None:
+        self.listener = getattr(listener, "__qualname__", repr(listener))
+        super().__init__(f"{self.listener} failed at revision {change.revision} ({change.cause.call})")
 
 
 class ChangeLog:
@@ -189,7 +210,7 @@ class ChangeLog:
         self._rows = 0
         self._max_changes = max_changes
         self._max_rows = max_rows
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[ListenerOrder, Listener]] = []
         self.last = Change(0, 0, Cause("start"), ())
         """The latest change; before the first one, a change without rows at revision 0."""
         self.compacted_revision = 0
@@ -199,7 +220,11 @@ class ChangeLog:
         return len(self._changes)
 
     def append(self, applied_at_millis: int, cause: Cause, rows: tuple[Row, ...]) -> Change:
-        """Adds the next revision. The newest change is always kept, whatever its size."""
+        """Adds the next revision. The newest change is always kept, whatever its size.
+
+        Raises:
+            ListenerFailed: A listener has a defect. The change is in the log.
+        """
         belongs_to_loop()
         change = Change(self.last.revision + 1, applied_at_millis, cause, rows)
         self.last.next = change
@@ -210,12 +235,16 @@ class ChangeLog:
             dropped = self._changes.popleft()
             self._rows -= dropped.weight
             self.compacted_revision = dropped.revision
-        for listener in self._listeners:
-            listener(change)
+        for _, listener in self._listeners:
+            try:
+                listener(change)
+            except Exception as error:
+                raise ListenerFailed(listener, change) from error
         return change
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, order: ListenerOrder = ListenerOrder.OTHERS) -> None:
+        """Has a listener called with each change from now on."""
+        insort(self._listeners, (order, listener), key=itemgetter(0))
 
     def check_reaches(self, revision: int) -> None:
         """Raises REVISION_COMPACTED if later changes were dropped, REVISION_NOT_REACHED if the revision is to come."""

@@ -80,6 +80,8 @@ class RouteState:
         """Brokers whose merging registrations have named one topic at most: they may have more."""
         self.frozen = False
         """True from the beginning of a shutdown: the tables do not change."""
+        self.is_half_made = False
+        """Whether a commit has failed half-way. The name server is about to end."""
         self.leftovers = Leftovers()
         """What readers leave behind when they end."""
         self.granted_seconds = 0.0
@@ -150,7 +152,12 @@ class RouteState:
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
     def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
-        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change."""
+        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change.
+
+        Raises SHUTTING_DOWN if a commit has failed.
+        """
+        if self.is_half_made:
+            raise shutting_down()
         tables, topics = self.tables, TopicRows(self.revision, NO_TOPICS)
         if RouteTable.TOPIC_QUEUES in wanted:
             topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)

@@ -33,6 +33,7 @@ from namesrv.core.changes import (
     IntentLifted,
     IntentPut,
     KvPut,
+    ListenerOrder,
     LivePut,
     LiveRemoved,
     QueuesPut,
@@ -343,7 +344,7 @@ class KeptAnswers:
         """Keeps answers of these tables from now on."""
         self._state = state
         self._change([])
-        state.change_log.listen(self._on_change)
+        state.change_log.listen(self._on_change, ListenerOrder.CACHED_ANSWERS)
 
     def forget(self) -> None:
         """Has the next call of each kind be computed again."""

@@ -23,6 +23,7 @@ from namesrv.core.changes import (
     IntentLifted,
     IntentPut,
     KvPut,
+    ListenerOrder,
     LivePut,
     LiveRemoved,
     QueuesPut,
@@ -87,7 +88,7 @@ class RouteJson:
         self._rows = _Rows(), _Rows()
         self._known_by_name: dict[str, list[bytes]] = {}
         """What is in ``_rows``, by the name of the group."""
-        state.change_log.listen(self._on_change)
+        state.change_log.listen(self._on_change, ListenerOrder.CACHED_JSON)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
         """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.

@@ -204,6 +204,7 @@ class NamesrvServer:
         return [
             self._grpc.until_failed(),
             self._writer.watch(),
+            self._writer.until_failed(),
             self._reader.watch(),
             self._stall_detector.watch(),
             self._channels.remove_brokers_of_ended(),
@@ -310,7 +311,7 @@ class NamesrvServer:
     async def _shut_down(self, *, orderly: bool) -> None:
         """Health first, then no more changes, then the streams, the calls and the write under way.
 
-        No step keeps the next one from running, so that the snapshot file is written in any case.
+        No step keeps the next one from running, so that the snapshot file is written, unless a commit has failed.
         """
         _log.info("namesrv_stopping")
         tell_systemd("STOPPING=1")

@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.core.changes import Change
+from namesrv.core.changes import Change, ListenerOrder
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
@@ -93,7 +93,7 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
     def _start(self) -> None:
         """After the fleet's own beginning, of which there is no order with another one's."""
         state = self.fleet.state
-        state.change_log.listen(self._note)  # before the engine is told: nobody can be answered what is not noted
+        state.change_log.listen(self._note, ListenerOrder.CACHED_ANSWERS)  # before the engine
         self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})

@@ -11,15 +11,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from namesrv.app.writer import (
     INLINE_TOPICS,
     MAX_YIELDS,
+    CommitFailed,
     TableWriter,
     run_cooperatively,
     settled,
 )
-from namesrv.core.errors import Reason
+from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
 from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.slices import Sliced
@@ -258,6 +260,59 @@ def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(flee
 
     run(test())
     assert len(fleet.topics) == LARGE
+
+
+def fail(*_: object) -> None:
+    raise KeyError("a defect")
+
+
+def refuse(*_: object) -> None:
+    raise shutting_down()
+
+
+@pytest.mark.parametrize("topics", [1, LARGE])
+@pytest.mark.parametrize("defect", [fail, refuse])
+def test_a_listener_that_fails_ends_the_name_server(fleet: Fleet, topics: int, defect: Callable[..., None]) -> None:
+    fleet.state.change_log.listen(defect)
+
+    async def test() -> None:
+        writer = TableWriter()
+        with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
+            await writer.apply_own(registration(fleet, topics=topics))
+        (line,) = [line for line in lines if line["event"] == "commit_failed"]
+        assert (line["change"], line["listener"]) == ("BrokerRegistration", defect.__name__)
+        with pytest.raises(CommitFailed, match="BrokerRegistration"):
+            await writer.until_failed()
+        with refuses(Reason.SHUTTING_DOWN):
+            await writer.apply_own(Nothing(fleet.state))
+        with refuses(Reason.SHUTTING_DOWN):
+            fleet.state.snapshot()
+
+    run(test())
+
+
+@pytest.mark.parametrize("part", ["publish", "settle", "heard"])
+def test_a_commit_that_fails_ends_the_name_server(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(RouteState, part, fail)
+
+    async def test() -> None:
+        writer = TableWriter()
+        with refuses(Reason.SHUTTING_DOWN):
+            await writer.apply_own(registration(fleet))
+        with pytest.raises(CommitFailed, match="a defect"):
+            await writer.until_failed()
+
+    run(test())
+
+
+def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
+    async def test() -> None:
+        writer = TableWriter()
+        with pytest.raises(KeyError):
+            await writer.apply_own(registration(fleet, fail))
+        assert (await writer.apply_own(registration(fleet))).changed
+
+    run(test())
 
 
 def test_a_copy_of_the_topic_table_waits_until_the_last_change_is_merged(fleet: Fleet) -> None:

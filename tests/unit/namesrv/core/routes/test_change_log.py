@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from namesrv.core.changes import Cause, Change, ChangeLog, QueuesRemoved, Row
+from functools import partial
+
+from namesrv.core.changes import Cause, Change, ChangeLog, ListenerOrder, QueuesRemoved, Row
 from namesrv.core.model import BrokerKey, RemovalReason
 
 CAUSE = Cause("test")
@@ -80,3 +82,12 @@ def test_listeners_are_told_each_change_once_when_it_is_in_the_log() -> None:
     log.listen(lambda change: told.append((change.revision, log.last is change)))
     filled(log, 2)
     assert told == [(2, True), (3, True)]
+
+
+def test_the_cached_answers_are_the_first_to_hear_of_a_change() -> None:
+    log = ChangeLog()
+    told: list[ListenerOrder] = []
+    for order in (ListenerOrder.OTHERS, ListenerOrder.JOURNAL, ListenerOrder.CACHED_ANSWERS, ListenerOrder.CACHED_JSON):
+        log.listen(partial(lambda order, _: told.append(order), order), order)
+    filled(log, 1)
+    assert told == sorted(ListenerOrder)
