@@ -60,8 +60,10 @@ class Caller:
         """
         self.name = f"rocketmq:{peer}"
         """Its name in the journal and the log."""
-        self.owner = sharer_at(self.name).name
-        """Whose turn its work takes: its address, as this protocol proves no identity."""
+        self.sharer = sharer_at(self.name)
+        """Whose shares it takes: its address, as this protocol proves no identity."""
+        self.owner = self.sharer.name
+        """The owner of its work, by the same rule."""
         self._close = close
         self._names = _names_of(certificate)
         self._channels: ChannelStreams | None = None
@@ -85,7 +87,7 @@ class Caller:
             SHUTTING_DOWN: The name server takes no more.
         """
         if self._channel_id is None:
-            self._channel_id = channels.connect(self.name, self._close, sharer_at(self.name))
+            self._channel_id = channels.connect(self.name, self._close, self.sharer)
             self._channels = channels
             self._forget = gate.keep_checking(self, self._channel_id)
         return self._channel_id

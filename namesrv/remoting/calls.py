@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from groundwork.errors import suppress_refusals
 from groundwork.rpc_handlers import NO_LIMIT
+from groundwork.shares import Shares
 from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of, owner_of
@@ -28,6 +28,8 @@ from namesrv.app.event_log import (
     log_topic_registered,
     log_write_permission_wiped,
 )
+from namesrv.app.fair_queue import FairLock
+from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively, settled
 from namesrv.core.changes import Cause
@@ -66,7 +68,7 @@ from namesrv.remoting.bodies import (
     read_registration,
 )
 from namesrv.remoting.caller import Caller, Gate, Grade
-from namesrv.remoting.limits import MAX_REMARK_CHARACTERS
+from namesrv.remoting.limits import MAX_DATA_VERSION_BYTES, MAX_REMARK_CHARACTERS
 from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire import fields
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
@@ -94,46 +96,46 @@ class ListCalls:
         self._lists = state.topic_lists
         self._routes = routes
         self._reader = reader
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time = FairLock()
         """Held while a list is made. Only written bytes count as unsent, so the lists of thousands of connections
         must not be made together."""
 
-    async def cluster_info(self, request: Request, _caller: Caller) -> bytes:
+    async def cluster_info(self, request: Request, caller: Caller) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
-        async with self._one_at_a_time:
+        async with self._one_at_a_time.held_for(caller.owner):
             parts = self._routes.cluster_info(bare_keys=fields.bare_keys(request))
             body = await run_cooperatively(_joined(parts))
         return answer(request, ResponseCode.SUCCESS, body)
 
-    async def all_topics(self, request: Request, _caller: Caller) -> bytes:
+    async def all_topics(self, request: Request, caller: Caller) -> bytes:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206."""
-        return await self._answered(request, self._lists.all)
+        return await self._answered(request, caller, self._lists.all)
 
-    async def topics_of_cluster(self, request: Request, _caller: Caller) -> bytes:
+    async def topics_of_cluster(self, request: Request, caller: Caller) -> bytes:
         """GET_TOPICS_BY_CLUSTER, 224."""
         cluster_name = fields.text(request, "cluster")
-        return await self._answered(request, partial(self._lists.of_cluster, cluster_name))
+        return await self._answered(request, caller, partial(self._lists.of_cluster, cluster_name))
 
-    async def system_topics(self, request: Request, _caller: Caller) -> bytes:
+    async def system_topics(self, request: Request, caller: Caller) -> bytes:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS, 304."""
-        return await self._answered(request, self._lists.system, self._lists.broker_addr())
+        return await self._answered(request, caller, self._lists.system, self._lists.broker_addr())
 
-    async def unit_topics(self, request: Request, _caller: Caller) -> bytes:
+    async def unit_topics(self, request: Request, caller: Caller) -> bytes:
         """GET_UNIT_TOPIC_LIST, 311."""
-        return await self._answered(request, partial(self._lists.with_flags, UNIT, 0))
+        return await self._answered(request, caller, partial(self._lists.with_flags, UNIT, 0))
 
-    async def unit_sub_topics(self, request: Request, _caller: Caller) -> bytes:
+    async def unit_sub_topics(self, request: Request, caller: Caller) -> bytes:
         """GET_HAS_UNIT_SUB_TOPIC_LIST, 312."""
-        return await self._answered(request, partial(self._lists.with_flags, UNIT_SUB, 0))
+        return await self._answered(request, caller, partial(self._lists.with_flags, UNIT_SUB, 0))
 
-    async def unit_sub_ununit_topics(self, request: Request, _caller: Caller) -> bytes:
+    async def unit_sub_ununit_topics(self, request: Request, caller: Caller) -> bytes:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, 313."""
-        return await self._answered(request, partial(self._lists.with_flags, UNIT_SUB, UNIT))
+        return await self._answered(request, caller, partial(self._lists.with_flags, UNIT_SUB, UNIT))
 
     async def _answered(
-        self, request: Request, taken: Callable[[], NamesAfter], broker_addr: str | None = None
+        self, request: Request, caller: Caller, taken: Callable[[], NamesAfter], broker_addr: str | None = None
     ) -> bytes:
-        async with self._one_at_a_time:
+        async with self._one_at_a_time.held_for(caller.owner):
             await settled(self._state)
             body = await self._reader.run(partial(_topic_list, taken(), broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
@@ -225,6 +227,9 @@ def _zone_name(request: Request) -> str | None:
 _GIVEN = 100
 """Most lines of a request to change settings: as many as AdminService takes."""
 
+_MAX_PROPERTIES_BYTES = 64 * 1024
+"""Largest body of such a request, which is read in one step."""
+
 
 class OperatorCalls:
     """As in RocketMQ, a removal of a missing thing succeeds, and no change needs a confirmation."""
@@ -313,6 +318,8 @@ class OperatorCalls:
 
 def _properties(body: bytes) -> dict[str, str]:
     """Java's properties, ``key=value`` a line. Raises INVALID_FIELD."""
+    if len(body) > _MAX_PROPERTIES_BYTES:
+        raise invalid_field("body", f"has {len(body)} bytes, at most {_MAX_PROPERTIES_BYTES}")
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -350,26 +357,49 @@ class RegistrationCalls:
         channels: ChannelStreams,
         tally: RegistrationCounter,
         gate: Gate,
+        *,
+        shares: FairShares,
     ) -> None:
         self._routes, self._state = routes, routes.state
         self._writer = writer
         self._channels = channels
         self._tally = tally
         self._gate = gate
+        self._shares = shares
         self._log = RegistrationLog()
+
+    def admit(self, request: Request, caller: Caller) -> None:
+        """Admits a request about a broker: checks its caller, and takes a share."""
+        self._check(caller, request)
+        self._shares.registrations.take(caller.sharer)
+
+    def admit_registration(self, request: Request, caller: Caller) -> None:
+        """The same for REGISTER_BROKER, whose refusals name the broker in the log."""
+        with self._refusals(request, caller):
+            self.admit(request, caller)
 
     async def register(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_BROKER, 103."""
+        with self._refusals(request, caller):
+            return await self._register(request, caller)
+
+    def _refusals(self, request: Request, caller: Caller) -> contextlib.AbstractContextManager[None]:
         given = request.fields.get
         cluster_name, broker_name, broker_addr = (
             given(name, "") for name in ("clusterName", "brokerName", "brokerAddr")
         )
-        with self._log.refusals(cluster_name, broker_name, broker_addr, caller.name):
-            return await self._register(request, caller)
+        return self._log.refusals(cluster_name, broker_name, broker_addr, caller.name)
 
     async def _register(self, request: Request, caller: Caller) -> bytes:
-        with self._while_allowed(caller, request), self._tally.counting("full") as outcome:
+        with (
+            self._while_allowed(caller, request),
+            self._tally.counting("full") as outcome,
+            contextlib.ExitStack() as held,
+        ):
             registration = await self._registration(request, caller)
+            held.enter_context(
+                self._shares.registered_topics.holding(caller.sharer, len(registration.topic_configs or ()))
+            )
             cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
             register = self._routes.registrations.register_broker
             try:
@@ -400,6 +430,8 @@ class RegistrationCalls:
         self._check(caller, request)
         with self._tally.counting("query") as outcome:
             broker, address = fields.broker(request), fields.broker_addr(request)
+            if len(request.body) > MAX_DATA_VERSION_BYTES:
+                raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
             changed, held = self._routes.heartbeats.query_by_address(
                 broker, fields.broker_id(request), address, version
@@ -421,7 +453,9 @@ class RegistrationCalls:
         """REGISTER_TOPIC_IN_NAMESRV, 217: queues by broker name. Groups that are not there are passed over."""
         topic = fields.text(request, "topic")
         field_rules.check_topic("topic", topic)
-        queues = self._queues(read_json(_decoded(request.body)))
+        is_large = len(request.body) > LARGE_BYTES
+        body = await self._writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
+        queues = self._queues(body)
         named = [route_data_pb2.QueueData(cluster_name=key.cluster_name, broker_name=key.broker_name) for key in queues]
         self._gate.check(caller, Grade.REGISTRATIONS, registration_pb.RegisterTopicRequest(queue_datas=named))
         if queues:
@@ -570,10 +604,23 @@ def _json(value: object) -> bytes:
 
 # The table of requests: what each needs, and what answers it.
 
+Asked = Callable[[Request, Caller], Awaitable[bytes]]
 AtOnce = Callable[[Request, Caller], bytes | None]
 """Answers at once, or returns None if the call has to wait."""
-InTurn = Callable[[Request, Caller], Awaitable[bytes]]
-"""Answers after the earlier requests of the same connection that were not answered at once."""
+Admit = Callable[[Request, Caller], None]
+"""Admits a request: takes one of ``shares``, or raises Refused."""
+
+
+class InTurn(NamedTuple):
+    """A call that is made after the earlier ones of its connection that are not answered at once."""
+
+    call: Callable[[Request, Caller], Awaitable[bytes]]
+    admit: Admit
+    shares: Shares
+    """One of them is taken until it is answered."""
+    is_question: bool = True
+    """Whether it only reads. Sent one-way, it is dropped."""
+    reads_body: bool = False
 
 
 class Calls(NamedTuple):
@@ -584,9 +631,15 @@ class Calls(NamedTuple):
 
 
 def calls_of(
-    lookups: LookupCalls, lists: ListCalls, registrations: RegistrationCalls, operators: OperatorCalls, gate: Gate
+    lookups: LookupCalls,
+    lists: ListCalls,
+    registrations: RegistrationCalls,
+    operators: OperatorCalls,
+    gate: Gate,
+    *,
+    shares: FairShares,
 ) -> Calls:
-    """The calls of a name server, each with the grade that it needs."""
+    """The calls of a name server, each with the grade that it needs. It is checked again when a call is made."""
     at_once: dict[int, AtOnce] = {
         Code.GET_ROUTEINFO_BY_TOPIC: gate.guarded(Grade.LOOKUPS, lookups.route),
         Code.GET_BROKER_MEMBER_GROUP: gate.guarded(Grade.LOOKUPS, lookups.member_group),
@@ -594,26 +647,47 @@ def calls_of(
         Code.QUERY_DATA_VERSION: registrations.query_data_version,
         Code.BROKER_HEARTBEAT: registrations.heartbeat,
     }
-    in_turn: dict[int, InTurn] = {
-        Code.GET_ROUTEINFO_BY_TOPIC: lookups.route_elsewhere,
-        Code.GET_BROKER_CLUSTER_INFO: gate.guarded(Grade.LOOKUPS, lists.cluster_info),
-        Code.GET_ALL_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.all_topics),
-        Code.GET_TOPICS_BY_CLUSTER: gate.guarded(Grade.LOOKUPS, lists.topics_of_cluster),
-        Code.GET_SYSTEM_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.system_topics),
-        Code.GET_UNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_topics),
-        Code.GET_UNIT_SUB_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_topics),
-        Code.GET_UNIT_SUB_UNUNIT_TOPIC_LIST: gate.guarded(Grade.LOOKUPS, lists.unit_sub_ununit_topics),
-        Code.GET_KV_CONFIG: gate.guarded(Grade.LOOKUPS, operators.get_kv_config),
-        Code.GET_KVLIST_BY_NAMESPACE: gate.guarded(Grade.LOOKUPS, operators.list_kv_configs),
-        Code.GET_NAMESRV_CONFIG: gate.guarded(Grade.OPERATORS, operators.get_config),
-        Code.REGISTER_BROKER: registrations.register,
-        Code.UNREGISTER_BROKER: registrations.unregister,
-        Code.REGISTER_TOPIC: registrations.register_topic,
-        Code.PUT_KV_CONFIG: gate.guarded(Grade.OPERATORS, operators.put_kv_config),
-        Code.DELETE_KV_CONFIG: gate.guarded(Grade.OPERATORS, operators.delete_kv_config),
-        Code.WIPE_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.wipe_write_perm),
-        Code.ADD_WRITE_PERM_OF_BROKER: gate.guarded(Grade.OPERATORS, operators.add_write_perm),
-        Code.DELETE_TOPIC_IN_NAMESRV: gate.guarded(Grade.OPERATORS, operators.delete_topic),
-        Code.UPDATE_NAMESRV_CONFIG: gate.guarded(Grade.SETTINGS, operators.update_config),
+
+    def admit(grade: Grade, of: Shares, _request: Request, caller: Caller) -> None:
+        gate.check(caller, grade)
+        of.take(caller.sharer)
+
+    def asked(call: Asked, grade: Grade = Grade.LOOKUPS) -> InTurn:
+        of = shares.lookups if grade is Grade.LOOKUPS else shares.admin_calls
+        return InTurn(gate.guarded(grade, call), partial(admit, grade, of), of)
+
+    def changing(call: Asked, grade: Grade = Grade.OPERATORS, *, reads_body: bool = False) -> InTurn:
+        return asked(call, grade)._replace(is_question=False, reads_body=reads_body)
+
+    registering = shares.registrations
+    in_turn = {
+        Code.GET_ROUTEINFO_BY_TOPIC: asked(lookups.route_elsewhere),
+        Code.GET_BROKER_CLUSTER_INFO: asked(lists.cluster_info),
+        Code.GET_ALL_TOPIC_LIST: asked(lists.all_topics),
+        Code.GET_TOPICS_BY_CLUSTER: asked(lists.topics_of_cluster),
+        Code.GET_SYSTEM_TOPIC_LIST: asked(lists.system_topics),
+        Code.GET_UNIT_TOPIC_LIST: asked(lists.unit_topics),
+        Code.GET_UNIT_SUB_TOPIC_LIST: asked(lists.unit_sub_topics),
+        Code.GET_UNIT_SUB_UNUNIT_TOPIC_LIST: asked(lists.unit_sub_ununit_topics),
+        Code.GET_KV_CONFIG: asked(operators.get_kv_config),
+        Code.GET_KVLIST_BY_NAMESPACE: asked(operators.list_kv_configs),
+        Code.GET_NAMESRV_CONFIG: asked(operators.get_config, Grade.OPERATORS),
+        Code.REGISTER_BROKER: InTurn(
+            registrations.register, registrations.admit_registration, registering, is_question=False, reads_body=True
+        ),
+        Code.UNREGISTER_BROKER: InTurn(registrations.unregister, registrations.admit, registering, is_question=False),
+        Code.REGISTER_TOPIC: InTurn(
+            registrations.register_topic,
+            partial(admit, Grade.REGISTRATIONS, registering),
+            registering,
+            is_question=False,
+            reads_body=True,
+        ),
+        Code.PUT_KV_CONFIG: changing(operators.put_kv_config),
+        Code.DELETE_KV_CONFIG: changing(operators.delete_kv_config),
+        Code.WIPE_WRITE_PERM_OF_BROKER: changing(operators.wipe_write_perm),
+        Code.ADD_WRITE_PERM_OF_BROKER: changing(operators.add_write_perm),
+        Code.DELETE_TOPIC_IN_NAMESRV: changing(operators.delete_topic),
+        Code.UPDATE_NAMESRV_CONFIG: changing(operators.update_config, Grade.SETTINGS, reads_body=True),
     }
-    return Calls(at_once, in_turn)
+    return Calls(at_once, {int(code): call for code, call in in_turn.items()})

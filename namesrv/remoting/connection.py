@@ -5,30 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 from uuid import uuid4
 
 import structlog
 
-from groundwork.shares import address_at
+from groundwork.shares import Sharer, address_at
 from namesrv.app.event_log import ROUTINE
-from namesrv.app.fair_queue import FairLock
 from namesrv.core.errors import Refused, internal_defect
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.answers import refusal
 from namesrv.remoting.caller import Caller
 from namesrv.remoting.calls import Calls, InTurn
-from namesrv.remoting.limits import FRAME_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
+from namesrv.remoting.limits import (
+    FRAME_SECONDS,
+    FRAME_SILENCE_SECONDS,
+    FREE_BYTES,
+    MAX_UNSENT_BYTES,
+    MAX_WAITING_REQUESTS,
+    MEMORY_SECONDS,
+)
 from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.scheduling import LoopTime
 from namesrv.remoting.wire.codes import RequestCode
-from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
+from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
 
 WRITE_BYTES = 64 * 1024
 """Bytes of answers that are collected before they are written. Only written answers count towards MAX_UNSENT_BYTES."""
 
-FRAMES_IN_A_TURN = 200
-"""Requests of one connection that are answered before the event loop serves others: about two milliseconds."""
+READ_BYTES = 64 * 1024
+"""Most bytes that are read at once. Their memory is taken before."""
+
+FEWEST_BYTES = 4 * 1024
+"""Fewest bytes for which memory is taken, so that reads are not small."""
+
+HEADER_WEIGHT = 8
+"""Bytes that each byte of a header takes while its request waits: fields are objects then."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,12 +49,17 @@ _log = structlog.get_logger(__name__)
 class Home(Protocol):
     """The listener that a connection belongs to."""
 
+    buffer: memoryview
+    """Where bytes are read into: ``READ_BYTES``."""
     memory: FrameMemory
-    requests: FairLock
+    time: LoopTime
     calls: Calls
     """What answers requests now."""
 
     def opened(self, connection: Connection) -> None: ...
+
+    def asked(self, connection: Connection) -> None:
+        """A connection has sent its first whole request."""
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -57,28 +75,39 @@ class Home(Protocol):
         """A request was refused: of a grade that is not allowed, if one is given."""
 
 
-class Connection(asyncio.Protocol):
+class _Queued(NamedTuple):
+    """A request that is answered after those before it."""
+
+    request: Request
+    call: InTurn
+    size: int
+    """Bytes that it takes."""
+    arrived_at: float
+
+
+class Connection(asyncio.BufferedProtocol):
     """A broker, a client or a tool of RocketMQ."""
 
     def __init__(self, home: Home, clock: Callable[[], float]) -> None:
         self._home = home
         self._clock = clock
         self._frames = FrameReader()
-        self._waiting: deque[tuple[Request, InTurn, int, float]] = deque()
-        """Requests that are answered one after the other: with the call, the memory taken, and when each arrived."""
+        self._waiting: deque[_Queued] = deque()
+        self._waiting_bytes = 0
         self._worker: asyncio.Task[None] | None = None
         self._taken = 0
-        """Memory of the frame that is on its way."""
+        """Memory that it has, beyond FREE_BYTES."""
         self._waits_for_memory = False
+        self._waits_for_time = False
         self._unsent_since: float | None = None
-        self._later: asyncio.Handle | None = None
-        self._reading = True
+        self._paused_at: float | None = None
+        """Since when nothing is read from it; None while it is read from."""
         self.last_active = clock()
-        """When a byte was last received or sent."""
+        """When a byte was last received or sent, or could be again."""
         self.has_asked = False
         """Whether a whole request ever arrived over it."""
         self._frame_since: float | None = None
-        """Since when a frame is on its way; None if none is, or it is not the peer that keeps it waiting."""
+        """Since when a frame is on its way, without the time in which it was not read; None if none is."""
 
     # Of the transport
 
@@ -93,34 +122,32 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Has ended, however that was: then a broker that registered over it leaves."""
-        self._reading = False
-        if self._later is not None:
-            self._later.cancel()
         self.caller.left()
-        memory = self._home.memory
-        memory.forget(self.memory_granted)
-        memory.give_back(self._taken)
+        self._home.memory.forget(self)
+        self._home.memory.give_back(self, self._taken)
         self._taken = 0
         if self._worker is not None:
             self._worker.cancel()
-        for _, _, taken, _ in self._waiting:
-            memory.give_back(taken)
+        for queued in self._waiting:
+            queued.call.shares.give_back(self.sharer)
         self._waiting.clear()
         self._frames = FrameReader()
         self._home.closed(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - see BufferedProtocol
+        return self._home.buffer[: max(FREE_BYTES + self._taken - self._held, FEWEST_BYTES)]
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._transport.is_closing():
             return
         self.last_active = self._clock()
-        self._frames.feed(data)
-        if self._later is None and not self._is_held_up():
-            self._answer_frames()
+        self._frames.feed(bytes(self._home.buffer[:nbytes]))
+        self._go_on()
 
     def pause_writing(self) -> None:
         """The peer does not read: nothing more is read from it until it does."""
         self._unsent_since = self._clock()
-        self._hold_reading()
+        self._read_or_pause()
 
     def resume_writing(self) -> None:
         self._unsent_since = None
@@ -133,11 +160,26 @@ class Connection(asyncio.Protocol):
         """Why the connection has to be ended; None if it has not."""
         if self._unsent_since is not None:
             return "it takes no answers" if now - self._unsent_since > slow_reader_seconds else None
-        if self._frame_since is not None and now - self._frame_since > FRAME_SECONDS:
-            return f"a frame did not arrive whole within {FRAME_SECONDS:g} s"
-        if not self._waiting and not self._waits_for_memory and now - self.last_active > idle_seconds:
-            return "it was silent"
-        return None
+        if self._paused_at is not None:
+            is_late = self._waits_for_memory and now - self._paused_at > MEMORY_SECONDS
+            return "there was no memory for its requests" if is_late else None
+        silent = now - self.last_active
+        if self._frame_since is not None:
+            if now - self._frame_since > FRAME_SECONDS:
+                return f"a frame did not arrive whole within {FRAME_SECONDS:g} s"
+            return f"a frame stopped for {FRAME_SILENCE_SECONDS:g} s" if silent > FRAME_SILENCE_SECONDS else None
+        return "it was silent" if not self._waiting and silent > idle_seconds else None
+
+    @property
+    def sharer(self) -> Sharer:
+        """The caller that its shares count for."""
+        return self.caller.sharer
+
+    def granted(self, size: int) -> None:
+        """Gets the memory that it waits for."""
+        self._taken += size
+        self._waits_for_memory = False
+        self._wait_for_time()
 
     @property
     def unsent_bytes(self) -> int:
@@ -150,30 +192,59 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    @property
+    def _held(self) -> int:
+        """Bytes of requests that are here."""
+        return self._frames.held + self._waiting_bytes
+
     def _is_held_up(self) -> bool:
-        return self._unsent_since is not None or self._waits_for_memory or len(self._waiting) >= MAX_WAITING_REQUESTS
+        return (
+            self._unsent_since is not None
+            or self._waits_for_memory
+            or self._waits_for_time
+            or len(self._waiting) >= MAX_WAITING_REQUESTS
+        )
+
+    def _wait_for_time(self) -> None:
+        if not self._waits_for_time:
+            self._waits_for_time = True
+            self._home.time.call_later(self.caller.owner, self._have_time)
+
+    def _have_time(self) -> None:
+        self._waits_for_time = False
+        if self._transport.is_closing():
+            return
+        self._answer_frames()
+        self._read_or_pause()
+
+    def _go_on(self) -> None:
+        """Continues with frames that are there and with reading, unless something holds it up."""
+        if not self._is_held_up():
+            if self._home.time.may_begin():
+                self._answer_frames()
+            else:
+                self._wait_for_time()
+        self._read_or_pause()
 
     def _answer_frames(self) -> None:
-        """Answers frames that are there: not all of very many, and none for a peer that does not read."""
+        """Answers frames that are there while there is time, and none for a peer that does not read."""
         answers: list[bytes] = []
-        size, left, problem = 0, FRAMES_IN_A_TURN, None
+        size, problem, time = 0, None, self._home.time
         try:
             while not (self._is_held_up() or self._transport.is_closing()):
-                if not left:
-                    self._later = asyncio.get_running_loop().call_soon(self._answer_more)
-                    break
                 frame = self._frames.next()
                 if frame is None:
-                    self._note_begun()
                     break
-                left -= 1
-                told = self._take(request_of(frame))
+                self._frame_since = None
+                told = self._take(frame)
                 if told is not None:
                     answers.append(told)
                     size += len(told)
                 if size >= WRITE_BYTES:
                     self._write(answers)
                     size = 0
+                if not time.is_left():
+                    self._wait_for_time()
         except BrokenFrame as error:
             problem = str(error)
         if answers:
@@ -181,13 +252,24 @@ class Connection(asyncio.Protocol):
         if problem is not None:
             self._home.broken(self.peer, problem)
             self._transport.close()
-        elif self._is_held_up() or self._later is not None:
-            self._hold_reading()
+            return
+        if self._frames.needed and self._frame_since is None:
+            self._frame_since = self._clock()
+        self._fit_memory()
 
-    def _answer_more(self) -> None:
-        """Continues after others have been served."""
-        self._later = None
-        self._go_on()
+    def _fit_memory(self) -> None:
+        """Takes the memory that its bytes and the next ones need, and gives back the rest."""
+        if self._waits_for_memory or self._transport.is_closing():
+            return
+        missing = self._frames.needed - self._frames.held
+        ahead = 0 if self._is_held_up() else min(max(missing, FEWEST_BYTES), READ_BYTES)
+        more = max(0, self._held + ahead - FREE_BYTES) - self._taken
+        if more > 0 and not self._home.memory.take(self, more):
+            self._waits_for_memory = True
+        elif more:
+            self._taken += more
+            if more < 0:
+                self._home.memory.give_back(self, -more)
 
     def _write(self, answers: list[bytes]) -> None:
         """Writes answers and empties the list. May pause the connection, or end it."""
@@ -196,31 +278,43 @@ class Connection(asyncio.Protocol):
         if self.unsent_bytes:
             self._home.owes(self)
 
-    def _take(self, request: Request) -> bytes | None:
+    def _take(self, frame: Frame) -> bytes | None:
         """Returns the answer to a request; None if it wants none, or has to wait."""
-        taken, self._taken, self._frame_since = self._taken, 0, None
-        self.has_asked = True
-        told: bytes | None = None
-        waits, began = False, self._clock()
-        if not request.is_answer:
-            calls = self._home.calls
-            at_once, in_turn = calls.at_once.get(request.code), calls.in_turn.get(request.code)
-            if at_once is not None:
-                told = self._answered_at_once(request, at_once, began)
-                waits = told is None and in_turn is not None
-            elif in_turn is not None:
-                waits = True
-            else:
-                remark = f" request type {request.code} not supported"
-                self._home.refused(request.code, self.peer, remark.strip())
-                told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            if waits and in_turn is not None:
-                self._waiting.append((request, in_turn, taken, began))
-                self._answer_waiting()
+        request = request_of(frame)
+        if not self.has_asked:
+            self.has_asked = True
+            self._home.asked(self)
+        if request.is_answer:
+            return None
+        told, began, calls = None, self._clock(), self._home.calls
+        at_once, in_turn = calls.at_once.get(request.code), calls.in_turn.get(request.code)
+        if at_once is not None:
+            told = self._answered_at_once(request, at_once, began)
+        if told is None and in_turn is not None:
+            if request.is_one_way and in_turn.is_question:
                 return None
-        if taken:
-            self._home.memory.give_back(taken)
+            told = self._queued(request, in_turn, HEADER_WEIGHT * len(frame.header), began)
+        elif told is None and at_once is None:
+            remark = f" request type {request.code} not supported"
+            self._home.refused(request.code, self.peer, remark.strip())
+            told = answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         return None if request.is_one_way else told
+
+    def _queued(self, request: Request, call: InTurn, size: int, began: float) -> bytes | None:
+        """Has a request wait for those before it. Returns the refusal if it may not."""
+        try:
+            call.admit(request, self.caller)
+        except Refused as error:
+            return self._refused(request, error, began)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next request must be answered
+            return self._defect(request, error, began)
+        if not call.reads_body:
+            request = request._replace(body=b"")
+        size += len(request.body)
+        self._waiting.append(_Queued(request, call, size, began))
+        self._waiting_bytes += size
+        self._answer_waiting()
+        return None
 
     def _answered_at_once(
         self, request: Request, call: Callable[[Request, Caller], bytes | None], began: float
@@ -243,11 +337,10 @@ class Connection(asyncio.Protocol):
     async def _answer_in_order(self) -> None:
         """Answers requests in their order of arrival, as long as there are some and the peer reads."""
         while self._waiting and self._unsent_since is None and not self._transport.is_closing():
-            request, call, taken, began = self._waiting[0]
-            async with self._home.requests.held_for(self.caller.owner):
-                pass  # the event loop has served others
+            request, call, size, began = self._waiting[0]
+            await self._home.time.begin(self.caller.owner)
             try:
-                told = await call(request, self.caller)
+                told = await call.call(request, self.caller)
             except Refused as error:
                 told = self._refused(request, error, began)
             except Exception as error:  # noqa: BLE001 - as above
@@ -257,10 +350,12 @@ class Connection(asyncio.Protocol):
             if not self._waiting:  # the connection has ended
                 return
             self._waiting.popleft()
-            self._home.memory.give_back(taken)
+            self._waiting_bytes -= size
+            call.shares.give_back(self.sharer)
             if not request.is_one_way:
                 self._write([told])
             self.last_active = self._clock()
+            self._fit_memory()
             self._go_on()
         self._worker = None
 
@@ -279,36 +374,16 @@ class Connection(asyncio.Protocol):
         self._home.answered(request.code, began, refused)
         return refusal(request, refused)
 
-    def _note_begun(self) -> None:
-        """A frame is on its way, or none: a large one needs memory before more of it is read."""
-        needed = self._frames.needed
-        if needed and self._frame_since is None:
-            self._frame_since = self._clock()
-        memory = self._home.memory
-        if self._taken == 0 and memory.counts(needed):
-            if memory.take(needed, self.memory_granted):
-                self._taken = needed
-            else:
-                self._waits_for_memory = True
-                self._frame_since = None
-
-    def memory_granted(self, size: int) -> None:
-        """The arriving frame has its memory."""
-        self._taken = size
-        self._waits_for_memory = False
-        self._go_on()
-
-    def _hold_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._transport.pause_reading()
-
-    def _go_on(self) -> None:
-        """Continues with frames that are there and with reading, unless something still holds it up."""
-        if self._later is not None or self._is_held_up() or self._transport.is_closing():
+    def _read_or_pause(self) -> None:
+        """Continues reading, or pauses it. A pause does not count as time of the peer."""
+        if self._transport.is_closing() or self._is_held_up() == (self._paused_at is not None):
             return
-        self._frame_since = None  # the peer had to wait, too
-        self._answer_frames()
-        if not (self._reading or self._is_held_up() or self._transport.is_closing() or self._later is not None):
-            self._reading = True
-            self._transport.resume_reading()
+        if self._paused_at is None:
+            self._paused_at = self._clock()
+            self._transport.pause_reading()
+            return
+        self.last_active = self._clock()
+        if self._frame_since is not None:
+            self._frame_since += self.last_active - self._paused_at
+        self._paused_at = None
+        self._transport.resume_reading()

@@ -8,6 +8,13 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_HEADER_BYTES = 512 * 1024
 """Largest header: it carries the largest value of the KV configuration, with every character escaped."""
 
+MAX_NESTED_HEADER_BYTES = 16 * 1024
+"""Largest JSON header that may have lists, or more objects than its fields. RocketMQ writes none, and they take many
+times as long as texts."""
+
+MAX_DATA_VERSION_BYTES = 1_024
+"""Largest body of a QUERY_DATA_VERSION, which is read in one step. Honest ones have a hundred bytes."""
+
 MAX_FIELDS = 1_000
 """Most fields of a header: honest ones have a dozen."""
 
@@ -38,8 +45,17 @@ MAX_WAITING_REQUESTS = 32
 MAX_UNSENT_BYTES = 1024 * 1024
 """Bytes on their way to a peer from which on nothing more is read from it or answered. One answer may exceed it."""
 
+FREE_BYTES = 16 * 1024
+"""Bytes of requests that each connection may hold without a share: lookups continue while registrations wait."""
+
+MEMORY_SECONDS = 120.0
+"""Time to get memory for a request. RocketMQ's brokers give up after 24 s."""
+
 FRAME_SECONDS = 30.0
 """Time for a frame to arrive whole."""
+
+FRAME_SILENCE_SECONDS = 10.0
+"""Time between two bytes of a frame."""
 
 IDLE_SECONDS = 120.0
 """Silence after which a connection is ended (RocketMQ: serverChannelMaxIdleTimeSeconds)."""

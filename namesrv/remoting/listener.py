@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import OrderedDict
 from typing import Literal
 
 from groundwork.endpoints import Endpoint
@@ -14,12 +15,12 @@ from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS
-from namesrv.app.fair_queue import FairLock
 from namesrv.core.errors import Refused
 from namesrv.remoting.calls import Calls
-from namesrv.remoting.connection import Connection
+from namesrv.remoting.connection import READ_BYTES, Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory, UnsentAnswers
+from namesrv.remoting.scheduling import LoopTime
 from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
@@ -50,6 +51,7 @@ class RemotingListener:
         tls: RemotingTls | None,
         tls_mode: TlsMode,
         slow_reader_seconds: float,
+        request_bytes: Shares,
         shares: Shares | None = None,
         max_unsent_bytes: int = MAX_ALL_UNSENT_BYTES,
         handed_over: socket.socket | None = None,
@@ -59,6 +61,7 @@ class RemotingListener:
         Args:
             tls: What is shown over TLS; None where that is disabled.
             slow_reader_seconds: How long a peer may take no answers.
+            request_bytes: Bytes of requests under way, of both protocols.
             shares: Connections of all addresses. The default is that of ``limits``.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
             handed_over: Socket that listens at this address already, from systemd; None: opens one.
@@ -67,8 +70,9 @@ class RemotingListener:
             OSError: The port is in use, or the address is not this machine's.
         """
         self.calls = calls
-        self.memory = FrameMemory()
-        self.requests = FairLock()
+        self.memory = FrameMemory(request_bytes)
+        self.time = LoopTime()
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self._counter = counter
         self._tls = tls
         self._tls_mode = tls_mode
@@ -80,6 +84,8 @@ class RemotingListener:
             max_unsent_bytes, lambda connection: connection.unsent_bytes, lambda connection: connection.address
         )
         self._connections: set[Connection] = set()
+        self._silent: OrderedDict[Connection, None] = OrderedDict()
+        """Connections that never sent a request, the oldest first."""
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
         self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
@@ -123,10 +129,16 @@ class RemotingListener:
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
+        self._silent[connection] = None
         self._counter.connections = len(self._connections)
+
+    def asked(self, connection: Connection) -> None:
+        """A connection has sent a request, so it stays if others need its place."""
+        self._silent.pop(connection, None)
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._silent.pop(connection, None)
         self._give_back(connection)
         self._unsent.forget(connection)
         self._counter.connections = len(self._connections)
@@ -185,7 +197,7 @@ class RemotingListener:
         self._sharers[connection] = sharer
 
     def _made_room(self, problem: str) -> bool:
-        """Ends the connection that has been silent longest of those that never asked anything, if there is one."""
+        """Ends the oldest connection of those that never asked anything, if there is one."""
         problem = f"it asked nothing, and {problem}"
         if len(self._greeting) > len(self._connections):
             task, (greeted, peer) = next(iter(self._greeting.items()))
@@ -193,14 +205,12 @@ class RemotingListener:
             self._give_back(greeted)
             self.broken(peer, problem)
             return task.cancel()
-        silent = [connection for connection in self._connections if not connection.has_asked]
-        if not silent:
+        if not self._silent:
             return False
-        longest = min(silent, key=lambda connection: connection.last_active)
-        self._connections.discard(longest)  # it has ended in a moment
-        self._give_back(longest)
-        self.broken(longest.peer, problem)
-        longest.abort()
+        oldest, _ = self._silent.popitem(last=False)
+        self._give_back(oldest)
+        self.broken(oldest.peer, problem)
+        oldest.abort()
         return True
 
     async def _greet(self, connected: socket.socket, peer: str, connection: Connection) -> None:

@@ -1,56 +1,95 @@
-"""Bounds on the memory of all connections: of large frames until they are answered, and of unsent answers."""
+"""Bounds on the memory of all connections: of requests until they are answered, and of unsent answers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from heapq import heapify, heapreplace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from namesrv.limits import MAX_REQUEST_BYTES_UNDER_WAY, SMALL_REQUEST_BYTES
+from groundwork.shares import Sharer, Shares
+from namesrv.app.fair_queue import FairQueue
+from namesrv.remoting.limits import MAX_FRAME_BYTES
 
-Granted = Callable[[int], None]
-"""Told the size of the frame that there is room for now."""
+
+class Holder(Hashable, Protocol):
+    """A connection that holds bytes of frames and of requests."""
+
+    @property
+    def sharer(self) -> Sharer: ...
+
+    def granted(self, size: int) -> None:
+        """Gets the memory that it waits for. Neither takes any nor gives any back before it returns."""
 
 
 class FrameMemory:
-    """Room for large frames of all connections together. Where there is none, connections wait in their order.
+    """Memory for requests, shared by address. A connection that finds none waits behind its own address.
 
-    A broker whose registration is on its way must not be cut for others' registrations: it would leave all routes.
+    It is not refused: a broker whose registration is cut would leave all routes. One connection at a time may exceed
+    the bounds to finish its frame. Otherwise frames that have arrived in part could wait for each other.
     """
 
-    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES_UNDER_WAY) -> None:
-        self._max_bytes = max_bytes
-        self._taken = 0
-        self._waiting: dict[Granted, int] = {}
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self._waiting: FairQueue[Holder] = FairQueue()
+        """Connections that wait, and those that have ended since."""
+        self._wanted: dict[Holder, int] = {}
+        self._exceeding: Holder | None = None
+        """The connection that exceeds the bounds."""
+        self._exceeding_bytes = 0
 
-    @staticmethod
-    def counts(size: int) -> bool:
-        """Whether a frame of so many bytes needs room."""
-        return size > SMALL_REQUEST_BYTES
+    def take(self, holder: Holder, size: int) -> bool:
+        """Takes memory. If there is none, returns False and calls ``granted`` once there is."""
+        if self._takes(holder, size):
+            return True
+        self._wanted[holder] = size
+        self._waiting.put(holder.sharer.name, holder)
+        return False
 
-    def take(self, size: int, granted: Granted) -> bool:
-        """Takes room for a frame; if there is none, calls back once there is."""
-        if self._waiting or self._taken + size > self._max_bytes:
-            self._waiting[granted] = size
-            return False
-        self._taken += size
-        return True
+    def forget(self, holder: Holder) -> None:
+        """Drops a connection that waits."""
+        self._wanted.pop(holder, None)
 
-    def forget(self, granted: Granted) -> None:
-        """Whoever waits waits no longer."""
-        self._waiting.pop(granted, None)
+    def give_back(self, holder: Holder, size: int) -> None:
+        """Gives back what a connection took, or a part of it."""
+        if holder is self._exceeding:
+            exceeding = min(size, self._exceeding_bytes)
+            self._exceeding_bytes -= exceeding
+            size -= exceeding
+            if not self._exceeding_bytes:
+                self._exceeding = None
+        if size:
+            self.shares.give_back(holder.sharer, size)
+        self._grant()
 
-    def give_back(self, size: int) -> None:
-        """Gives back what a frame took; 0 changes nothing."""
-        self._taken -= size
+    def _grant(self) -> None:
+        """Gives memory to connections that wait, until none is left for the first one of any owner."""
+        refused: dict[str, Holder] = {}
         while self._waiting:
-            granted, wanted = next(iter(self._waiting.items()))
-            if self._taken + wanted > self._max_bytes:
-                return
-            del self._waiting[granted]
-            self._taken += wanted
-            granted(wanted)
+            first = self._waiting.get()
+            owner, wanted = first.sharer.name, self._wanted.get(first)
+            if wanted is None:
+                continue
+            if owner in refused:
+                self._waiting.put(owner, first, is_next=True)
+                break
+            if self._takes(first, wanted):
+                self.forget(first)
+                first.granted(wanted)
+            else:
+                refused[owner] = first
+        for owner, first in refused.items():
+            self._waiting.put(owner, first, is_next=True)
+
+    def _takes(self, holder: Holder, size: int) -> bool:
+        if not self.shares.would_refuse(holder.sharer, size):
+            self.shares.take(holder.sharer, size)
+            return True
+        if self._exceeding not in (None, holder) or self._exceeding_bytes + size > MAX_FRAME_BYTES:
+            return False
+        self._exceeding = holder
+        self._exceeding_bytes += size
+        return True
 
 
 PeerT = TypeVar("PeerT", bound=Hashable)

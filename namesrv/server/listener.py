@@ -149,7 +149,11 @@ def add_services(
 
 
 def listen_remoting(
-    settings: NamesrvSettings, calls: Calls, counter: RemotingCounter, handed_over: list[socket.socket]
+    settings: NamesrvSettings,
+    calls: Calls,
+    counter: RemotingCounter,
+    handed_over: list[socket.socket],
+    request_bytes: Shares,
 ) -> RemotingListener:
     """Makes the listener of RocketMQ's protocol, on systemd's socket if it hands one over.
 
@@ -170,6 +174,7 @@ def listen_remoting(
             tls=RemotingTls(files) if files is not None and mode != "disabled" else None,
             tls_mode=mode,
             slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
+            request_bytes=request_bytes,
             shares=Shares("connections of RocketMQ's protocol", most, settings.share_rules),
             handed_over=handed_over[0] if handed_over else None,
         )

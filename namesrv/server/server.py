@@ -266,7 +266,9 @@ class NamesrvServer:
         ]
         if settings.remoting_listen:
             calls = self._remoting_calls(settings, admin)
-            self._remoting = listen_remoting(settings, calls, self._remoting_counter, remoting_sockets)
+            self._remoting = listen_remoting(
+                settings, calls, self._remoting_counter, remoting_sockets, self._shares.request_bytes
+            )
         self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(
@@ -282,14 +284,15 @@ class NamesrvServer:
 
     def _remoting_calls(self, settings: NamesrvSettings, admin: AdminServicer) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
-        routes = RouteJson(self._state)
+        routes, shares = RouteJson(self._state), self._shares
         elsewhere = self._cluster_test.route_elsewhere if self._cluster_test else None
         return calls_of(
             RemotingLookups(routes, self._durable.warm_up, elsewhere),
             ListCalls(self._state, routes, self._reader),
-            RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate),
+            RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate, shares=shares),
             OperatorCalls(self._state, admin, gate),
             gate,
+            shares=shares,
         )
 
     def _set_health(self) -> None:

@@ -109,7 +109,7 @@ class Life:
         assert self._client.held == len(self._begun) or is_broken
         if is_broken or len(self._begun) > 64 or (self._begun and not asked):
             await self._client.close()
-            assert self._front.memory._taken == 0, "frames that never came whole leave no memory taken"
+            assert self._front.memory.shares.used == 0, "frames that never came whole leave no memory taken"
             self._client, self._begun = SocketlessClient(self._front), b""
 
     async def end(self) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
-from namesrv.app.fair_queue import FairLock
 from namesrv.app.operators import Operators, SettingsInForce
+from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
@@ -19,9 +19,10 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
-from namesrv.remoting.connection import Connection
+from namesrv.remoting.connection import READ_BYTES, Connection
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.route_json import RouteJson
+from namesrv.remoting.scheduling import LoopTime
 from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
@@ -47,8 +48,10 @@ SETTLE_ROUNDS = 3
 class _Transport:
     """A connection's other end, which reads everything unless it is told otherwise."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, address: str) -> None:
+        self.address = address
         self.sent: list[bytes] = []
+        self.unread = bytearray()
         self.is_reading = True
         self.peer_reads = True
         self._high = 0
@@ -60,7 +63,7 @@ class _Transport:
         self._high = high
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 40_000) if name == "peername" else None
+        return (self.address, 40_000) if name == "peername" else None
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -89,6 +92,20 @@ class _Transport:
 
     def resume_reading(self) -> None:
         self.is_reading = True
+        asyncio.get_running_loop().call_soon(self._deliver)
+
+    def receive(self, data: bytes) -> None:
+        """The peer sends bytes, which wait while the connection does not read."""
+        self.unread += data
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self.unread and self.is_reading and self._connection is not None:
+            buffer = self._connection.get_buffer(-1)
+            data = self.unread[: len(buffer)]
+            buffer[: len(data)] = data
+            del self.unread[: len(data)]
+            self._connection.buffer_updated(len(data))
 
 
 class SocketlessFront:
@@ -96,8 +113,13 @@ class SocketlessFront:
 
     def __init__(self, folder: Path) -> None:
         """Makes one without brokers, whose database is in a folder."""
-        self.memory = FrameMemory()
-        self.requests = FairLock()
+        self.shares = FairShares.of()
+        self.memory = FrameMemory(self.shares.request_bytes)
+        self.time = LoopTime(self._nanos)
+        self.frame_nanos = 0
+        """What each look at the time takes."""
+        self._now = 0
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self.broken_by: list[str] = []
         """Why connections were ended."""
         self.told: list[tuple[int, Refused | None]] = []
@@ -134,10 +156,15 @@ class SocketlessFront:
         return calls_of(
             LookupCalls(json, warm_up),
             ListCalls(state, json, reader),
-            RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate),
+            RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
             OperatorCalls(state, admin, gate),
             gate,
+            shares=self.shares,
         )
+
+    def _nanos(self) -> int:
+        self._now += self.frame_nanos
+        return self._now
 
     def state(self) -> object:
         """Everything that a refused request must leave as it was."""
@@ -175,6 +202,9 @@ class SocketlessFront:
     def opened(self, connection: Connection) -> None:
         self.open_ones.add(connection)
 
+    def asked(self, connection: Connection) -> None:
+        """Nothing to do."""
+
     def closed(self, connection: Connection) -> None:
         self.open_ones.discard(connection)
 
@@ -194,23 +224,27 @@ class SocketlessFront:
 class SocketlessClient:
     """A connection to it."""
 
-    def __init__(self, front: SocketlessFront) -> None:
+    def __init__(self, front: SocketlessFront, address: str = "127.0.0.1") -> None:
         self._front = front
         self.connection = Connection(front, front.fleet.clock)
-        self._transport = _Transport(self.connection)
+        self._transport = _Transport(self.connection, address)
         self.connection.connection_made(cast("asyncio.Transport", self._transport))
         self.is_open = True
 
     async def send(self, pieces: list[bytes]) -> list[Frame]:
         """Sends bytes, waits until all that can be answered is answered, and returns the answers."""
         for piece in pieces:
-            self.connection.data_received(piece)
+            self.receive(piece)
         await self.settle()
         answers = FrameReader()
         answers.feed(b"".join(self._transport.sent))
         self._transport.sent.clear()
         self.is_open = not self._transport.is_closing()
         return list(iter(answers.next, None))
+
+    def receive(self, data: bytes) -> None:
+        """Sends bytes, and waits for nothing."""
+        self._transport.receive(data)
 
     async def settle(self) -> None:
         """Waits until the connection answers nothing more."""
@@ -254,4 +288,6 @@ class SocketlessClient:
 
     def _is_quiet(self) -> bool:
         connection = self.connection
-        return (connection._worker is None or connection._worker.done()) and connection._later is None
+        is_idle = connection._worker is None or connection._worker.done()
+        is_read = not self._transport.unread or not self._transport.is_reading
+        return is_idle and (self._transport.is_closing() or (is_read and not connection._waits_for_time))

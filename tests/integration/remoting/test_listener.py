@@ -38,6 +38,7 @@ async def listening(most: int = MOST) -> AsyncIterator[Callable[[], Awaitable[Pe
         tls=None,
         tls_mode="disabled",
         slow_reader_seconds=10,
+        request_bytes=Shares("bytes", 1_000_000),
         shares=Shares("connections", most),
     )
     running = asyncio.create_task(listener.run())

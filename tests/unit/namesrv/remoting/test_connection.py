@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.remoting.connection import FRAMES_IN_A_TURN, WRITE_BYTES
-from namesrv.remoting.limits import FRAME_SECONDS, IDLE_SECONDS, MAX_UNSENT_BYTES, MAX_WAITING_REQUESTS
+from groundwork.shares import Sharer
+from namesrv.remoting.connection import READ_BYTES, WRITE_BYTES
+from namesrv.remoting.limits import (
+    FRAME_SECONDS,
+    FRAME_SILENCE_SECONDS,
+    FREE_BYTES,
+    IDLE_SECONDS,
+    MAX_UNSENT_BYTES,
+    MAX_WAITING_REQUESTS,
+    MEMORY_SECONDS,
+)
+from namesrv.remoting.scheduling import SLICE_NANOS, STEP_NANOS
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.support.state_changes import Held
@@ -34,7 +44,7 @@ def use(tmp_path: Path) -> Callable[[Use], None]:
         client = SocketlessClient(front)
         await test(front, client)
         await client.close()
-        assert front.memory._taken == 0
+        assert front.memory.shares.used == 0
         await front.end()
 
     return lambda test: asyncio.run(run(test))
@@ -78,10 +88,12 @@ def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(u
         large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 100_000)
         for _ in range(3):
             await client.send([large[:70_000]])
-            assert overdue(front, client, FRAME_SECONDS - 1) is None
+            assert overdue(front, client, FRAME_SILENCE_SECONDS) is None
             (answer,) = await client.send([large[70_000:]])
             assert b'"code":0' in answer.header
             assert overdue(front, client, FRAME_SECONDS + 1) is None
+        await client.send([large[:70_000]])
+        assert overdue(front, client, FRAME_SILENCE_SECONDS + 1) == "a frame stopped for 10 s"
 
     use(test)
 
@@ -115,7 +127,7 @@ def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
         (answer,) = await client.send([asked])
         one, count = len(answer.header) + len(answer.body), 3 * MAX_WAITING_REQUESTS
         client.stop_reading()
-        client.connection.data_received(count * asked)
+        client.receive(count * asked)
         await client.settle()
         assert MAX_UNSENT_BYTES < client.unsent < MAX_UNSENT_BYTES + WRITE_BYTES + 2 * one
         assert front.owing == {client.connection}
@@ -132,7 +144,7 @@ def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their
 ) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
         asked = [frame(206, opaque=number) for number in range(3 * MAX_WAITING_REQUESTS)]
-        client.connection.data_received(b"".join(asked))
+        client.receive(b"".join(asked))
         assert len(client.connection._waiting) == MAX_WAITING_REQUESTS
         assert not client.is_read_from
         answers = await client.send([])
@@ -145,29 +157,36 @@ def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their
 
 def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        client.connection.data_received(LOOKUP * (2 * FRAMES_IN_A_TURN + 1))
-        assert client.sent_count == FRAMES_IN_A_TURN
-        other = SocketlessClient(front)
-        assert len(await other.send([LOOKUP])) == 1
-        await other.close()
-        assert len(await client.send([])) == 2 * FRAMES_IN_A_TURN + 1
+        front.frame_nanos = SLICE_NANOS // 10
+        client.receive(LOOKUP * 100)
+        assert client.sent_count < 10
+        assert not client.is_read_from
+        others = [SocketlessClient(front, "192.0.2.1") for _ in range(3)]
+        for other in others:
+            other.receive(LOOKUP)
+        await until(lambda: all(other.sent_count == 1 for other in others))
+        assert client.sent_count < 50
+        assert len(await client.send([])) == 100
+        for other in others:
+            await other.close()
 
     use(test)
 
 
-def test_brokers_that_register_at_once_do_so_one_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
+def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        brokers = [SocketlessClient(front) for _ in range(21)]
+        begun = SLICE_NANOS // STEP_NANOS
+        brokers = [SocketlessClient(front) for _ in range(5 * begun + 1)]
         for number, broker in enumerate(brokers):
             names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
             asked = frame(103, broker_fields() | names, registration_body(["A"]))
-            broker.connection.data_received(asked)
+            broker.receive(asked)
         registered = [0]
         for _ in range(10 * len(brokers)):
             await asyncio.sleep(0)
             registered.append(len(front.told))
         assert registered[-1] == len(brokers)
-        assert max(after - before for before, after in itertools.pairwise(registered)) == 1
+        assert max(after - before for before, after in itertools.pairwise(registered)) <= begun
         lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
         assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
         for broker in brokers:
@@ -183,7 +202,7 @@ def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(u
         held = Held(front.fleet.state)
         holding = asyncio.create_task(writer.apply_own(held))
         await held.begun()
-        client.connection.data_received(LIST + REGISTRATION)
+        client.receive(LIST + REGISTRATION)
         await until(lambda: writer._waiting == 2)
         client.connection.close()
         await until(lambda: client.connection not in front.open_ones)
@@ -195,22 +214,72 @@ def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(u
     use(test)
 
 
-def test_a_large_frame_waits_for_memory_that_others_take_and_is_not_overdue_meanwhile(
-    use: Callable[[Use], None],
-) -> None:
+LARGE = frame(103, broker_fields(), registration_body(["A"]) + b" " * 10_000_000)
+
+
+def test_memory_is_taken_for_bytes_that_arrive_and_not_for_declared_ones(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
-        large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 10_000_000)
-        holders = []
-        while not front.memory._waiting:
-            holders.append(SocketlessClient(front))
-            await holders[-1].send([large[:100]])
-        await client.send([large[:100]])
-        assert not client.is_read_from
-        assert overdue(front, client, FRAME_SECONDS + IDLE_SECONDS) is None
+        for size in (100, 100_000, 1_000_000):
+            await client.send([LARGE[size // 10 : size] if size > 100 else LARGE[:size]])
+            held = client.held
+            assert held - FREE_BYTES <= front.memory.shares.used <= held - FREE_BYTES + READ_BYTES
+
+    use(test)
+
+
+def test_an_address_without_memory_waits_and_no_other_address_does(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        most = front.memory.shares.most_of_caller
+        holders = [SocketlessClient(front, "192.0.2.1") for _ in range(most // 9_000_000 + 2)]
+        for holder in holders:
+            await holder.send([LARGE[:9_000_000]])
+        waiting = [holder for holder in holders if not holder.is_read_from]
+        assert waiting
+        assert front.memory.shares.used <= most
+        (answer,) = await client.send([LARGE])
+        assert b'"code":0' in answer.header
+        assert overdue(front, waiting[0], MEMORY_SECONDS) is None
+        assert overdue(front, waiting[0], 1) == "there was no memory for its requests"
         for holder in holders:
             await holder.close()
-        (answer,) = await client.send([large[100:]])
-        assert b'"code":0' in answer.header
+
+    use(test)
+
+
+def test_frames_that_have_come_in_part_do_not_wait_for_each_other(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, _client: SocketlessClient) -> None:
+        clients = [SocketlessClient(front, "192.0.2.1") for _ in range(12)]
+        for client in clients:
+            client.receive(LARGE[:8_000_000])
+        for client in clients:
+            client.receive(LARGE[8_000_000:])
+        await until(lambda: all(client.sent_count == 1 for client in clients))
+        for client in clients:
+            await client.close()
+
+    use(test)
+
+
+def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        front.shares.lookups.take(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
+        other = SocketlessClient(front, "192.0.2.1")
+        other.receive(LIST)
+        assert other.sent_count == 1
+        assert len(await client.send([LIST])) == 1
+        front.shares.lookups.give_back(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
+        await other.close()
+
+    use(test)
+
+
+def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_not_asked(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+        client.receive(frame(206, body=bytes(1_000_000)) * 3)
+        await until(lambda: client.sent_count == 3)
+        assert not front.memory.shares.used
+        assert await client.send([b"".join(frame(code, flag=2) for code in (206, 106, 319))]) != []
+        assert [code for code, _ in front.told] == [206] * 3
 
     use(test)
 

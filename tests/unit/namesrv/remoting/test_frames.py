@@ -169,6 +169,19 @@ def test_a_header_that_is_none_breaks_the_connection(header: bytes) -> None:
         request_of(Frame(0, header, b""))
 
 
+def large_header(more: bytes) -> Frame:
+    """A header with a large value, and another member."""
+    value = b'\\"[{}]' * 10_000
+    return Frame(0, b'{"code":100,"extFields":{"key":"k","value":"%b"}%b}' % (value, more), b"")
+
+
+def test_a_large_header_has_fields_and_nothing_that_costs_more() -> None:
+    assert len(request_of(large_header(b', "language" : "JAVA"')).fields["value"]) == 50_000
+    for more in (b',"x":[{},{}]', b',"x":{}', b',"x":' + b"9" * 200_000, b',"x":0' * MAX_FIELDS * 3):
+        with pytest.raises(BrokenFrame, match="that has more than fields"):
+            request_of(large_header(more))
+
+
 def test_fields_that_are_no_text_are_read_as_rocketmq_reads_them() -> None:
     header = b'{"code":105,"extFields":{"a":1,"b":true,"c":null,"d":"x"},"language":"COBOL","more":[1]}'
     assert request_of(Frame(0, header, b"")).fields == {"a": "1", "b": "true", "d": "x"}
