@@ -10,6 +10,8 @@ NOTICE: int
 STOPPED: int
 KNOWN: int
 FAILED: int
+CLOSED_HERE: int
+SERVED_LATE: int
 
 Fields: TypeAlias = list[tuple[str, bytes]]
 

@@ -119,13 +119,26 @@ pub struct HeldMessage {
     pub(crate) _held: Hold,
 }
 
+/// Why a call ended that Python had not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Its client ended it, or left, or is dead.
+    Client,
+    /// Its deadline passed.
+    Deadline,
+    /// This server closed its connection.
+    ClosedHere,
+    /// Its client left, and before that this server had served it late.
+    ServedLate,
+}
+
 /// Something that Python is told.
 #[derive(Debug)]
 pub enum Event {
     /// A call came.
     Call(Arc<CallInfo>),
-    /// A call that Python has was ended by its client or its deadline.
-    Cancelled(CallId),
+    /// A call that Python has was ended by somebody else.
+    Cancelled(CallId, Cause),
     /// The client has taken the last message that was written.
     Writable(CallId),
     /// A message of a request that streams; None: there is no other.
@@ -176,6 +189,15 @@ const OTHERS_OF_ADDRESS: usize = 32;
 /// Events of one address, of either kind, that are taken before those of the next address.
 const EVENTS_IN_A_ROW: usize = 4;
 
+/// Calls that were cancelled before Python took them and that are dropped in a turn: about a millisecond.
+const MAX_CANCELLED: usize = 1_024;
+
+/// What leaves the queues at once.
+struct Taken {
+    events: Vec<Event>,
+    cancelled: Vec<Arc<CallInfo>>,
+}
+
 /// Events that wait for Python. Those of calls wait by address, and the addresses take turns.
 #[derive(Debug, Default)]
 struct Events {
@@ -213,24 +235,23 @@ impl OfAddress {
         self.calls.is_empty() && self.others.is_empty()
     }
 
-    /// Takes some events of either kind. Returns how many left the queues: calls that were cancelled are not taken.
-    fn take(&mut self, most: usize, allowance: &mut Allowance, taken: &mut Vec<Event>) -> usize {
+    /// Takes some events of either kind, and apart from them calls that were cancelled.
+    fn take(&mut self, most: usize, allowance: &mut Allowance, taken: &mut Taken) {
         let others = EVENTS_IN_A_ROW.min(allowance.others).min(most).min(self.others.len());
         allowance.others -= others;
-        taken.extend(self.others.drain(..others));
-        let calls = EVENTS_IN_A_ROW.min(allowance.calls).min(most - others);
-        let (mut left, mut delivered) = (others, 0);
-        while delivered < calls {
+        taken.events.extend(self.others.drain(..others));
+        let mut calls = EVENTS_IN_A_ROW.min(allowance.calls).min(most - others);
+        while calls > 0 && taken.cancelled.len() < MAX_CANCELLED {
             let Some(call) = self.calls.pop_front() else { break };
-            left += 1;
-            if !call.cancelled.load(Ordering::Relaxed) {
+            if call.cancelled.load(Ordering::Relaxed) {
+                taken.cancelled.push(call);
+            } else {
                 call.delivered.store(true, Ordering::Relaxed);
-                taken.push(Event::Call(call));
-                delivered += 1;
+                taken.events.push(Event::Call(call));
+                calls -= 1;
+                allowance.calls -= 1;
             }
         }
-        allowance.calls -= delivered;
-        left
     }
 
     /// Whether nothing that waits may be taken in this turn.
@@ -263,16 +284,16 @@ impl Events {
         events
     }
 
-    fn take(&mut self, most: usize) -> Vec<Event> {
-        let mut taken: Vec<Event> = self.of_engine.drain(..most.min(self.of_engine.len())).collect();
-        self.count -= taken.len();
+    fn take(&mut self, most: usize) -> Taken {
+        let events = self.of_engine.drain(..most.min(self.of_engine.len())).collect();
+        let mut taken = Taken { events, cancelled: Vec::new() };
         let mut allowances: HashMap<Owner, Allowance> = HashMap::new();
         let mut served = VecDeque::new();
-        while taken.len() < most {
+        while taken.events.len() < most && taken.cancelled.len() < MAX_CANCELLED {
             let Some(owner) = self.turns.pop_front() else { break };
             let Some(events) = self.by_address.get_mut(&owner) else { continue };
             let allowance = allowances.entry(owner).or_insert_with(|| Allowance::of(owner));
-            self.count -= events.take(most - taken.len(), allowance, &mut taken);
+            events.take(most - taken.events.len(), allowance, &mut taken);
             if events.is_empty() {
                 self.by_address.remove(&owner);
             } else if events.is_over(allowance) {
@@ -282,6 +303,7 @@ impl Events {
             }
         }
         self.turns.append(&mut served);
+        self.count -= taken.events.len() + taken.cancelled.len();
         taken
     }
 }
@@ -329,10 +351,10 @@ impl Bridge {
     }
 
     /// Tells Python that a call was cancelled, unless it never heard of it.
-    pub(crate) fn tell_cancelled(&self, call: &CallInfo) {
+    pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
             if call.delivered.load(Ordering::Relaxed) {
-                events.push_of(call, Event::Cancelled(call.id));
+                events.push_of(call, Event::Cancelled(call.id, cause));
             } else {
                 call.cancelled.store(true, Ordering::Relaxed);
             }
@@ -352,10 +374,12 @@ impl Bridge {
     /// At most so many events. Each address has a share. The descriptor stays readable while there are more.
     pub(crate) fn take(&self, most: usize) -> Vec<Event> {
         let mut events = locked(&self.events);
-        let taken = events.take(most);
+        let Taken { events: taken, cancelled } = events.take(most);
         if events.count == 0 {
             let _ = io::read(&self.wake, &mut [0_u8; 8]);
         }
+        drop(events);
+        drop(cancelled); // outside of the lock: each has much to give back
         taken
     }
 
@@ -469,12 +493,12 @@ mod tests {
                     }
                     2 => if let Some(call) = living.pop_front() {
                         if !heard.contains(&call.id) { cancelled_before.push(call.id); }
-                        bridge.tell_cancelled(&call);
+                        bridge.tell_cancelled(&call, Cause::Client);
                     },
                     most => for event in bridge.take(usize::from(most)) {
                         match event {
                             Event::Call(call) => { prop_assert!(!cancelled_before.contains(&call.id)); heard.push(call.id); }
-                            Event::Cancelled(id) => prop_assert!(heard.contains(&id)),
+                            Event::Cancelled(id, _) => prop_assert!(heard.contains(&id)),
                             _ => prop_assert!(false),
                         }
                     },

@@ -6,7 +6,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::bridge::Cause;
 use crate::grpc::payload::Waiting;
 use crate::peer::Owner;
 use crate::shared::Shared;
@@ -20,9 +24,15 @@ pub(crate) struct ConnectionHandle {
     pub(crate) waiting: Rc<Waiting>,
     /// Whether it must close because it holds most of what waits for readers.
     pub(crate) must_close: Cell<bool>,
+    /// Whether this server ends it.
+    pub(crate) closed_here: Cell<bool>,
+    /// When this server last served it late.
+    pub(crate) late_at: Cell<Option<Instant>>,
+    /// How long after that its end says nothing about its client, whose pings went unanswered.
+    doubtful: Duration,
     /// Whether its client's certificate is no longer accepted, so that it has no calls any more.
     pub(crate) is_refused: Cell<bool>,
-    /// Calls that Python had and the client cancelled, since the last keepalive.
+    /// Calls that the client cancelled before they were answered, and that we reset, since the last keepalive.
     pub(crate) cancels: Cell<u32>,
     /// Known calls that wait for Python.
     pub(crate) pending_known: Cell<u32>,
@@ -30,7 +40,18 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Counts a call that Python had and that the client cancelled.
+    /// Why a call ends that its client or the end of the connection ends.
+    pub(crate) fn cause_of_end(&self) -> Cause {
+        if self.closed_here.get() {
+            Cause::ClosedHere
+        } else if self.late_at.get().is_some_and(|late_at| late_at.elapsed() < self.doubtful) {
+            Cause::ServedLate
+        } else {
+            Cause::Client
+        }
+    }
+
+    /// Counts a call that its client cancelled before it was answered.
     pub(crate) fn count_cancel(&self) {
         self.cancels.set(self.cancels.get() + 1);
         self.wake();
@@ -91,6 +112,9 @@ impl Connections {
             owner,
             waiting: Waiting::of(self.address(owner), &self.waiting),
             must_close: Cell::new(false),
+            closed_here: Cell::new(false),
+            late_at: Cell::new(None),
+            doubtful: self.shared.limits.keepalive + self.shared.limits.keepalive_timeout,
             is_refused: Cell::new(false),
             cancels: Cell::new(0),
             pending_known: Cell::new(0),
@@ -136,36 +160,38 @@ impl Connections {
         let waiting = self.waiting.get();
         let before = self.reported.replace(waiting);
         self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction
+        // An eighth of the limit more than necessary is closed, because each time all connections of an owner are looked at.
         let of_address = match of.owner {
             Owner::Machine => most,
             Owner::Site(_) => self.shared.limits.of_address(most),
         };
         let mine = of.waiting.of_address.get();
         if mine > of_address {
-            self.close_most(of.owner, mine - of_address);
+            self.close_most(of.owner, mine - of_address + of_address / 8);
         }
         if waiting > most {
             let addresses = self.addresses.borrow();
             let worst = addresses.iter().max_by_key(|(_, bytes)| bytes.upgrade().map_or(0, |bytes| bytes.get()));
             if let Some((owner, _)) = worst {
-                self.close_most(*owner, waiting - most);
+                self.close_most(*owner, waiting - most + most / 8);
             }
         }
     }
 
-    /// Closes the connections of an owner that hold most, until they held so many bytes.
+    /// Closes the connections of an owner that hold most, until they held so many bytes. These bytes count no more.
     fn close_most(&self, owner: Owner, mut bytes: usize) {
         let handles = self.handles.borrow();
         let mut of_owner: Vec<&Rc<ConnectionHandle>> =
-            handles.values().filter(|handle| handle.owner == owner).collect();
+            handles.values().filter(|handle| handle.owner == owner && !handle.must_close.get()).collect();
         of_owner.sort_unstable_by_key(|handle| handle.waiting.bytes.get());
         while bytes > 0 {
-            let Some(worst) = of_owner.pop() else { return };
+            let Some(worst) = of_owner.pop().filter(|worst| worst.waiting.bytes.get() > 0) else { return };
             bytes = bytes.saturating_sub(worst.waiting.bytes.get());
-            if !worst.must_close.replace(true) {
-                self.shared.counts.closed_for_waiting.fetch_add(1, Ordering::Relaxed);
-                worst.wake();
-            }
+            worst.waiting.write_off();
+            worst.must_close.set(true);
+            worst.closed_here.set(true);
+            self.shared.counts.closed_for_waiting.fetch_add(1, Ordering::Relaxed);
+            worst.wake();
         }
     }
 }

@@ -161,6 +161,11 @@ impl Drop for Account {
 }
 
 impl Hold {
+    /// In whose account it is.
+    pub(crate) fn owner(&self) -> Owner {
+        self.account.owner
+    }
+
     /// Holds more. Refused as `Account::hold` is, and if all together would hold more than three quarters: work that grows
     /// leaves a quarter to work that is there whole. Then it holds as much as before.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Over> {

@@ -23,12 +23,13 @@ mod panics;
 mod peer;
 #[cfg(feature = "python")]
 mod python;
+mod scheduler;
 mod shared;
 mod wire;
 mod worker;
 mod worker_thread;
 
-pub use bridge::{CallId, CallInfo, Command, Event, HeldMessage, Notice};
+pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};
 pub use clock::Clock;
 pub use engine::{EVENTS_PER_TURN, Engine, Explanation, Explanations, Setup, status_trailers};
 pub use grpc::status::ByKind;

@@ -29,7 +29,7 @@ pub struct Limits {
     pub trust_loopback: bool,
     /// Bytes of all answers together that wait for their readers. Over it, connections that hold most are closed.
     pub max_waiting: usize,
-    /// Calls that Python has and the client cancels, on one connection within one keepalive time.
+    /// Calls that the client cancels before they are answered, on one connection within one keepalive time.
     pub max_cancels: u32,
     /// New connections a second from one address; ten times as many may come in a burst.
     pub max_connection_rate: u32,

@@ -169,6 +169,16 @@ pub(crate) struct Shared {
     pub(crate) next_stage: Notify,
 }
 
+#[cfg(test)]
+impl Shared {
+    /// The state of an engine with one worker.
+    pub(crate) fn of(limits: Limits, methods: Vec<Method>) -> Arc<Self> {
+        let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
+        let statuses = Statuses::unknown();
+        Arc::new(Self::new(limits, methods, cache, false, bridge, statuses, 1, Clock::default()))
+    }
+}
+
 impl Shared {
     #[allow(clippy::too_many_arguments)] // each is made elsewhere
     pub(crate) fn new(

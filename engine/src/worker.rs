@@ -5,20 +5,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::bridge::{CallId, Command, Inbox, call_id};
 use crate::connection::gathered::Spare;
-use crate::connection::heavy::HeavyTurns;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::grpc::inflate::Unpacking;
+use crate::scheduler::Scheduler;
 use crate::shared::{Shared, Stage};
-
-/// New connections that have their first turn at once. Further ones wait for so many others at most.
-const NEWCOMERS: usize = 4;
-
-/// Connections that are freed at once.
-const LEAVERS: usize = 4;
 
 /// A call that Python's commands reach.
 pub(crate) trait Recipient {
@@ -39,12 +31,8 @@ pub(crate) struct Worker {
     recipients: RefCell<HashMap<CallId, Rc<dyn Recipient>>>,
     /// The bounds under which messages are decompressed.
     pub(crate) unpacking: Unpacking,
-    /// Admits connections to their first turn.
-    pub(crate) newcomers: Semaphore,
-    /// Admits connections to be freed.
-    pub(crate) leavers: Semaphore,
-    /// Admits turns that read much.
-    pub(crate) heavy_turns: HeavyTurns,
+    /// Shares the time of the thread between the owners of its connections.
+    pub(crate) scheduler: Rc<Scheduler>,
     /// Buffer in which cache keys are built.
     pub(crate) key: RefCell<Vec<u8>>,
     /// Buffer in which the connection that runs gathers its writes.
@@ -59,10 +47,8 @@ impl Worker {
             number,
             next_call: Cell::new(0),
             recipients: RefCell::default(),
-            unpacking: Unpacking { statuses: Arc::clone(&shared.statuses), turn: Rc::new(Semaphore::new(1)) },
-            newcomers: Semaphore::new(NEWCOMERS),
-            leavers: Semaphore::new(LEAVERS),
-            heavy_turns: HeavyTurns::default(),
+            unpacking: Unpacking::new(&shared.statuses),
+            scheduler: Scheduler::of_thread(),
             key: RefCell::default(),
             spare: Spare::default(),
             shared,

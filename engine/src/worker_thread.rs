@@ -19,7 +19,9 @@ use crate::worker::Worker;
 /// The system has no more descriptors, in words.
 pub(crate) fn run(shared: Arc<Shared>, number: usize, accepted: UnboundedReceiver<Accepted>) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    LocalSet::new().block_on(&runtime, serve(Worker::new(shared, number), accepted));
+    let worker = Worker::new(shared, number);
+    let scheduler = Rc::clone(&worker.scheduler);
+    LocalSet::new().block_on(&runtime, scheduler.drive(serve(worker, accepted)));
     Ok(())
 }
 

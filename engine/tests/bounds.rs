@@ -79,16 +79,30 @@ async fn so_many_calls_may_be_cancelled_and_one_more_ends_the_connection() {
     assert_eq!((served.stat("closed_for_cancels"), served.stat("calls_under_way")), (1, 0));
 }
 
-#[tokio::test]
-async fn calls_that_are_taken_back_before_they_are_seen_end_the_connection() {
-    let served = Served::with(Limits::default());
-    let mut raw = Raw::connect(served.address).await;
+/// So many calls that are begun and cancelled, in one write.
+async fn take_back(raw: &mut Raw, calls: u32) {
     let mut all = Vec::new();
-    for stream in (1..2_001).step_by(2) {
+    for stream in (1..2 * calls).step_by(2) {
         all.extend(harness::raw::frame(HEADERS, END_HEADERS, stream, &block(SLOW, "5S")));
         all.extend(harness::raw::frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
     }
     raw.bytes(&all).await;
+}
+
+#[tokio::test]
+async fn a_client_may_take_back_all_its_calls_at_once() {
+    let served = Served::with(Limits::default());
+    let mut raw = Raw::connect(served.address).await;
+    take_back(&mut raw, 200).await;
+    assert!(lives(&mut raw).await);
+    served.until("calls_under_way", 0).await;
+}
+
+#[tokio::test]
+async fn calls_that_are_taken_back_again_and_again_end_the_connection() {
+    let served = Served::with(Limits::default());
+    let mut raw = Raw::connect(served.address).await;
+    take_back(&mut raw, 1_000).await;
     assert_eq!(farewell(&raw.rest().await), Some(ENHANCE_YOUR_CALM));
     served.until("calls_under_way", 0).await;
 }

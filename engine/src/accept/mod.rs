@@ -1,7 +1,7 @@
 //! The accepting thread: accepts connections, limits them, and does their TLS handshakes before a worker gets them.
 //!
 //! A handshake costs as much as a hundred lookups, so that a flood of them must not take the time of those who are in. Here it
-//! takes a thread of its own, and the scheduler shares the processor between the two.
+//! takes a thread of its own, and the system shares the processor between the two. Addresses share the time of that thread.
 
 pub(crate) mod mistakes;
 pub(crate) mod rates;
@@ -31,8 +31,18 @@ use crate::accept::rates::Rates;
 use crate::accept::tls::ALPN;
 use crate::ledger::{Hold, Kind, Over};
 use crate::peer::{Owner, Peer, site_of};
+use crate::scheduler::Scheduler;
 use crate::shared::{Shared, Stage};
 use crate::wire::{MovingWire, Socket, Wire};
+
+/// Handshakes of TLS a second from one address. They take a tenth of a processor.
+const MAX_HANDSHAKE_RATE: u32 = 100;
+
+/// Handshakes beyond the rate that one address may begin: a fleet behind it returns at once.
+const HANDSHAKE_BURST: Duration = Duration::from_secs(100);
+
+/// Connections beyond the rate that one address may open.
+const CONNECTION_BURST: Duration = Duration::from_secs(10);
 
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -64,7 +74,10 @@ struct Acceptor {
     shared: Arc<Shared>,
     workers: Vec<UnboundedSender<Accepted>>,
     next: RefCell<usize>,
-    rates: RefCell<Rates>,
+    connection_rates: RefCell<Rates>,
+    handshake_rates: RefCell<Rates>,
+    /// Shares the time of the thread between the owners of handshakes.
+    scheduler: Rc<Scheduler>,
 }
 
 /// Accepts until the engine drains.
@@ -79,13 +92,17 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let acceptor = Rc::new(Acceptor::new(shared, workers));
-    LocalSet::new().block_on(&runtime, acceptor.accept_all(listeners))
+    let scheduler = Rc::clone(&acceptor.scheduler);
+    LocalSet::new().block_on(&runtime, scheduler.drive(acceptor.accept_all(listeners)))
 }
 
 impl Acceptor {
     fn new(shared: Arc<Shared>, workers: Vec<UnboundedSender<Accepted>>) -> Self {
-        let rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, shared.clock.now()));
-        Self { shared, workers, next: RefCell::new(0), rates }
+        let now = shared.clock.now();
+        let connection_rates = RefCell::new(Rates::new(shared.limits.max_connection_rate, CONNECTION_BURST, now));
+        let handshake_rates = RefCell::new(Rates::new(MAX_HANDSHAKE_RATE, HANDSHAKE_BURST, now));
+        let (next, scheduler) = (RefCell::new(0), Scheduler::of_thread());
+        Self { shared, workers, next, connection_rates, handshake_rates, scheduler }
     }
 
     async fn accept_all(self: Rc<Self>, listeners: Vec<std::net::TcpListener>) -> Result<(), String> {
@@ -124,7 +141,7 @@ impl Acceptor {
             Err(over) => return self.no_place(&peer, over),
         };
         let now = self.shared.clock.now();
-        if !self.rates.borrow_mut().admit(site_of(address.ip()), now) {
+        if !self.connection_rates.borrow_mut().admit(site_of(address.ip()), now) {
             let rate = self.shared.limits.max_connection_rate;
             self.refuse(
                 "connections_too_fast",
@@ -140,6 +157,10 @@ impl Acceptor {
         match self.shared.tls() {
             None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
             Some(tls) => {
+                if !self.handshake_rates.borrow_mut().admit(site_of(address.ip()), now) {
+                    let text = format!("more than {MAX_HANDSHAKE_RATE} handshakes of TLS a second; some are closed");
+                    return self.refuse("handshakes_too_fast", &peer, &text);
+                }
                 let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
                     self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
                     return;
@@ -157,7 +178,9 @@ impl Acceptor {
         holds: (Hold, Hold),
     ) {
         let (place, _handshake) = holds;
-        let shaken = timeout(self.shared.limits.handshake_timeout, shake(config, socket)).await;
+        let patience = self.shared.limits.handshake_timeout;
+        let mut slice = self.scheduler.of(peer.account.owner());
+        let shaken = slice.run(timeout(patience, shake(config, socket))).await;
         match shaken {
             Err(_) => {
                 let text = "the client does not get on with its handshake of TLS";
@@ -235,19 +258,19 @@ async fn shake(config: Arc<ServerConfig>, socket: Socket) -> io::Result<Shaken> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{Bridge, Event};
-    use crate::cache::Cache;
-    use crate::clock::Clock;
-    use crate::grpc::status::Statuses;
+    use crate::accept::tls::listener_tls;
+    use crate::bridge::Event;
     use crate::limits::Limits;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio::task::yield_now;
+    use tokio::time::Instant;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+    use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     fn acceptor(limits: Limits) -> (Rc<Acceptor>, UnboundedReceiver<Accepted>) {
-        let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
-        let statuses = Statuses::unknown();
-        let shared = Arc::new(Shared::new(limits, Vec::new(), cache, false, bridge, statuses, 1, Clock::default()));
+        let shared = Shared::of(limits, Vec::new());
         let (sender, accepted) = unbounded_channel();
         (Rc::new(Acceptor::new(shared, vec![sender])), accepted)
     }
@@ -277,5 +300,68 @@ mod tests {
         assert_eq!((notice.kind, notice.peer.as_str()), ("too_many_connections_of_address", "ipv4:10.0.0.1:3"));
         drop(there);
         assert_eq!(acceptor.shared.ledger.held(Kind::Connections), 0);
+    }
+
+    /// A listener of TLS, and what its clients need.
+    fn with_tls(acceptor: &Acceptor) -> Arc<ClientConfig> {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        acceptor.shared.set_tls(listener_tls(certificate.as_bytes(), key.as_bytes(), None).expect("they fit"));
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")).expect("a certificate");
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Arc::new(config)
+    }
+
+    #[test]
+    fn a_handshake_waits_for_a_few_of_another_address_and_not_for_all() {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("descriptors");
+        let (acceptor, _accepted) = acceptor(Limits::default());
+        let scheduler = Rc::clone(&acceptor.scheduler);
+        LocalSet::new().block_on(&runtime, scheduler.drive(waits_for_a_few(acceptor)));
+    }
+
+    async fn waits_for_a_few(acceptor: Rc<Acceptor>) {
+        let config = with_tls(&acceptor);
+        let name = ServerName::try_from("localhost").expect("a name");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let connect = async || {
+            let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects");
+            (client, listener.accept().await.expect("accepts").0)
+        };
+        let (mut flood, mut accepted) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let (mut client, stream) = connect().await;
+            let mut tls = ClientConnection::new(Arc::clone(&config), name.clone()).expect("a name");
+            let mut hello = Vec::new();
+            tls.write_tls(&mut hello).expect("memory");
+            client.write_all(&hello).await.expect("room");
+            flood.push(client);
+            accepted.push((stream, "10.0.0.1:1"));
+        }
+        let (honest, stream) = connect().await;
+        accepted.push((stream, "10.0.0.2:1"));
+        for (stream, from) in accepted {
+            acceptor.let_in(stream, from.parse().expect("an address"));
+        }
+        let shaken = spawn_local(tokio_rustls::TlsConnector::from(config).connect(name, honest));
+        while !shaken.is_finished() {
+            yield_now().await;
+        }
+        shaken.await.expect("ends").expect("shakes hands");
+        let answered = flood.iter().filter(|client| client.try_read(&mut [0]).is_ok_and(|read| read > 0)).count();
+        assert!(answered < 10, "{answered}");
+    }
+
+    #[test]
+    fn an_address_may_begin_as_many_handshakes_as_a_fleet_and_then_so_many_a_second() {
+        let (now, site) = (Instant::now(), 1);
+        let mut rates = Rates::new(MAX_HANDSHAKE_RATE, HANDSHAKE_BURST, now);
+        let mut begun = |at| (0..20_000).filter(|_| rates.admit(site, at)).count();
+        assert_eq!(begun(now), 10_000);
+        assert_eq!(begun(now + Duration::from_secs(1)), 100);
     }
 }

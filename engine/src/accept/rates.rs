@@ -1,4 +1,4 @@
-//! How fast one address may open connections.
+//! How often one address may do something.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,17 +8,16 @@ use tokio::time::Instant;
 /// Addresses that are counted separately. Addresses with the same place share its rate.
 const PLACES: usize = 1 << 14;
 
-/// A burst is as many connections as this time allows: a fleet behind one address may return at once.
-const BURST: Duration = Duration::from_secs(10);
-
 /// The rates of all addresses, which find their places by a secret hash.
 ///
-/// Each connection takes up one interval of its place's time. A place may be taken up for `BURST` ahead of now. The times
+/// Each time takes up one interval of its place's time. A place may be taken up for the burst ahead of now. The times
 /// are whole nanoseconds since the start, which 64 bits hold for 584 years.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    /// Nanoseconds that one connection takes up.
+    /// Nanoseconds that are taken up at once.
     interval: u64,
+    /// Nanoseconds that may be taken up ahead of now.
+    burst: u64,
     secret: RandomState,
     started: Instant,
     /// Until when each place is taken up.
@@ -26,8 +25,10 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    pub(crate) fn new(a_second: u32, now: Instant) -> Self {
+    /// So often a second, and after a pause at once as often as the burst allows.
+    pub(crate) fn new(a_second: u32, burst: Duration, now: Instant) -> Self {
         Self {
+            burst: nanos(burst),
             interval: nanos(Duration::from_secs(1)) / u64::from(a_second.max(1)),
             secret: RandomState::new(),
             started: now,
@@ -35,13 +36,13 @@ impl Rates {
         }
     }
 
-    /// Whether another connection from a site may be accepted now.
+    /// Whether a site may do it once more now.
     pub(crate) fn admit(&mut self, site: u64, now: Instant) -> bool {
         let now = nanos(now.saturating_duration_since(self.started));
         let place = usize::try_from(self.secret.hash_one(site) % PLACES as u64).unwrap_or_default();
         let taken_until = &mut self.taken_until[place];
         let next = now.max(*taken_until) + self.interval;
-        let admitted = next - now <= nanos(BURST);
+        let admitted = next - now <= self.burst;
         if admitted {
             *taken_until = next;
         }
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn a_burst_of_ten_seconds_is_admitted_and_then_the_rate() {
         let now = Instant::now();
-        let mut rates = Rates::new(5, now);
+        let mut rates = Rates::new(5, Duration::from_secs(10), now);
         assert_eq!(admitted(&mut rates, 1, now), 50);
         assert_eq!(admitted(&mut rates, 1, now + Duration::from_secs(2)), 10);
         assert!(rates.admit(2, now + Duration::from_secs(2)), "another address has a rate of its own");
@@ -74,7 +75,7 @@ mod tests {
     fn the_rate_is_the_same_after_years_of_uptime() {
         let started = Instant::now();
         for days in [7, 30, 3_650] {
-            let mut rates = Rates::new(5, started);
+            let mut rates = Rates::new(5, Duration::from_secs(10), started);
             let mut now = started + Duration::from_secs(86_400 * days);
             assert_eq!(admitted(&mut rates, 1, now), 50, "after {days} days");
             for _ in 0..1_000 {

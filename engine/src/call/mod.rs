@@ -120,7 +120,7 @@ pub(crate) fn begin(
     }
     let first = match body.poll_data(cx) {
         Poll::Ready(Some(Ok(first))) => first,
-        Poll::Ready(Some(Err(_))) => return,
+        Poll::Ready(Some(Err(_))) => return connection.count_cancel(),
         Poll::Ready(None) => {
             return drop(call.responder.refuse(&Status::new(Code::Internal, "the request holds no whole message")));
         }
@@ -248,7 +248,7 @@ impl OpenCall {
             }
         };
         match message {
-            None => {}
+            None => self.connection.count_cancel(),
             Some(Ok((message, held))) => {
                 drop(body);
                 if !self.answer_from_cache(&message, None) {

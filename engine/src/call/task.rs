@@ -14,7 +14,7 @@ use http::HeaderMap;
 use tokio::task::spawn_local;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-use crate::bridge::{CallInfo, Command, Event, HeldMessage};
+use crate::bridge::{CallInfo, Cause, Command, Event, HeldMessage};
 use crate::call::open::OpenCall;
 use crate::call::request::give_window_back;
 use crate::call::responder::Gone;
@@ -88,8 +88,8 @@ pub(crate) struct CallTask {
     reading: Option<Reading>,
     deadline: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
-    /// Python knows of the end.
-    told: bool,
+    /// Why it ends, unless Python ends it.
+    cause: Option<Cause>,
 }
 
 /// How a step of the task came out.
@@ -99,7 +99,7 @@ enum Step {
     /// The call has ended, as Python said.
     Ended,
     /// The call has ended, and Python does not know yet.
-    Lost,
+    Lost(Cause),
 }
 
 impl CallTask {
@@ -138,23 +138,23 @@ impl CallTask {
             mailbox,
             _place: place,
             ending: None,
-            told: false,
+            cause: Some(Cause::ClosedHere), // if the thread ends
         }
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if self.call.responder.poll_gone(cx).is_ready() {
             self.call.connection.count_cancel();
-            return Poll::Ready(Step::Lost);
+            return Poll::Ready(self.gone());
         }
         if self.call.connection.is_refused.get() {
             let status = self.call.worker.shared.statuses.refused_certificate.clone();
-            return Poll::Ready(self.refuse(&status));
+            return Poll::Ready(self.refuse(&status)); // what such a client has told is not trusted either
         }
         if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
             let status = Status::new(Code::DeadlineExceeded, "Deadline Exceeded");
             let _ = self.call.responder.refuse(&status); // fails only if the client has left
-            return Poll::Ready(Step::Lost);
+            return Poll::Ready(Step::Lost(Cause::Deadline));
         }
         if self.call.responder.is_sending() {
             match self.call.responder.poll_sent(cx) {
@@ -162,7 +162,7 @@ impl CallTask {
                     self.tell(Event::Writable(self.info.id));
                     return Poll::Ready(Step::Again);
                 }
-                Poll::Ready(Err(Gone)) => return Poll::Ready(Step::Lost),
+                Poll::Ready(Err(Gone)) => return Poll::Ready(self.gone()),
                 Poll::Pending => {}
             }
         }
@@ -186,7 +186,7 @@ impl CallTask {
             Command::Write(_) | Command::Answer(_) | Command::Begin(_) => !sending,
             Command::Finish(_) | Command::Read => true,
         });
-        next.map(|command| self.obey(command).unwrap_or(Step::Lost))
+        next.map(|command| self.obey(command).unwrap_or_else(|Gone| self.gone()))
     }
 
     fn obey(&mut self, command: Command) -> Result<Step, Gone> {
@@ -250,7 +250,7 @@ impl CallTask {
                         return Poll::Ready(self.refuse(&status));
                     }
                 }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Step::Lost),
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(self.gone()),
                 Poll::Ready(None) if reading.assembler.is_empty() => {
                     reading.wanted = false;
                     self.tell(Event::Message(self.info.id, None));
@@ -294,9 +294,15 @@ impl CallTask {
         self.call.worker.shared.bridge.tell_of(&self.info, event);
     }
 
+    /// Ends the call for what its client has done.
     fn refuse(&mut self, status: &Status) -> Step {
         let _ = self.call.responder.refuse(status); // fails only if the client has left
-        Step::Lost
+        Step::Lost(Cause::Client)
+    }
+
+    /// The client has left, of its own accord or not.
+    fn gone(&self) -> Step {
+        Step::Lost(self.call.connection.cause_of_end())
     }
 }
 
@@ -305,9 +311,9 @@ impl Drop for CallTask {
     fn drop(&mut self) {
         let worker = &self.call.worker;
         worker.remove_call(self.info.id);
-        if !self.told {
+        if let Some(cause) = self.cause {
             worker.shared.counts.cancelled_calls.fetch_add(1, Ordering::Relaxed);
-            worker.shared.bridge.tell_cancelled(&self.info);
+            worker.shared.bridge.tell_cancelled(&self.info, cause);
         }
     }
 }
@@ -318,10 +324,13 @@ async fn run(mut task: CallTask) {
         match std::future::poll_fn(|cx| task.poll_step(cx)).await {
             Step::Again => {}
             Step::Ended => {
-                task.told = true;
+                task.cause = None;
                 return;
             }
-            Step::Lost => return,
+            Step::Lost(cause) => {
+                task.cause = Some(cause);
+                return;
+            }
         }
     }
 }

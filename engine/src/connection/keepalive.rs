@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// What to do now that the timer has fired.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// The peer has sent something: look again at this time.
+    /// The peer has sent something, or may have: look again at this time.
     Wait(Instant),
     /// The peer is silent: ping it, and look again at this time.
     Ping(Instant),
@@ -32,11 +32,13 @@ impl Keepalive {
         Self { after, timeout, pinged_at: None }
     }
 
-    /// Decides what to do, given the time at which something was last read.
-    pub(crate) fn next(&mut self, now: Instant, read_at: Instant) -> Next {
-        if self.pinged_at.take().is_some_and(|pinged_at| read_at < pinged_at) {
-            return Next::Close;
+    /// Decides what to do, given the time of the last read. If bytes were withheld from reading, an answer may be among them,
+    /// so the peer is not dead yet.
+    pub(crate) fn next(&mut self, now: Instant, read_at: Instant, withheld: bool) -> Next {
+        if self.pinged_at.is_some_and(|pinged_at| read_at < pinged_at) {
+            return if withheld { Next::Wait(now + self.timeout) } else { Next::Close };
         }
+        self.pinged_at = None;
         let silent_at = read_at + self.after;
         if now < silent_at {
             return Next::Wait(silent_at);
@@ -61,23 +63,32 @@ mod tests {
     fn a_peer_that_falls_silent_is_closed_after_both_times() {
         let (mut keepalive, begin) = (keepalive(), Instant::now());
         let last_read = begin + Duration::from_secs(1);
-        assert_eq!(keepalive.next(begin + AFTER, last_read), Next::Wait(last_read + AFTER));
-        assert_eq!(keepalive.next(last_read + AFTER, last_read), Next::Ping(last_read + AFTER + TIMEOUT));
-        assert_eq!(keepalive.next(last_read + AFTER + TIMEOUT, last_read), Next::Close);
+        assert_eq!(keepalive.next(begin + AFTER, last_read, false), Next::Wait(last_read + AFTER));
+        assert_eq!(keepalive.next(last_read + AFTER, last_read, false), Next::Ping(last_read + AFTER + TIMEOUT));
+        assert_eq!(keepalive.next(last_read + AFTER + TIMEOUT, last_read, false), Next::Close);
     }
 
     #[test]
     fn a_peer_that_answers_the_ping_stays() {
         let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin), Next::Ping(begin + AFTER + TIMEOUT));
+        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
         let answered = begin + AFTER + Duration::from_millis(1);
-        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, answered), Next::Wait(answered + AFTER));
+        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, answered, false), Next::Wait(answered + AFTER));
     }
 
     #[test]
     fn an_answer_in_the_same_instant_as_the_ping_counts() {
         let (mut keepalive, begin) = (keepalive(), Instant::now());
-        assert_eq!(keepalive.next(begin + AFTER, begin), Next::Ping(begin + AFTER + TIMEOUT));
-        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, begin + AFTER), Next::Wait(begin + AFTER + AFTER));
+        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
+        assert_eq!(keepalive.next(begin + AFTER + TIMEOUT, begin + AFTER, false), Next::Wait(begin + AFTER + AFTER));
+    }
+
+    #[test]
+    fn a_peer_whose_answer_we_have_not_read_is_given_time() {
+        let (mut keepalive, begin) = (keepalive(), Instant::now());
+        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
+        let due = begin + AFTER + TIMEOUT;
+        assert_eq!(keepalive.next(due, begin, true), Next::Wait(due + TIMEOUT));
+        assert_eq!(keepalive.next(due + TIMEOUT, begin, false), Next::Close, "nothing was left unread");
     }
 }

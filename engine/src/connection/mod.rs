@@ -4,17 +4,15 @@ pub(crate) mod budget;
 pub(crate) mod crossing;
 pub(crate) mod errors;
 pub(crate) mod gathered;
-pub(crate) mod heavy;
 pub(crate) mod keepalive;
 pub(crate) mod pace;
 pub(crate) mod scan;
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use h2::server::Builder;
@@ -31,6 +29,7 @@ use crate::connection::pace::{PaceState, Paced};
 use crate::connections::ConnectionHandle;
 use crate::grpc::payload::{Counted, Payload};
 use crate::peer::Peer;
+use crate::scheduler::Slice;
 use crate::shared::Stage;
 use crate::wire::{PREFACE, Wire};
 use crate::worker::Worker;
@@ -52,6 +51,19 @@ const MAX_FRAME: u32 = 16_384;
 
 /// What HTTP/2 itself refuses of metadata; below, a call is told what is wrong with it.
 const METADATA_FACTOR: usize = 2;
+
+/// Full sets of calls that a client may cancel before we look at them, as `max_cancels` has it within a keepalive time.
+const CANCELLED_SETS: usize = 2;
+
+/// Calls that are reset in the life of a connection for errors of its client, which proxies keep open for weeks. They count as
+/// cancelled, too, within a keepalive time.
+const MAX_RESETS: usize = 1 << 16;
+
+/// The cost of a call that is no hit, for its task, nanoseconds.
+const TASK_COST: u64 = 10_000;
+
+/// A connection that has waited longer for the thread was served late.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How long a client that speaks something else is listened to, and how much, so that it can read why it is turned away.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -75,40 +87,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     if !carrier.may_carry() || came != PREFACE {
         return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
-    let Ok(turn) = worker.newcomers.acquire().await else { return };
-    let pace = PaceState::new(&worker.heavy_turns);
+    let pace = PaceState::new();
     let wire = Gathered::new(wire, &worker.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
-    let Ok(Ok(http2)) = timeout(patience, builder(&worker).handshake(paced)).await else { return };
-    let registration =
-        Registration { handle: worker.connections.add(peer.account.owner()), worker: Rc::clone(&worker) };
-    let handle = Rc::clone(&registration.handle);
-    let mut connection = Connection::new(http2, wire, Rc::clone(&worker), handle, Arc::new(peer), pace);
-    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
-    tokio::task::yield_now().await; // the calls that it brought have their turn, too
-    drop(turn);
-    if first.is_pending() {
-        (&mut connection).await;
-    }
-    connection.pace.heavy.borrow_mut().leave_queue(); // it may wait for long before it is dropped
-    // Thousands that end at once have so much to give back that others would wait for all of them.
-    let turn = worker.leavers.acquire().await;
-    drop(connection);
-    drop(registration);
-    tokio::task::yield_now().await;
-    drop(turn);
-}
-
-/// A connection's place among those of its worker, which it leaves however its task ends.
-struct Registration {
-    worker: Rc<Worker>,
-    handle: Rc<ConnectionHandle>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.worker.remove_connection(&self.handle);
-    }
+    let mut slice = worker.scheduler.of(peer.account.owner());
+    let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(paced))).await else { return };
+    Connection::new(http2, wire, worker, Arc::new(peer), pace, slice).await;
 }
 
 fn builder(worker: &Worker) -> Builder {
@@ -123,8 +107,8 @@ fn builder(worker: &Worker) -> Builder {
         .max_concurrent_streams(limits.max_streams)
         .max_concurrent_reset_streams(50)
         .reset_stream_duration(Duration::from_secs(1))
-        .max_pending_accept_reset_streams(20)
-        .max_local_error_reset_streams(Some(256))
+        .max_pending_accept_reset_streams(CANCELLED_SETS * limits.max_streams as usize)
+        .max_local_error_reset_streams(Some(MAX_RESETS))
         .max_send_buffer_size(64 << 10);
     builder
 }
@@ -177,6 +161,8 @@ struct Connection {
     authorities_generation: u64,
     draining: bool,
     closing: bool,
+    /// The last field, so that its last slice ends once all else is freed.
+    slice: Slice,
 }
 
 impl Connection {
@@ -184,10 +170,11 @@ impl Connection {
         mut http2: h2::server::Connection<Transport, Payload>,
         wire: Gathered<Wire>,
         worker: Rc<Worker>,
-        handle: Rc<ConnectionHandle>,
         peer: Arc<Peer>,
         pace: Rc<PaceState>,
+        slice: Slice,
     ) -> Self {
+        let handle = worker.connections.add(peer.account.owner());
         let limits = &worker.shared.limits;
         let keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout);
         let keepalive_timer = Box::pin(sleep(limits.keepalive));
@@ -208,6 +195,7 @@ impl Connection {
             authorities_generation,
             draining: false,
             closing: false,
+            slice,
         }
     }
 
@@ -216,6 +204,7 @@ impl Connection {
         let shared = &self.worker.shared;
         let stage = shared.stage();
         if stage == Stage::Leaving {
+            self.handle.closed_here.set(true);
             return true;
         }
         if !self.closing {
@@ -244,9 +233,11 @@ impl Connection {
             }
             if too_many_cancels || flood {
                 self.closing = true;
+                self.handle.closed_here.set(true);
                 self.http2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             } else if stage == Stage::Ending {
                 self.closing = true;
+                self.handle.closed_here.set(true);
                 self.http2.abrupt_shutdown(Reason::NO_ERROR);
             }
         }
@@ -281,10 +272,20 @@ impl Connection {
             return;
         }
         for error in self.pace.errors.take() {
+            self.handle.count_cancel();
             let reason = self.worker.shared.http2_errors.count(error.reason.into());
             let what = if error.of_connection { "a connection is closed" } else { "a call is reset" };
             let text = format!("{what} with {reason} (RFC 9113, 7): {}", error.reason.description());
             self.worker.shared.notices.tell_of_peer("http2_error", &self.peer.address, &text);
+        }
+    }
+
+    /// Notes whether it is served late.
+    fn note_lateness(&self) {
+        let began = self.slice.began();
+        let overdue = began.saturating_duration_since(self.keepalive_timer.deadline());
+        if self.slice.waited().max(overdue) > LATE {
+            self.handle.late_at.set(Some(began));
         }
     }
 
@@ -295,7 +296,7 @@ impl Connection {
         }
         while self.keepalive_timer.as_mut().poll(cx).is_ready() {
             self.handle.cancels.set(0);
-            let at = match self.keepalive.next(Instant::now(), self.pace.read_at.get()) {
+            let at = match self.keepalive.next(Instant::now(), self.pace.read_at.get(), self.pace.withheld.get()) {
                 Next::Close => return true,
                 Next::Wait(at) => at,
                 Next::Ping(at) => {
@@ -323,14 +324,26 @@ impl Connection {
                     self.pace.call_has(request.headers().len());
                     let before = hits.count();
                     call::begin(&self.worker, &self.handle, &self.peer, request, respond, &mut hits, cx);
-                    left = left.saturating_sub(if hits.count() > before { 1 } else { OTHER_CALL });
+                    if hits.count() > before {
+                        left -= 1;
+                    } else {
+                        left = left.saturating_sub(OTHER_CALL);
+                        self.slice.charge(TASK_COST);
+                    }
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
             }
         }
         hits.stop(&self.worker);
+        self.pace.withheld.set(true);
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.worker.remove_connection(&self.handle);
     }
 }
 
@@ -340,8 +353,11 @@ impl Future for Connection {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.handle.set_waker(cx.waker());
+        ready!(this.slice.poll(cx));
+        this.note_lateness();
         this.pace.turn.set(this.pace.turn.get() + 1);
-        if this.poll_end() || this.poll_keepalive(cx) {
+        this.pace.withheld.set(false);
+        if this.poll_end() {
             return Poll::Ready(());
         }
         this.wire.begin_turn();
@@ -349,11 +365,127 @@ impl Future for Connection {
         this.count_errors();
         let left = this.wire.poll_end_turn(cx);
         this.unsent.set(this.wire.unsent());
-        this.pace.heavy.borrow_mut().end();
         this.worker.connections.check_waiting(&this.handle);
-        if let Poll::Ready(Err(_)) = left {
+        let failed = matches!(left, Poll::Ready(Err(_)));
+        // Reading comes before judging: the peer may have answered while we were late.
+        if failed || polled.is_ready() || this.poll_keepalive(cx) {
             return Poll::Ready(());
         }
-        polled
+        this.slice.end();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Cause, Event};
+    use crate::ledger::Kind;
+    use crate::limits::Limits;
+    use crate::peer::Owner;
+    use crate::shared::{Method, Shared};
+    use crate::wire::Socket;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::{LocalSet, spawn_local, yield_now};
+
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: u8 = 6;
+    const SLOW: &str = "/a.B/Slow";
+
+    fn shared(limits: Limits) -> Arc<Shared> {
+        let method =
+            Method { path: SLOW.into(), streams_in: false, cached: false, max_message: 9, counted_as: Kind::Calls };
+        Shared::of(limits, vec![method])
+    }
+
+    fn impatient() -> Limits {
+        let (keepalive, keepalive_timeout) = (Duration::from_millis(20), Duration::from_millis(20));
+        Limits { keepalive, keepalive_timeout, ..Limits::default() }
+    }
+
+    /// Runs a client and the worker that serves it on one thread: while the test sleeps, the worker is late.
+    fn beside_a_worker<F: Future<Output = ()>>(shared: &Arc<Shared>, test: impl FnOnce(TcpStream) -> F) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("descriptors");
+        let worker = Worker::new(Arc::clone(shared), 0);
+        let scheduler = Rc::clone(&worker.scheduler);
+        let served = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects");
+            let (stream, address) = listener.accept().await.expect("accepts");
+            let account = shared.ledger.account(Owner::of(address, true));
+            let place = account.hold(Kind::Connections, 1).expect("a place");
+            let wire = Wire::Plain(Socket::Open(stream)).detach().expect("a socket");
+            let peer = Peer::of(address, account);
+            spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain }));
+            test(client).await;
+        };
+        LocalSet::new().block_on(&runtime, scheduler.drive(served));
+    }
+
+    /// The next PING with these flags. Panics if the connection ends before.
+    async fn next_ping(client: &mut TcpStream, flags: u8) -> [u8; 8] {
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.expect("open");
+            let mut body = vec![0; usize::from(head[2])];
+            client.read_exact(&mut body).await.expect("open");
+            if head[3] == PING && head[4] == flags {
+                return body.try_into().expect("eight bytes");
+            }
+        }
+    }
+
+    fn ping(flags: u8, body: [u8; 8]) -> Vec<u8> {
+        [&[0, 0, 8, PING, flags, 0, 0, 0, 0], &body[..]].concat()
+    }
+
+    #[test]
+    fn a_peer_whose_answer_came_while_we_were_late_stays() {
+        beside_a_worker(&shared(impatient()), |mut client| async move {
+            client.write_all(PREFACE).await.expect("room");
+            client.write_all(&SETTINGS).await.expect("room");
+            let asked = next_ping(&mut client, 0).await;
+            client.write_all(&ping(1, asked)).await.expect("room");
+            std::thread::sleep(Duration::from_millis(60)); // longer than it may take to answer
+            client.write_all(&ping(0, [7; 8])).await.expect("room");
+            assert_eq!(next_ping(&mut client, 1).await, [7; 8]);
+        });
+    }
+
+    /// Why Python is told that a call ended, after the client or this server did something with the connection.
+    fn cause_after(end: impl FnOnce(&Arc<Shared>, tokio::task::JoinHandle<()>)) -> Cause {
+        let shared = shared(impatient());
+        let told = std::cell::Cell::new(None);
+        beside_a_worker(&shared, |client| async {
+            let (mut calls, connection) = h2::client::handshake(client).await.expect("shakes hands");
+            let connection = spawn_local(async move { drop(connection.await) });
+            let request = http::Request::post(SLOW).header("content-type", "application/grpc").header("te", "trailers");
+            let (answer, mut body) = calls.send_request(request.body(()).expect("a request"), false).expect("open");
+            body.send_data(bytes::Bytes::from_static(&[0; 5]), true).expect("open");
+            while shared.bridge.take(1).is_empty() {
+                yield_now().await;
+            }
+            end(&shared, connection);
+            while told.get().is_none() {
+                if let Some(Event::Cancelled(_, cause)) = shared.bridge.take(1).pop() {
+                    told.set(Some(cause));
+                }
+                yield_now().await;
+            }
+            drop(answer);
+        });
+        told.get().expect("told")
+    }
+
+    #[test]
+    fn python_is_told_why_a_call_ended() {
+        assert_eq!(cause_after(|_, connection| connection.abort()), Cause::Client);
+        let late = cause_after(|_, connection| {
+            std::thread::sleep(LATE + Duration::from_millis(100));
+            connection.abort();
+        });
+        assert_eq!(late, Cause::ServedLate);
+        let closed = cause_after(|shared, _| shared.set_stage(Stage::Ending));
+        assert_eq!(closed, Cause::ClosedHere);
     }
 }

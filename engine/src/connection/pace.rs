@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Buf;
@@ -19,7 +19,6 @@ use tokio::time::{Instant, Sleep};
 use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
 use crate::connection::errors::{ErrorScan, ReportedError};
-use crate::connection::heavy::{HeavyTurn, HeavyTurns};
 use crate::connection::scan::FrameScan;
 use crate::wire::PREFACE;
 
@@ -31,10 +30,6 @@ const CONTROL_PER_TURN: u32 = 64;
 
 /// After so many bytes, it is somebody else's turn.
 const BYTES_PER_TURN: usize = 64 << 10;
-
-/// A turn that has brought so many bytes goes on as a heavy one, and the next one that brings anything begins as one.
-/// About forty lookups are as large.
-const HEAVY_FROM: usize = 2 << 10;
 
 /// How long a connection may send more than its budget without a pause.
 const MAX_FLOOD: Duration = Duration::from_secs(5);
@@ -53,7 +48,6 @@ pub(crate) struct Paced<T> {
     turn: u32,
     turn_bytes: usize,
     careful: bool,
-    heavy: bool,
     /// The turn in which no more is read.
     over: Option<u64>,
     flooded_since: Option<Instant>,
@@ -77,22 +71,22 @@ pub(crate) struct PaceState {
     pub(crate) farewell: Cell<bool>,
     /// Errors that were reported to the client and are still to be counted.
     pub(crate) errors: RefCell<Vec<ReportedError>>,
-    /// What it has of the thread's heavy turns.
-    pub(crate) heavy: RefCell<HeavyTurn>,
+    /// Whether a bound has kept bytes from being read.
+    pub(crate) withheld: Cell<bool>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
 }
 
 impl PaceState {
     /// Of a connection that has said nothing yet.
-    pub(crate) fn new(heavy_turns: &HeavyTurns) -> Rc<Self> {
+    pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             turn: Cell::default(),
             read_at: Cell::new(Instant::now()),
             flood: Cell::default(),
             farewell: Cell::default(),
             errors: RefCell::default(),
-            heavy: RefCell::new(heavy_turns.turn()),
+            withheld: Cell::default(),
             fields: Cell::default(),
         })
     }
@@ -115,7 +109,6 @@ impl<T> Paced<T> {
             turn: 0,
             turn_bytes: 0,
             careful: false,
-            heavy: false,
             over: None,
             flooded_since: None,
             pause: None,
@@ -127,9 +120,6 @@ impl<T> Paced<T> {
 
     fn next_turn(&mut self) {
         self.careful = self.turn >= CAREFUL_FROM;
-        if self.turn_bytes > 0 {
-            self.heavy = self.turn_bytes >= HEAVY_FROM;
-        }
         self.turn = 0;
         self.turn_bytes = 0;
     }
@@ -175,6 +165,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         this.pay(this.pace.fields.take());
         if let Some(pause) = &mut this.pause {
             if pause.as_mut().poll(cx).is_pending() {
+                this.pace.withheld.set(true);
                 return Poll::Pending;
             }
             this.pause = None;
@@ -183,13 +174,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         if this.turn >= CONTROL_PER_TURN || this.turn_bytes >= BYTES_PER_TURN {
             this.next_turn();
             this.over = Some(turn);
+            this.pace.withheld.set(true);
             cx.waker().wake_by_ref();
         }
         if this.over == Some(turn) {
             return Poll::Pending;
-        }
-        if this.heavy || this.turn_bytes >= HEAVY_FROM {
-            ready!(this.pace.heavy.borrow_mut().poll(cx));
         }
         if this.pace.farewell.get() {
             return this.poll_crossing(cx, buffer);
@@ -297,10 +286,6 @@ mod tests {
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-    fn pace() -> Rc<PaceState> {
-        PaceState::new(&HeavyTurns::default())
-    }
-
     fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
         let [_, high, middle, low] = u32::try_from(length).expect("short").to_be_bytes();
         let mut frame = vec![high, middle, low, kind, flags, 0, 0, 0, 1];
@@ -323,7 +308,7 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let pace = pace();
+        let pace = PaceState::new();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut turns = Vec::new();
         for turn in 0..2 {
@@ -348,7 +333,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &pace(), &mut all).await;
+        read_in_turns(server, &PaceState::new(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -360,7 +345,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let pace = pace();
+            let pace = PaceState::new();
             read_in_turns(server, &pace, &mut Vec::new()).await;
             assert_eq!(pace.flood.get(), told, "{seconds} s");
         }
@@ -370,7 +355,7 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let pace = pace();
+            let pace = PaceState::new();
             let mut paced = Paced::new(server, Rc::clone(&pace));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let (call, begun) = (frame(1, 5, 40), Instant::now());
@@ -388,7 +373,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let pace = pace();
+        let pace = PaceState::new();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
@@ -408,7 +393,7 @@ mod tests {
         client.write_all(&call.repeat(20_000)).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &pace(), &mut Vec::new()).await;
+        read_in_turns(server, &PaceState::new(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

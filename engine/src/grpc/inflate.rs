@@ -2,17 +2,18 @@
 //!
 //! Between two steps the worker serves others, and the call's deadline and its client's reset apply.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress, Status as Progress};
 use http::HeaderMap;
-use tokio::sync::Semaphore;
 
 use crate::grpc::message::{Message, too_large};
 use crate::grpc::status::{Code, Status, Statuses};
 use crate::ledger::{Hold, Kind};
+use crate::scheduler::Scheduler;
 
 /// Compressed bytes that a step reads at most: blocks without content write nothing, and cost time all the same.
 const MAX_READ: usize = 4 << 10;
@@ -69,19 +70,22 @@ impl Encoding {
 pub(crate) struct Unpacking {
     /// What a call is told that has no capacity for its message.
     pub(crate) statuses: Arc<Statuses>,
-    /// Admits one message of a worker at a time.
-    pub(crate) turn: Rc<Semaphore>,
+    /// Decompresses one message of a worker at a time, of each owner in order. The cost is in bytes.
+    scheduler: Rc<Scheduler>,
 }
 
 impl Unpacking {
+    pub(crate) fn new(statuses: &Arc<Statuses>) -> Self {
+        Self { statuses: Arc::clone(statuses), scheduler: Scheduler::of_other(MAX_WRITTEN as u64) }
+    }
+
     /// Decompresses a message. Until then, compressed and decompressed bytes count in its hold, and then the latter.
     pub(crate) async fn unpack(self, message: Message, encoding: Encoding) -> Result<(Bytes, Hold), Status> {
         let Message { bytes: packed, mut held, most_bytes, .. } = message;
-        let mut decoder = encoding.decoder()?;
         let compressed = held.split(usize::MAX);
-        let Ok(_turn) = self.turn.acquire().await else {
-            return Err(Status::new(Code::Unavailable, "the server ends"));
-        };
+        let mut slice = self.scheduler.of(held.owner());
+        poll_fn(|cx| slice.poll(cx)).await;
+        let mut decoder = encoding.decoder()?; // some 40 KB, so not before it is next
         let mut buffer = vec![0; MAX_WRITTEN];
         let (mut whole, mut at, mut members) = (Vec::new(), 0, 1);
         loop {
@@ -92,6 +96,7 @@ impl Unpacking {
             let read = usize::try_from(decoder.total_in() - read_before).unwrap_or(usize::MAX);
             let written = usize::try_from(decoder.total_out() - written_before).unwrap_or(usize::MAX);
             at += read;
+            slice.charge((read * (MAX_WRITTEN / MAX_READ) + written) as u64);
             if whole.len() + written > most_bytes {
                 return Err(too_large(most_bytes + 1, most_bytes));
             }
@@ -146,8 +151,7 @@ mod tests {
     /// Decompresses. Returns the result, and in how many steps.
     fn unpack_in_steps(bytes: impl Into<Bytes>, encoding: Encoding) -> (Result<Bytes, Status>, usize) {
         let ledger = Ledger::new(&Limits { max_bytes_in: 8 << 20, ..Limits::default() });
-        let turn = Rc::new(Semaphore::new(1));
-        let unpacking = Unpacking { statuses: Arc::new(Statuses::unknown()), turn };
+        let unpacking = Unpacking::new(&Arc::new(Statuses::unknown()));
         let bytes = bytes.into();
         let held = ledger.account(Owner::Machine).hold(Kind::BytesIn, bytes.len()).expect("it fits");
         let message = Message { bytes, compressed: true, most_bytes: MOST, held };

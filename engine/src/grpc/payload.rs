@@ -20,23 +20,38 @@ pub(crate) struct Waiting {
     pub(crate) bytes: Cell<usize>,
     pub(crate) of_address: Rc<Cell<usize>>,
     pub(crate) of_all: Rc<Cell<usize>>,
+    /// They count for the connection alone, which is about to close.
+    written_off: Cell<bool>,
 }
 
 impl Waiting {
     pub(crate) fn of(of_address: Rc<Cell<usize>>, of_all: &Rc<Cell<usize>>) -> Rc<Self> {
-        Rc::new(Self { bytes: Cell::new(0), of_address, of_all: Rc::clone(of_all) })
+        let (bytes, written_off) = (Cell::new(0), Cell::new(false));
+        Rc::new(Self { bytes, of_address, of_all: Rc::clone(of_all), written_off })
+    }
+
+    /// Has what waits count no more for the address, nor in all.
+    pub(crate) fn write_off(&self) {
+        let bytes = self.bytes.get();
+        self.subtract(bytes);
+        self.written_off.set(true);
+        self.add(bytes);
     }
 
     fn add(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes);
-        self.of_address.set(self.of_address.get() + bytes);
-        self.of_all.set(self.of_all.get() + bytes);
+        self.change(|waiting| waiting + bytes);
     }
 
     fn subtract(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() - bytes);
-        self.of_address.set(self.of_address.get() - bytes);
-        self.of_all.set(self.of_all.get() - bytes);
+        self.change(|waiting| waiting - bytes);
+    }
+
+    fn change(&self, change: impl Fn(usize) -> usize) {
+        self.bytes.set(change(self.bytes.get()));
+        if !self.written_off.get() {
+            self.of_address.set(change(self.of_address.get()));
+            self.of_all.set(change(self.of_all.get()));
+        }
     }
 }
 

@@ -194,7 +194,7 @@ impl PyEngine {
             match event {
                 Event::Call(info) if info.known.is_some() => known.push(info),
                 Event::Call(info) => list.append((CALL, info.id, Py::new(py, PyCall(info))?))?,
-                Event::Cancelled(id) => list.append((CANCELLED, id, py.None()))?,
+                Event::Cancelled(id, cause) => list.append((CANCELLED, id, cause as u8))?,
                 Event::Writable(id) => list.append((WRITABLE, id, py.None()))?,
                 Event::Message(id, message) => {
                     list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message.bytes))))?;

@@ -5,6 +5,7 @@ mod engine;
 
 use pyo3::prelude::*;
 
+use crate::bridge::Cause;
 use crate::grpc::pieces;
 use crate::panics::tell_panics_in_lines;
 use calls::{PyCall, PyKnown};
@@ -34,6 +35,8 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("STOPPED", STOPPED),
         ("KNOWN", KNOWN),
         ("FAILED", FAILED),
+        ("CLOSED_HERE", Cause::ClosedHere as u8),
+        ("SERVED_LATE", Cause::ServedLate as u8),
     ] {
         module.add(name, number)?;
     }
