@@ -49,13 +49,18 @@ class ChannelStreams:
         self._events: dict[str, _Events] = {}
         self._connections: dict[str, Callable[[], None]] = {}
         """Channels that are connections of another protocol, with what closes each; they get no events."""
-        self._closed_here: set[str] = set()
-        """Channels that this name server closes itself: their brokers have done nothing wrong."""
+        self._doubts: dict[str, Doubt] = {}
+        """Channels that this name server ends itself, or served late: their brokers have done nothing wrong."""
         self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
 
     @asynccontextmanager
-    async def open(self, holder: str, sharer: Sharer = MACHINE) -> AsyncIterator[tuple[str, _Events]]:
+    async def open(
+        self, holder: str, sharer: Sharer = MACHINE, doubt: Callable[[], Doubt | None] = lambda: None
+    ) -> AsyncIterator[tuple[str, _Events]]:
         """Opens a channel for as long as the context lasts.
+
+        Args:
+            doubt: Why the end of its stream says nothing about its holder. Called at that end.
 
         Raises:
             LIMIT_EXCEEDED: Too many channels are open, in total or by the caller.
@@ -68,6 +73,8 @@ class ChannelStreams:
             yield channel_id, self._events[channel_id]
         finally:
             del self._events[channel_id]
+            if why := doubt():
+                self._doubts.setdefault(channel_id, why)
             self._end(channel_id)
             _log.debug("channel_ended", channel=channel_id[:8], holder=holder)
 
@@ -100,12 +107,11 @@ class ChannelStreams:
 
     async def _may_come_back(self, channel_id: str) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
-        closed_here = channel_id in self._closed_here
-        self._closed_here.discard(channel_id)
+        doubt = self._doubts.pop(channel_id, None)
         if self._state.channels.was_handed_over(channel_id):
             seconds, why = self._state.behaviour.channel_grace_seconds, Doubt.HANDED_OVER
-        elif closed_here:
-            seconds, why = DOUBTED_SECONDS, Doubt.CLOSED_HERE
+        elif doubt is not None:
+            seconds, why = DOUBTED_SECONDS, doubt
         elif self._stall_detector.channel_ends_are_doubtful():
             seconds, why = DOUBTED_SECONDS, Doubt.OWN_STALL
         else:
@@ -133,7 +139,7 @@ class ChannelStreams:
         events, close_connection = self._events.get(channel_id), self._connections.get(channel_id)
         if events is None and close_connection is None:
             return
-        self._closed_here.add(channel_id)
+        self._doubts[channel_id] = Doubt.CLOSED_HERE
         if close_connection is not None:
             close_connection()
         if events is None:

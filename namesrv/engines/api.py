@@ -12,7 +12,7 @@ import grpc
 
 from groundwork.rpc_handlers import Context
 from groundwork.shares import ShareRules
-from namesrv.core.model import BrokerKey
+from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 
@@ -71,6 +71,11 @@ class EngineCall(ABC):
 
     @property
     @abstractmethod
+    def doubt(self) -> Doubt | None:
+        """Why the end of the call says nothing about its client. None if the client has ended it."""
+
+    @property
+    @abstractmethod
     def is_free(self) -> bool:
         """Whether the client has taken the last message of the stream, so that another one can leave at once."""
 
@@ -89,6 +94,11 @@ def may_repeat(context: Context, again: Again) -> None:
     """Says how the call that is answered well in this very step is answered when it comes again."""
     if isinstance(context, EngineCall):
         context.may_repeat(again)
+
+
+def doubt_of(context: Context) -> Doubt | None:
+    """Why the end of a call says nothing about its client, as far as the engine can tell."""
+    return context.doubt if isinstance(context, EngineCall) else None
 
 
 def shared_writer(context: Context) -> EngineCall | None:

@@ -15,7 +15,19 @@ import grpc
 import namesrv_engine
 import structlog
 from google.protobuf.message import DecodeError
-from namesrv_engine import CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE, end_of_piece
+from namesrv_engine import (
+    CALL,
+    CANCELLED,
+    CLOSED_HERE,
+    FAILED,
+    KNOWN,
+    MESSAGE,
+    NOTICE,
+    SERVED_LATE,
+    STOPPED,
+    WRITABLE,
+    end_of_piece,
+)
 
 from groundwork import rpc_handlers
 from groundwork.certificates import CertificateError, names_in
@@ -41,7 +53,7 @@ from namesrv.core.changes import (
     Row,
 )
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
-from namesrv.core.model import ORDER_TOPIC_CONFIG, RemovalReason
+from namesrv.core.model import ORDER_TOPIC_CONFIG, Doubt, RemovalReason
 from namesrv.core.state import RouteState
 from namesrv.engines.api import (
     CLUSTERS_DEPENDENCY,
@@ -107,6 +119,9 @@ def _field(value: str | bytes) -> bytes:
 
 _OK = grpc.StatusCode.OK
 
+_DOUBTS = {CLOSED_HERE: Doubt.CLOSED_HERE, SERVED_LATE: Doubt.OWN_STALL}
+"""Causes of the end of a call that say nothing about its client."""
+
 
 class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     """A call under way, and its servicer's context.
@@ -121,6 +136,8 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     """The dependencies of its answer, and the generation that it is computed at. None: it is not to be kept."""
     again: Again | None = None
     """Answers the same call when it comes again. None: it is looked at as a whole each time."""
+    doubt: Doubt | None = None
+    """Why its end says nothing about its client."""
     _begun = _done = _gone = _writing = False
     _code, _details = _OK, ""
     _initial: tuple[tuple[str, str | bytes], ...] = ()
@@ -139,9 +156,10 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
 
     # What the engine tells.
 
-    def went(self) -> None:
-        """The client has gone, or the deadline has passed."""
+    def went(self, cause: int) -> None:
+        """The client or its connection has gone, or the deadline has passed."""
         self._gone = True
+        self.doubt = _DOUBTS.get(cause)
         self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
 
     def end_early(self, code: grpc.StatusCode, details: str) -> None:
@@ -837,7 +855,7 @@ def _tell(call: Call, kind: int, what: Any) -> None:
     if kind == WRITABLE:
         call.writable()
     elif kind == CANCELLED:
-        call.went()
+        call.went(what)
     elif kind == MESSAGE:
         call.received(what)
 

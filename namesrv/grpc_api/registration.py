@@ -44,7 +44,7 @@ from namesrv.core.model import (
 from namesrv.core.pace import breathe, paced
 from namesrv.core.registrations import TopicsNotRead
 from namesrv.core.routes import Routes
-from namesrv.engines.api import may_repeat
+from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
@@ -546,7 +546,7 @@ class RegistrationServicer:
         """What RocketMQ's TCP connection and BrokerHousekeepingService were."""
         if len(request.holder) > limits.MAX_HOLDER_LENGTH:
             raise invalid_field("holder", f"has {len(request.holder)} characters, at most {limits.MAX_HOLDER_LENGTH}")
-        opening = self._channels.open(request.holder, sharer_of(context))
+        opening = self._channels.open(request.holder, sharer_of(context), partial(doubt_of, context))
         del request  # a channel lasts, and does not need its request
         async with opening as (channel_id, events):
             need(lambda principal: principal.check_brokers(self._brokers.of_channel(channel_id)))

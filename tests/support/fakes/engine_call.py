@@ -12,6 +12,7 @@ class FakeEngineCall(EngineCall):
     """Keeps how the call is answered when it comes again. Tests replace the rest."""
 
     is_free = True
+    doubt = None
     again: Again | None = None
 
     def may_keep(self, dependencies: Sequence[str]) -> None:

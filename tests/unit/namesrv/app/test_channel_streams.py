@@ -21,10 +21,10 @@ def test_a_channel_that_was_handed_over_and_closed_here_is_forgotten_once_it_has
             fleet.routes.heartbeats.hand_over_channel(channel_id)
             streams.close(channel_id, pb.ChannelClosing.REASON_IDLE)
             assert (await events.get()).closing.reason == pb.ChannelClosing.REASON_IDLE
-            assert streams._closed_here
+            assert streams._doubts
         while not streams._ended.empty():  # noqa: ASYNC110 - nobody tells that its end has been taken up
             await asyncio.sleep(0)
-        assert not streams._closed_here
+        assert not streams._doubts
         removing.cancel()
 
     asyncio.run(steps())

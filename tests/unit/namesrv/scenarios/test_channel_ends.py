@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from namesrv.app.channels import DOUBTED_SECONDS
 from namesrv.core.errors import Reason
-from namesrv.core.model import RemovalReason
+from namesrv.core.model import Doubt, RemovalReason
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.calls import Calls
@@ -27,14 +27,14 @@ def calls(fleet: Fleet) -> Calls:
     return Calls(fleet)
 
 
-def judgement(calls: Calls, use: Callable[[str], object]) -> str:
+def judgement(calls: Calls, use: Callable[[str], object], doubt: Doubt | None = None) -> str:
     """Opens a channel, does something with it, ends it, and returns what the log says of that."""
     said: list[str] = []
 
     async def end() -> None:
         judge = asyncio.create_task(calls.channels.remove_brokers_of_ended())
         with capture_logs() as logs:
-            async with calls.channels.open("test") as (channel_id, _):
+            async with calls.channels.open("test", doubt=lambda: doubt) as (channel_id, _):
                 use(channel_id)
             async with asyncio.timeout(JUDGED_SECONDS):
                 while not said:
@@ -113,6 +113,17 @@ def test_a_channel_that_we_close_ourselves_leaves_its_broker_time_to_register_ag
         calls.channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
 
     assert judgement(calls, use) == "closed_here"
+    fleet.clock.advance(DOUBTED_SECONDS)
+    assert fleet.scan() == []
+    fleet.clock.advance(0.001)
+    assert len(fleet.scan()) == 1
+
+
+@pytest.mark.parametrize("doubt", [Doubt.CLOSED_HERE, Doubt.OWN_STALL])
+def test_a_channel_whose_engine_ends_it_leaves_its_broker_time_to_register_again(
+    fleet: Fleet, calls: Calls, doubt: Doubt
+) -> None:
+    assert judgement(calls, lambda channel_id: fleet.register(A, channel_id=channel_id), doubt) == doubt.label
     fleet.clock.advance(DOUBTED_SECONDS)
     assert fleet.scan() == []
     fleet.clock.advance(0.001)
