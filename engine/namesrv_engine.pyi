@@ -15,6 +15,7 @@ SERVED_LATE: int
 
 Fields: TypeAlias = list[tuple[str, bytes]]
 
+def check_tls(certificate: bytes, key: bytes, client_ca: bytes | None = None) -> None: ...
 def end_of_piece(message: bytes, begin: int, least_bytes: int, most_fields: int) -> int: ...
 
 class Call:
@@ -44,6 +45,7 @@ class Engine:
         *,
         threads: int,
         permits: bool,
+        follows_traces: bool,
         cache_bytes: int,
         max_metadata: int,
         max_streams: int,

@@ -11,11 +11,22 @@ from pathlib import Path
 import grpc
 import structlog
 
-from groundwork.certificates import KeyPair, Validity, identities, names_in, read_authorities, read_key_pair
+from groundwork.certificates import (
+    CertificateError,
+    KeyPair,
+    Validity,
+    identities,
+    names_in,
+    read_authorities,
+    read_key_pair,
+)
 from groundwork.watched_file import WatchedFile
 
 ENDS_SOON_DAYS = 14
 """Reading a certificate that ends within this time logs a warning."""
+
+CertificateCheck = Callable[[bytes, bytes, bytes | None], None]
+"""Raises ValueError if a server cannot use certificate, key and clients' authorities, in PEM."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,9 +69,20 @@ class ListenerTls:
     change nothing, which one log line says.
     """
 
-    def __init__(self, files: ListenerFiles, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Reads the files. Raises CertificateError, with the reason, if they cannot be used."""
+    def __init__(
+        self,
+        files: ListenerFiles,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        check: CertificateCheck | None = None,
+    ) -> None:
+        """Reads the files. Raises CertificateError, with the reason, if they cannot be used.
+
+        Args:
+            check: What the server that shows them refuses although OpenSSL takes it.
+        """
         self._files = files
+        self._check = check
         self._loaded = WatchedFile(
             files.paths, self._load, on_reloaded=self._reloaded, on_kept=self._kept, monotonic=monotonic
         )
@@ -114,6 +136,11 @@ class ListenerTls:
         files = self._files
         pair = read_key_pair(files.certificate, files.key)
         authorities = read_authorities(files.client_authorities) if files.client_authorities else None
+        if self._check is not None:
+            try:
+                self._check(pair.certificate, pair.key, authorities)
+            except ValueError as error:
+                raise CertificateError(f"{files.certificate}: {error}") from error
         configuration = grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], authorities)
         names = frozenset(identities(names_in(pair.certificate)))
         return ShownFiles(pair, pair.validity, authorities, names, configuration)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from groundwork.certificates import Validity
 from groundwork.channels import ClientFiles, ClientSecurity
-from groundwork.listener_tls import ListenerFiles, ListenerTls
+from groundwork.listener_tls import CertificateCheck, ListenerFiles, ListenerTls
 
 
 class _KeyPairSettings(BaseModel):
@@ -47,10 +47,10 @@ class ListenerSecuritySettings(_KeyPairSettings):
     def listens_with_tls(self) -> bool:
         return self.tls_cert is not None
 
-    def listener_tls(self) -> ListenerTls | None:
+    def listener_tls(self, check: CertificateCheck | None = None) -> ListenerTls | None:
         """Reads the files of the listener; None without TLS. Raises CertificateError."""
         files = self.listener_files()
-        return None if files is None else ListenerTls(files)
+        return None if files is None else ListenerTls(files, check=check)
 
     def listener_files(self) -> ListenerFiles | None:
         """The files of the listener; None without TLS."""

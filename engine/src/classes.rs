@@ -43,7 +43,7 @@ impl Classes {
         known.read().unwrap_or_else(PoisonError::into_inner).classes.get(credentials?).copied()
     }
 
-    /// What identifies a caller. None where there are no permits, and for an authorization that
+    /// What identifies a caller, given the digest of its certificate. None where there are no permits, and for an authorization that
     /// Python refuses: a second one, or one of another scheme than Bearer.
     pub(crate) fn credentials(&self, headers: &HeaderMap, certificate: Option<&Bytes>) -> Option<Bytes> {
         self.known.as_ref()?;
@@ -53,12 +53,12 @@ impl Classes {
             return None;
         }
         let Some(token) = token else { return Some(certificate.cloned().unwrap_or_default()) };
-        let (token, certificate) = (token_of(token.as_bytes())?, certificate.map_or(&[][..], |der| der));
-        let mut credentials = BytesMut::with_capacity(certificate.len() + 8 + token.len());
-        credentials.put_slice(certificate);
-        // DER tells its own length, so a certificate alone is never the beginning of one with a token.
+        let (token, certificate) = (token_of(token.as_bytes())?, certificate.map_or(&[0; 32][..], |digest| digest));
+        let mut credentials = BytesMut::with_capacity(8 + token.len() + certificate.len());
+        // Not even an empty token gives what a certificate alone or another token does.
         credentials.put_u64(token.len() as u64);
         credentials.put_slice(token);
+        credentials.put_slice(certificate);
         Some(credentials.freeze())
     }
 

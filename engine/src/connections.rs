@@ -30,7 +30,7 @@ pub(crate) struct ConnectionHandle {
     pub(crate) late_at: Cell<Option<Instant>>,
     /// How long after that its end says nothing about its client, whose pings went unanswered.
     doubtful: Duration,
-    /// Whether its client's certificate is no longer accepted, so that it has no calls any more.
+    /// Whether its client's certificate is no longer accepted, so that it has no calls.
     pub(crate) is_refused: Cell<bool>,
     /// Calls that the client cancelled before they were answered, and that we reset, since the last keepalive.
     pub(crate) cancels: Cell<u32>,
@@ -141,6 +141,7 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(crate) fn remove(&self, handle: &ConnectionHandle) {
         self.handles.borrow_mut().remove(&handle.number);
+        self.report();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -157,9 +158,7 @@ impl Connections {
     /// more than its share. Closes connections of the address that holds most if all together hold too much.
     pub(crate) fn check_waiting(&self, of: &ConnectionHandle) {
         let most = self.shared.limits.max_waiting / self.shared.threads;
-        let waiting = self.waiting.get();
-        let before = self.reported.replace(waiting);
-        self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction
+        let waiting = self.report();
         // An eighth of the limit more than necessary is closed, because each time all connections of an owner are looked at.
         let of_address = match of.owner {
             Owner::Machine => most,
@@ -176,6 +175,14 @@ impl Connections {
                 self.close_most(*owner, waiting - most + most / 8);
             }
         }
+    }
+
+    /// Updates the count of all workers. Returns the bytes that wait for readers of this one.
+    fn report(&self) -> usize {
+        let waiting = self.waiting.get();
+        let before = self.reported.replace(waiting);
+        self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction
+        waiting
     }
 
     /// Closes the connections of an owner that hold most, until they held so many bytes. These bytes count no more.

@@ -38,6 +38,8 @@ pub struct Setup {
     pub threads: usize,
     /// Whether callers need permits; without, all are of one class.
     pub permits: bool,
+    /// Whether Python follows the traces of callers, and so has to see calls that these have traced.
+    pub follows_traces: bool,
     /// What calls are told that the engine itself ends.
     pub explanations: Explanations,
     /// The clock of everything that is counted per time.
@@ -60,7 +62,7 @@ pub struct Explanations {
 pub struct Explanation {
     /// For people.
     pub text: String,
-    /// For programs; empty: nothing.
+    /// For programs. Empty if there is nothing to tell.
     pub details: Bytes,
     /// After how many milliseconds a retry helps: the trailer `grpc-retry-pushback-ms`. None: the client decides.
     pub pushback_millis: Option<u32>,
@@ -100,8 +102,8 @@ impl Engine {
             of_address: told.of_address.map(|told| told.of(Code::ResourceExhausted)),
             refused_certificate: told.refused_certificate.of(Code::Unauthenticated),
         };
-        let shared =
-            Shared::new(setup.limits, setup.methods, cache, setup.permits, bridge, statuses, threads, setup.clock);
+        let Setup { limits, methods, permits, follows_traces, clock, .. } = setup;
+        let shared = Shared::new(limits, methods, cache, permits, follows_traces, bridge, statuses, threads, clock);
         Ok(Self {
             shared: Arc::new(shared),
             listeners: Mutex::default(),
@@ -354,6 +356,7 @@ mod tests {
             methods: Vec::new(),
             threads: 1,
             permits: false,
+            follows_traces: false,
             explanations: Explanations {
                 in_all: ByKind::each(told),
                 of_address: ByKind::each(told),

@@ -1,14 +1,33 @@
-//! Who is at the other end of a connection.
+//! The other end of a connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::ledger::Account;
 #[cfg(test)]
 use crate::ledger::Ledger;
+use crate::ledger::{Account, Hold, Kind};
+
+/// Most certificates that a client may show, and their bytes together. TLS itself takes 64 KiB and needs two or three.
+const MAX_CERTIFICATES: usize = 8;
+const MAX_CHAIN_BYTES: usize = 16 << 10;
+
+/// Bytes of certificates that a connection may keep as a part of its own state: what TLS has, and a copy of the first.
+const PLAIN_CHAIN_BYTES: usize = 8 << 10;
+
+/// The certificate of a client.
+#[derive(Debug)]
+pub struct Certificate {
+    /// In DER.
+    pub der: Bytes,
+    /// Its SHA-256. Callers with this certificate are known by it.
+    pub(crate) digest: Bytes,
+    /// The bytes of a long chain.
+    _chain: Hold,
+}
 
 /// The other end of a connection, as long as it lasts.
 #[derive(Debug)]
@@ -17,10 +36,8 @@ pub struct Peer {
     pub address: String,
     /// The account of its address.
     pub(crate) account: Arc<Account>,
-    /// The certificate that it showed and we checked, DER.
-    pub certificate: Option<Bytes>,
-    /// That certificate and those that its client showed with it.
-    pub(crate) chain: Vec<CertificateDer<'static>>,
+    /// The certificate that it showed and we checked.
+    pub certificate: Option<Certificate>,
     /// The generation of authorities under which it was checked.
     pub(crate) authorities_generation: u64,
 }
@@ -42,7 +59,27 @@ impl Peer {
                 None => format!("ipv6:%5B{}%5D:{}", v6.ip(), v6.port()),
             },
         };
-        Self { address, account, certificate: None, chain: Vec::new(), authorities_generation: 0 }
+        Self { address, account, certificate: None, authorities_generation: 0 }
+    }
+}
+
+impl Peer {
+    /// Takes the certificates that the client showed, its own first. Fails if they are too many or too long, in words.
+    pub(crate) fn shows(&mut self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let bytes: usize = chain.iter().map(|der| der.len()).sum();
+        if chain.len() > MAX_CERTIFICATES || bytes > MAX_CHAIN_BYTES {
+            return Err(format!(
+                "the client shows {} certificates of {bytes} bytes together; {MAX_CERTIFICATES} of {MAX_CHAIN_BYTES} bytes \
+                 are the most; see what its tls_cert holds",
+                chain.len()
+            ));
+        }
+        let Some(own) = chain.first() else { return Ok(()) };
+        let more = (bytes + own.len()).saturating_sub(PLAIN_CHAIN_BYTES);
+        let chain = self.account.hold(Kind::BytesIn, more).map_err(|_| "there is no room for its certificates")?;
+        let digest = Bytes::copy_from_slice(digest(&SHA256, own).as_ref());
+        self.certificate = Some(Certificate { der: Bytes::copy_from_slice(own), digest, _chain: chain });
+        Ok(())
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Method {
     pub cached: bool,
     /// Largest message of its request, bytes. Checked before anything of it is kept.
     pub max_message: usize,
-    /// What its calls are counted as while they are open.
+    /// The kind that its open calls are counted as.
     pub counted_as: Kind,
 }
 
@@ -159,6 +159,8 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     pub(crate) clock: Clock,
     pub(crate) threads: usize,
+    /// Whether Python has to see the calls that their callers have traced.
+    pub(crate) follows_traces: bool,
     /// How often permits were read anew.
     permits_generation: AtomicU64,
     tls: RwLock<Option<ListenerTls>>,
@@ -175,7 +177,7 @@ impl Shared {
     pub(crate) fn of(limits: Limits, methods: Vec<Method>) -> Arc<Self> {
         let (bridge, cache) = (Arc::new(Bridge::new(1).expect("descriptors")), Arc::new(Cache::new(0)));
         let statuses = Statuses::unknown();
-        Arc::new(Self::new(limits, methods, cache, false, bridge, statuses, 1, Clock::default()))
+        Arc::new(Self::new(limits, methods, cache, false, false, bridge, statuses, 1, Clock::default()))
     }
 }
 
@@ -186,6 +188,7 @@ impl Shared {
         methods: Vec<Method>,
         cache: Arc<Cache>,
         permits: bool,
+        follows_traces: bool,
         bridge: Arc<Bridge>,
         statuses: Statuses,
         threads: usize,
@@ -207,6 +210,7 @@ impl Shared {
             http2_errors: Http2Errors::default(),
             ledger: Ledger::new(&limits),
             threads,
+            follows_traces,
             permits_generation: AtomicU64::new(0),
             tls: RwLock::new(None),
             authorities_generation: AtomicU64::new(0),
@@ -239,7 +243,7 @@ impl Shared {
         self.known.forget_until(generation);
     }
 
-    /// The certificates in force; None: no TLS.
+    /// The certificates in force, or None without TLS.
     pub(crate) fn tls(&self) -> Option<ListenerTls> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

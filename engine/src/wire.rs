@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::server::TlsStream;
 
 /// What every connection of HTTP/2 begins with.
@@ -57,6 +58,14 @@ impl Wire {
     pub(crate) fn detach(mut self) -> io::Result<MovingWire> {
         let socket = self.socket().detach()?;
         Ok(MovingWire { wire: self, socket })
+    }
+
+    /// The certificates that the client showed, its own first.
+    pub(crate) fn client_chain(&self) -> &[CertificateDer<'static>] {
+        match self {
+            Self::Plain(_) => &[],
+            Self::Tls(stream) => stream.get_ref().1.peer_certificates().unwrap_or_default(),
+        }
     }
 
     fn socket(&mut self) -> &mut Socket {

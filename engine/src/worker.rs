@@ -45,7 +45,7 @@ impl Worker {
             inbox: shared.bridge.inbox(number),
             connections: Connections::new(&shared),
             number,
-            next_call: Cell::new(0),
+            next_call: Cell::new(1), // 0 is no call: events of the engine itself have it
             recipients: RefCell::default(),
             unpacking: Unpacking::new(&shared.statuses),
             scheduler: Scheduler::of_thread(),

@@ -134,8 +134,12 @@ class EngineServer(grpc.aio.Server):
         """Takes sockets that listen already, all at one port; returns that. Raises ValueError if it cannot."""
 
     @abstractmethod
-    def keep_answers_of(self, state: RouteState) -> None:
-        """Keeps answers of these tables from now on, if it keeps any."""
+    def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
+        """Keeps answers of these tables from now on, if it keeps any.
+
+        Args:
+            follows_traces: Whether the servicers see each call that its caller has traced.
+        """
 
     @abstractmethod
     def forget_callers(self) -> None:
@@ -148,7 +152,7 @@ class EngineServer(grpc.aio.Server):
     @property
     @abstractmethod
     def end_of_piece(self) -> EndOfPiece | None:
-        """Cuts large requests into pieces; None: they are parsed whole."""
+        """Cuts large requests into pieces. None if they are parsed whole."""
 
     @abstractmethod
     def hits(self) -> Hits:

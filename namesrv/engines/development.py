@@ -56,7 +56,7 @@ class DevelopmentServer(EngineServer):
     async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - grpc's signature
         return await self._server.wait_for_termination(timeout)
 
-    def keep_answers_of(self, state: RouteState) -> None:
+    def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         """Nothing: every answer is computed."""
 
     def forget_callers(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from groundwork.listener_tls import ListenerTls
+from groundwork.listener_tls import CertificateCheck, ListenerTls
 from groundwork.program import descriptors_of_listener
 from groundwork.version import __version__
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
@@ -44,6 +44,14 @@ def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> E
     from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
 
     return NativeServer(_options(settings), tls)
+
+
+def certificate_check(settings: NamesrvSettings) -> CertificateCheck | None:
+    """Refuses certificates that the engine of the settings cannot use. None if it can use all that OpenSSL can."""
+    if settings.engine == "development" or native_problem() is not None:
+        return None
+    check: CertificateCheck = import_module("namesrv_engine").check_tls
+    return check
 
 
 def native_problem() -> str | None:

@@ -7,7 +7,6 @@ import contextlib
 import socket
 
 import namesrv_engine
-import structlog
 
 from groundwork.endpoints import Endpoint
 from groundwork.listener_tls import ListenerTls
@@ -43,8 +42,6 @@ def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str
 
 
 # The entrance of a server: the sockets that it listens on until the engine has them, and the certificates it shows.
-
-_log = structlog.get_logger(__name__)
 
 
 class Entrance:
@@ -107,7 +104,4 @@ async def _pass_on(tls: ListenerTls, engine: namesrv_engine.Engine) -> None:
         await asyncio.sleep(CHECK_SECONDS)
         if (generation := tls.generation) != passed_on:
             passed_on = generation
-            try:
-                _show(tls, engine)
-            except ValueError as error:
-                _log.error("tls_files_refused", problem=str(error), in_force="those read before")
+            _show(tls, engine)

@@ -175,7 +175,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
             self._taken.set_result(None)
 
     def received(self, message: bytes | None) -> None:
-        """A message of the request came; None: there is no other."""
+        """A message of the request arrived. None after the last."""
         if self._message is not None and not self._message.done():
             self._message.set_result(message)
 
@@ -384,6 +384,8 @@ class KeptAnswers:
     def put_refusal(self, call: Call) -> None:
         if self._state is None or call.depends_on is None:
             return
+        if call.code() is not grpc.StatusCode.NOT_FOUND:
+            return  # a defect, or what concerns this caller
         dependencies, generation = call.depends_on
         code: int = call.code().value[0]
         self._remember(call)
@@ -512,6 +514,7 @@ class NativeServer(EngineServer):
         """By the engine's number of the method, and whether it never waits."""
         self._paths: list[str] = []
         self._state: RouteState | None = None
+        self._follows_traces = True
         self._answers: KeptAnswers | None = None
         self._known: KnownCalls
         """There are some once it has been started."""
@@ -603,8 +606,8 @@ class NativeServer(EngineServer):
     def end_of_piece(self) -> EndOfPiece:
         return end_of_piece
 
-    def keep_answers_of(self, state: RouteState) -> None:
-        self._state = state
+    def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
+        self._state, self._follows_traces = state, follows_traces
         if self._answers is not None:
             self._answers.serve(state)
 
@@ -708,7 +711,12 @@ class NativeServer(EngineServer):
         self._has_failed.set()
 
     def _on_known(self, known: namesrv_engine.KnownCalls) -> None:
-        for called in self.engine.answer_known(known, self._known.answers(known.numbers)):
+        try:
+            others = self.engine.answer_known(known, self._known.answers(known.numbers))
+        except Exception:  # noqa: BLE001 - none of the batch is answered yet, and each has to be
+            _log.exception("known_calls_failed")
+            others = self.engine.answer_known(known, [None] * len(known.numbers))
+        for called in others:
             try:
                 self._on_call(called.id, called)
             except Exception:  # noqa: BLE001 - the others of the batch have been taken from the engine, too
@@ -769,6 +777,7 @@ class NativeServer(EngineServer):
             methods,
             threads=options.threads,
             permits=options.permits,
+            follows_traces=self._follows_traces,
             cache_bytes=options.cache_bytes,
             max_metadata=options.max_metadata,
             max_streams=options.max_streams,

@@ -35,6 +35,7 @@ from namesrv.app.counters import RemotingCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
 from namesrv.engines.api import EngineServer
+from namesrv.engines.factory import certificate_check
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
@@ -198,7 +199,7 @@ class Security:
 
     def __init__(self, settings: NamesrvSettings) -> None:
         """Reads the files. Raises ValueError, which names the file and says why, if one cannot be used."""
-        self.tls: ListenerTls | None = settings.listener_tls()
+        self.tls: ListenerTls | None = settings.listener_tls(certificate_check(settings))
         """None without TLS."""
         self.on_permits_reloaded: Callable[[], None] = lambda: None
         """Called, in any thread, when permits were read anew."""

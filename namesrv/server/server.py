@@ -131,7 +131,7 @@ class NamesrvServer:
         self._symptoms = SymptomCounter(self._state, self._reader, clock.monotonic)
         self._observation = self._observed(settings)
         if not self._observation.begins_traces:
-            self._grpc.keep_answers_of(self._state)
+            self._grpc.keep_answers_of(self._state, follows_traces=self._observation.telemetry is not None)
         self._authorizer = self._security.authorizer(self._state)
         self._remoting: RemotingListener | None = None
         self._add_services(settings, handed_over.get("remoting_listen", []))

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedSender;
@@ -47,7 +46,7 @@ const CONNECTION_BURST: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A connection that came in.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) wire: MovingWire,
@@ -57,7 +56,7 @@ pub(crate) struct Accepted {
     pub(crate) carrier: Carrier,
 }
 
-/// A listening socket that somebody else has bound. Fails if it is none of TCP.
+/// A listening socket that somebody else has bound. Fails if the socket is not one of TCP.
 pub(crate) fn listener_of(socket: OwnedFd) -> std::io::Result<std::net::TcpListener> {
     use rustix::net::{AddressFamily, getsockname};
     let family = getsockname(&socket)?.address_family();
@@ -193,13 +192,9 @@ impl Acceptor {
                 let session = stream.get_ref().1;
                 let carrier =
                     if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };
-                peer.chain = session
-                    .peer_certificates()
-                    .unwrap_or_default()
-                    .iter()
-                    .map(|der| der.clone().into_owned())
-                    .collect();
-                peer.certificate = peer.chain.first().map(|der| Bytes::copy_from_slice(der));
+                if let Err(problem) = peer.shows(session.peer_certificates().unwrap_or_default()) {
+                    return Mistake::new("client_certificate_refused", problem).refuse(&peer, &self.shared);
+                }
                 self.hand_on(Wire::Tls(stream), peer, place, carrier);
             }
         }
@@ -238,9 +233,9 @@ impl Acceptor {
 
 /// What became of a handshake.
 enum Shaken {
-    /// The client said nothing before it went, as those do that only look whether a port is open.
+    /// The client sent nothing before it closed the connection, as probes of open ports do.
     Nothing,
-    /// It speaks something else, which whoever serves it will see.
+    /// The client speaks something else. The worker answers it.
     NoTls(Socket),
     Tls(Box<TlsStream<Socket>>),
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// The one protocol that is spoken.
 pub(crate) const ALPN: &[u8] = b"h2";
 
-/// Sessions that clients may take up again; each takes about a kilobyte.
+/// Sessions that clients may take up again; each takes about a kilobyte, since clients that show certificates get none.
 const SESSIONS: usize = 4_096;
 
 /// The TLS of a listener.
@@ -68,7 +68,13 @@ pub(crate) fn listener_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| problem("certificate and key", error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    if verifier.is_none() {
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    } else {
+        // A session keeps the client's certificate, and nothing looks at that again: it may have ended by now.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(ListenerTls { config: Arc::new(config), verifier, client_ca: client_ca.map(<[u8]>::to_vec) })
 }
 

@@ -27,7 +27,7 @@ use crate::bridge::{Body, CallInfo};
 use crate::cache::key_into;
 use crate::call::open::OpenCall;
 use crate::call::pending_known::PendingKnownCall;
-use crate::call::request::{Refusal, give_window_back, head_of};
+use crate::call::request::{Refusal, give_window_back, head_of, metadata_size};
 use crate::call::responder::Responder;
 use crate::call::task::CallTask;
 use crate::connections::ConnectionHandle;
@@ -35,12 +35,15 @@ use crate::grpc::inflate::Encoding;
 use crate::grpc::message::Assembler;
 use crate::grpc::payload::Payload;
 use crate::grpc::status::{Code, Status};
-use crate::ledger::{Hold, Kind};
+use crate::ledger::{Hold, Kind, Over};
 use crate::peer::Peer;
 use crate::worker::Worker;
 
 /// Most of a request that is not gRPC that is read before it is answered.
 const MAX_FOREIGN_BODY: usize = 64 << 10;
+
+/// What a call takes beyond its metadata and messages: its task, its timer, and the state of its stream.
+const CALL_BYTES: usize = 1 << 10;
 
 /// Times the hits of one poll together: two looks at the clock, however many there are.
 #[derive(Default)]
@@ -92,7 +95,11 @@ pub(crate) fn begin(
         Ok(head) => head,
         Err(Refusal::Grpc(status)) => return drop(responder.refuse(&status)), // fails only if the client has left
         Err(Refusal::Http(status)) => {
-            return drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status)));
+            match hold(peer, Kind::Calls, metadata_size(&parts.headers)) {
+                Ok(held) => drop(tokio::task::spawn_local(turn_away(Rc::clone(worker), responder, body, status, held))),
+                Err(_) => drop(responder.refuse_http(status)), // fails only if the client has left
+            }
+            return;
         }
     };
     let shared = &worker.shared;
@@ -100,7 +107,8 @@ pub(crate) fn begin(
         return drop(responder.refuse(&shared.statuses.refused_certificate)); // fails only if the client has left
     }
     let deadline = head.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let credentials = shared.classes.credentials(&parts.headers, peer.certificate.as_ref());
+    let credentials =
+        shared.classes.credentials(&parts.headers, peer.certificate.as_ref().map(|certificate| &certificate.digest));
     let mut call = OpenCall {
         worker: Rc::clone(worker),
         connection: Rc::clone(connection),
@@ -150,6 +158,13 @@ struct Admitted {
     bytes: Hold,
 }
 
+/// Has the account of an address hold a call and so many bytes of its request. Fails with the kind that has no capacity.
+fn hold(peer: &Peer, kind: Kind, bytes: usize) -> Result<Admitted, (Kind, Over)> {
+    let place = peer.account.hold(kind, 1).map_err(|over| (kind, over))?;
+    let bytes = peer.account.hold(Kind::BytesIn, CALL_BYTES + bytes).map_err(|over| (Kind::BytesIn, over))?;
+    Ok(Admitted { place, bytes })
+}
+
 impl OpenCall {
     /// Answers from the cache, if the answer is there and the caller may have it. Whether it did.
     fn answer_from_cache(&mut self, message: &Bytes, hits: Option<&mut HitClock>) -> bool {
@@ -175,13 +190,7 @@ impl OpenCall {
 
     /// Has the account of its address hold the call and so many bytes of its request; refuses it if there is no capacity.
     fn admit(&mut self, bytes: usize) -> Option<Admitted> {
-        let kind = self.head.of(self.shared()).counted_as;
-        let place = self.peer.account.hold(kind, 1).map_err(|over| (kind, over));
-        let admitted = place.and_then(|place| {
-            let bytes = self.peer.account.hold(Kind::BytesIn, self.head.metadata_size + bytes);
-            Ok(Admitted { place, bytes: bytes.map_err(|over| (Kind::BytesIn, over))? })
-        });
-        match admitted {
+        match hold(&self.peer, self.head.of(self.shared()).counted_as, self.head.metadata_size + bytes) {
             Ok(admitted) => Some(admitted),
             Err((kind, over)) => {
                 let shared = Arc::clone(self.shared());
@@ -264,7 +273,13 @@ impl OpenCall {
 }
 
 /// Answers a request that is not gRPC, once it has ended. Errors of HTTP/2 at that end are reported first.
-async fn turn_away(worker: Rc<Worker>, mut responder: Responder, mut body: RecvStream, status: StatusCode) {
+async fn turn_away(
+    worker: Rc<Worker>,
+    mut responder: Responder,
+    mut body: RecvStream,
+    status: StatusCode,
+    _held: Admitted,
+) {
     let mut read = 0;
     let ended = timeout(worker.shared.limits.body_timeout, async {
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await.transpose()? {

@@ -33,7 +33,7 @@ pub(crate) struct Head {
     /// As HTTP/2 counts it.
     pub(crate) metadata_size: usize,
     pub(crate) timeout: Option<Duration>,
-    /// Its caller has this call traced.
+    /// Its caller has this call traced, and Python follows traces.
     pub(crate) sampled: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn head_of(parts: &Parts, peer: &Peer, shared: &Shared) -> Result<Hea
         method: *method,
         metadata_size: size,
         timeout,
-        sampled: headers.get("traceparent").is_some_and(|value| is_sampled(value.as_bytes())),
+        sampled: shared.follows_traces && headers.get("traceparent").is_some_and(|value| is_sampled(value.as_bytes())),
     })
 }
 
@@ -89,7 +89,8 @@ fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
-fn metadata_size(headers: &HeaderMap) -> usize {
+/// As HTTP/2 counts it.
+pub(crate) fn metadata_size(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum()
 }
 

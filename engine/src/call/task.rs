@@ -63,14 +63,39 @@ type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The reading side of a request that streams.
 struct Reading {
-    body: RecvStream,
+    /// None once its end has arrived.
+    body: Option<RecvStream>,
     assembler: Assembler,
+    /// Bytes that arrived and that the client's window still lacks: Python has not asked for them.
+    unreleased: usize,
     /// Python waits for a message.
     wanted: bool,
     /// Decompresses the message that Python waits for.
     unpacking: Option<LocalFuture<Result<(Bytes, Hold), Status>>>,
     /// When the message that has begun must be whole.
     patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Reading {
+    /// Takes the bytes that arrived from HTTP/2, where nothing counts them, whether or not Python waits for them. Fails with
+    /// the status that the call ends with, or with None if the stream has ended.
+    fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Option<Status>> {
+        while let Some(body) = &mut self.body {
+            match body.poll_data(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(bytes))) => {
+                    self.unreleased += bytes.len();
+                    self.assembler.feed(&bytes)?;
+                }
+                Poll::Ready(Some(Err(_))) => return Err(None),
+                Poll::Ready(None) => {
+                    give_window_back(body, std::mem::take(&mut self.unreleased));
+                    self.body = None; // and the trailers with it
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The end that Python wants, which waits for the last message to leave.
@@ -92,7 +117,7 @@ pub(crate) struct CallTask {
     cause: Option<Cause>,
 }
 
-/// How a step of the task came out.
+/// The result of a step of the task.
 enum Step {
     /// Something was done; there may be more to do.
     Again,
@@ -127,8 +152,9 @@ impl CallTask {
         Self {
             deadline: call.deadline.map(|at| Box::pin(sleep_until(at))),
             reading: body.map(|(body, assembler)| Reading {
-                body,
+                body: Some(body),
                 assembler,
+                unreleased: 0,
                 wanted: false,
                 unpacking: None,
                 patience: None,
@@ -219,7 +245,15 @@ impl CallTask {
     }
 
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let Some(reading) = self.reading.as_mut().filter(|reading| reading.wanted) else { return Poll::Pending };
+        let Some(reading) = &mut self.reading else { return Poll::Pending };
+        match reading.take_in(cx) {
+            Ok(()) => {}
+            Err(Some(status)) => return Poll::Ready(self.refuse(&status)),
+            Err(None) => return Poll::Ready(self.gone()),
+        }
+        if !reading.wanted {
+            return Poll::Pending;
+        }
         if let Some(unpacking) = &mut reading.unpacking {
             return match unpacking.as_mut().poll(cx) {
                 Poll::Ready(Ok((message, held))) => Poll::Ready(self.pass_on(message, held)),
@@ -227,44 +261,33 @@ impl CallTask {
                 Poll::Pending => self.poll_patience(cx),
             };
         }
-        loop {
-            match reading.assembler.next() {
-                Ok(None) => {}
-                Ok(Some(message)) if message.compressed => match Encoding::of(&self.info.headers) {
-                    Ok(encoding) => {
-                        let unpacking = self.call.worker.unpacking.clone();
-                        reading.unpacking = Some(Box::pin(unpacking.unpack(message, encoding)));
-                        return Poll::Ready(Step::Again);
-                    }
-                    Err(status) => return Poll::Ready(self.refuse(&status)),
-                },
-                Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes, message.held)),
-                Err(status) => return Poll::Ready(self.refuse(&status)),
-            }
-            match reading.body.poll_data(cx) {
-                Poll::Pending => break,
-                Poll::Ready(Some(Ok(bytes))) => {
-                    let fed = reading.assembler.feed(&bytes);
-                    give_window_back(&mut reading.body, bytes.len());
-                    if let Err(status) = fed {
-                        return Poll::Ready(self.refuse(&status));
-                    }
-                }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(self.gone()),
-                Poll::Ready(None) if reading.assembler.is_empty() => {
-                    reading.wanted = false;
-                    self.tell(Event::Message(self.info.id, None));
+        match reading.assembler.next() {
+            Ok(None) => {}
+            Ok(Some(message)) if message.compressed => match Encoding::of(&self.info.headers) {
+                Ok(encoding) => {
+                    let unpacking = self.call.worker.unpacking.clone();
+                    reading.unpacking = Some(Box::pin(unpacking.unpack(message, encoding)));
                     return Poll::Ready(Step::Again);
                 }
-                Poll::Ready(None) => {
-                    return Poll::Ready(self.refuse(&Status::new(Code::Internal, "the request ends within a message")));
-                }
+                Err(status) => return Poll::Ready(self.refuse(&status)),
+            },
+            Ok(Some(message)) => return Poll::Ready(self.pass_on(message.bytes, message.held)),
+            Err(status) => return Poll::Ready(self.refuse(&status)),
+        }
+        match (&mut reading.body, reading.assembler.is_empty()) {
+            (None, true) => {
+                reading.wanted = false;
+                self.tell(Event::Message(self.info.id, None));
+                Poll::Ready(Step::Again)
+            }
+            (None, false) => {
+                Poll::Ready(self.refuse(&Status::new(Code::Internal, "the request ends within a message")))
+            }
+            (Some(body), begins) => {
+                give_window_back(body, std::mem::take(&mut reading.unreleased));
+                if begins { Poll::Pending } else { self.poll_patience(cx) }
             }
         }
-        if reading.assembler.is_empty() {
-            return Poll::Pending;
-        }
-        self.poll_patience(cx)
     }
 
     /// Ends the call if the message that has begun takes too long.

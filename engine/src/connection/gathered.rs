@@ -3,7 +3,7 @@
 //! HTTP/2 by itself writes each answer when it is asked for the next call, and the trailers of a larger one in a write of
 //! their own. A write costs more than all else that a hit does.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are gathered at most: what fills a record of TLS. What is larger by itself is not copied.
+/// Bytes that are gathered at most: what fills a record of TLS. A larger write is not copied.
 const FULL: usize = 16 << 10;
 
 /// An empty buffer of a thread, which the connection has whose turn it is. So a connection that is idle has none.
 pub(crate) type Spare = Rc<RefCell<Vec<u8>>>;
 
-/// A connection that is written to in turns. Clones are the same connection: HTTP/2 has one, whoever ends turns another.
+/// A connection that is written to in turns. Clones are the same connection: HTTP/2 has one, the end of a turn another.
 #[derive(Debug)]
 pub(crate) struct Gathered<T>(Rc<RefCell<Outgoing<T>>>);
 
@@ -39,7 +39,7 @@ struct Outgoing<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Around a connection that is in no turn yet: what is written leaves at once.
+    /// Around a connection that is in no turn yet: each write leaves at once.
     pub(crate) fn new(inner: T, spare: &Spare) -> Self {
         let spare = Rc::clone(spare);
         Self(Rc::new(RefCell::new(Outgoing { inner, in_turn: false, gathered: Vec::new(), left: 0, spare })))
@@ -54,6 +54,11 @@ impl<T> Gathered<T> {
     pub(crate) fn unsent(&self) -> usize {
         let outgoing = self.0.borrow();
         outgoing.gathered.len() - outgoing.left
+    }
+
+    /// The connection itself.
+    pub(crate) fn inner(&self) -> Ref<'_, T> {
+        Ref::map(self.0.borrow(), |outgoing| &outgoing.inner)
     }
 
     fn outgoing(&self) -> RefMut<'_, Outgoing<T>> {
@@ -88,7 +93,7 @@ impl<T: AsyncWrite + Unpin> Outgoing<T> {
         Poll::Ready(Ok(length))
     }
 
-    /// Ready when nothing is gathered any more.
+    /// Ready when all that was gathered has left.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.left < self.gathered.len() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.gathered[self.left..]))?;

@@ -148,7 +148,7 @@ type Transport = Paced<Gathered<Wire>>;
 struct Connection {
     http2: h2::server::Connection<Transport, Payload>,
     wire: Gathered<Wire>,
-    /// What has been written and has not left.
+    /// Bytes that have been written and have not left.
     unsent: Counted,
     worker: Rc<Worker>,
     handle: Rc<ConnectionHandle>,
@@ -258,8 +258,12 @@ impl Connection {
         }
         self.authorities_generation = generation;
         let tls = self.worker.shared.tls();
-        if self.peer.chain.is_empty() || tls.is_none_or(|tls| tls.accepts(&self.peer.chain)) {
-            return;
+        {
+            let wire = self.wire.inner();
+            let chain = wire.client_chain();
+            if chain.is_empty() || tls.is_none_or(|tls| tls.accepts(chain)) {
+                return;
+            }
         }
         self.handle.is_refused.set(true);
         let text = "the client's certificate is no longer accepted; its calls end, and then its connection";

@@ -12,10 +12,7 @@ use crate::ledger::{Hold, Kind};
 /// Length of the prefix of a message.
 pub(crate) const PREFIX: usize = 5;
 
-/// The most that is reserved for a message before any of it has come.
-const FIRST_RESERVE: usize = 16 << 10;
-
-/// A message as it came.
+/// A message as it arrived.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
@@ -48,17 +45,14 @@ impl Assembler {
         (!compressed && length <= max_message && body.len() == PREFIX + length).then(|| body.slice(PREFIX..))
     }
 
-    /// Takes what has come. Refuses what is larger than it may be.
+    /// Takes bytes that arrived. Refuses a message that is larger than it may be.
     pub(crate) fn feed(&mut self, chunk: &Bytes) -> Result<(), Status> {
         self.counted.grow(chunk.len()).map_err(|over| self.statuses.over(Kind::BytesIn, over))?;
-        if self.held.is_empty() {
-            self.held.reserve(chunk.len().max(FIRST_RESERVE.min(declared_or_zero(chunk) + PREFIX)));
-        }
         self.held.extend_from_slice(chunk);
         self.check()
     }
 
-    /// The next message; None until all of it is there.
+    /// The next message, or None until it is complete.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, Status> {
         let Some(told) = declared(&self.held) else { return Ok(None) };
         let (compressed, length) = told?;
@@ -69,8 +63,8 @@ impl Assembler {
         self.held.advance(PREFIX);
         let bytes = self.held.split_to(length).freeze();
         let held = self.counted.split(PREFIX + length);
-        if self.held.is_empty() {
-            self.held = BytesMut::new(); // otherwise it would keep the message's memory after it
+        if self.held.len() <= length {
+            self.held = BytesMut::from(&self.held[..]); // otherwise the rest would keep the message's memory after it
         }
         Ok(Some(Message { bytes, compressed, most_bytes: self.max_message, held }))
     }
@@ -97,7 +91,7 @@ pub(crate) fn too_large(length: usize, most: usize) -> Status {
     Status::new(Code::ResourceExhausted, format!("Received message larger than max ({length} vs. {most})"))
 }
 
-/// Whether the message is compressed, and the length that the prefix declares; None until all of it is there.
+/// Whether the message is compressed, and the length that the prefix declares. None until the prefix is complete.
 fn declared(body: &[u8]) -> Option<Result<(bool, usize), Status>> {
     let prefix: &[u8; PREFIX] = body.get(..PREFIX)?.try_into().ok()?;
     let [flags, length @ ..] = *prefix;
@@ -105,10 +99,6 @@ fn declared(body: &[u8]) -> Option<Result<(bool, usize), Status>> {
         0 | 1 => Ok((flags == 1, u32::from_be_bytes(length) as usize)),
         _ => Err(Status::new(Code::Internal, "a message begins with flags that gRPC does not have")),
     })
-}
-
-fn declared_or_zero(body: &[u8]) -> usize {
-    declared(body).and_then(Result::ok).map_or(0, |(_, length)| length)
 }
 
 #[cfg(test)]
@@ -153,6 +143,17 @@ mod tests {
     fn four_gigabytes_that_are_only_declared_are_refused_and_take_nothing() {
         let error = assembler(10, 100).feed(&Bytes::from_static(&[0, 255, 255, 255, 255])).expect_err("too large");
         assert_eq!(error.code, Code::ResourceExhausted);
+    }
+
+    #[test]
+    fn memory_is_taken_for_what_has_come_and_not_kept_for_what_has_gone() {
+        let mut assembler = assembler(1 << 20, 1 << 20);
+        assembler.feed(&framed(&vec![7; 10_000])[..PREFIX + 10].to_vec().into()).expect("begins");
+        assert!(assembler.held.capacity() < 100);
+        assembler.feed(&[vec![7; 9_990], framed(&[8; 10])].concat().into()).expect("fits");
+        drop(assembler.next().expect("valid").expect("whole"));
+        assert!(assembler.held.capacity() < 100);
+        assert_eq!(assembler.next().expect("valid").expect("whole").bytes, [8; 10][..]);
     }
 
     #[test]

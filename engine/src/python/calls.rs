@@ -53,10 +53,10 @@ impl PyCall {
     /// The certificate of the connection, DER.
     #[getter]
     fn certificate<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.peer.certificate.as_ref().map(|der| PyBytes::new(py, der))
+        self.0.peer.certificate.as_ref().map(|certificate| PyBytes::new(py, &certificate.der))
     }
 
-    /// What the client sent, name and value as they came over the wire, without what gRPC itself puts there.
+    /// What the client sent, name and value as they arrived, without what gRPC itself puts there.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let sent = self.0.headers.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str()));
         let pairs: Vec<_> = sent.map(|(name, value)| (name.as_str(), PyBytes::new(py, value.as_bytes()))).collect();
@@ -73,7 +73,7 @@ pub(super) struct PyKnown {
 
 #[pymethods]
 impl PyKnown {
-    /// Their numbers, in the order in which they came.
+    /// Their numbers, in the order of their arrival.
     #[getter]
     fn numbers(&self) -> Vec<u64> {
         self.calls.iter().filter_map(|call| call.known).collect()

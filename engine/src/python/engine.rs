@@ -59,7 +59,7 @@ fn seconds(number: f64) -> PyResult<Duration> {
 impl PyEngine {
     #[new]
     #[pyo3(signature = (
-        methods, *, threads, permits, cache_bytes, max_metadata, max_streams, max_connections,
+        methods, *, threads, permits, follows_traces, cache_bytes, max_metadata, max_streams, max_connections,
         max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
         handshake_timeout, body_timeout, linger, explanations,
     ))]
@@ -68,6 +68,7 @@ impl PyEngine {
         methods: Vec<MethodTuple>,
         threads: usize,
         permits: bool,
+        follows_traces: bool,
         cache_bytes: usize,
         max_metadata: usize,
         max_streams: u32,
@@ -139,6 +140,7 @@ impl PyEngine {
             methods: methods.collect::<PyResult<_>>()?,
             threads,
             permits,
+            follows_traces,
             explanations,
             clock: Clock::default(),
         })?;

@@ -3,8 +3,10 @@
 mod calls;
 mod engine;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::accept::tls::listener_tls;
 use crate::bridge::Cause;
 use crate::grpc::pieces;
 use crate::panics::tell_panics_in_lines;
@@ -40,10 +42,18 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add(name, number)?;
     }
+    module.add_function(wrap_pyfunction!(check_tls, module)?)?;
     module.add_function(wrap_pyfunction!(end_of_piece, module)?)?;
     module.add_class::<PyCall>()?;
     module.add_class::<PyKnown>()?;
     module.add_class::<PyEngine>()
+}
+
+/// Raises `ValueError` if an engine cannot use these: certificate and key that it shows, and authorities of clients.
+#[pyfunction]
+#[pyo3(signature = (certificate, key, client_ca=None))]
+fn check_tls(certificate: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> PyResult<()> {
+    listener_tls(certificate, key, client_ca).map(drop).map_err(PyValueError::new_err)
 }
 
 /// Where a piece of a protobuf message ends, so that all pieces, merged one after the other, are the same message.

@@ -19,6 +19,7 @@ use namesrv_engine::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -184,6 +185,7 @@ impl Served {
             methods,
             threads: 1,
             permits,
+            follows_traces: true,
             explanations: Explanations {
                 in_all: ByKind::each(|| explanation("no room")),
                 of_address: ByKind {
@@ -227,9 +229,24 @@ impl Served {
 
     /// The same, showing a certificate.
     pub async fn connect_as(&self, certificate: &Certificate, client: Option<&Certificate>) -> SendRequest<Bytes> {
+        self.connect_showing(certificate, client, 1).await
+    }
+
+    /// The same, showing the certificate so many times.
+    pub async fn connect_showing(
+        &self,
+        certificate: &Certificate,
+        client: Option<&Certificate>,
+        times: usize,
+    ) -> SendRequest<Bytes> {
+        greet(self.shake_hands(&certificate.connector(client, times)).await).await
+    }
+
+    /// A connection of TLS of a client, which may have had others before.
+    pub async fn shake_hands(&self, connector: &TlsConnector) -> TlsStream<tokio::net::TcpStream> {
         let socket = tokio::net::TcpStream::connect(self.address).await.expect("connects");
         let name = ServerName::try_from("localhost").expect("a name");
-        greet(certificate.connector(client).connect(name, socket).await.expect("shakes hands")).await
+        connector.connect(name, socket).await.expect("shakes hands")
     }
 
     pub fn stat(&self, name: &str) -> u64 {
@@ -283,12 +300,19 @@ pub struct Certificate {
 
 impl Certificate {
     pub fn new() -> Self {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("makes one");
+        Self::with_names(0)
+    }
+
+    /// A certificate with so many further names of a hundred bytes each.
+    pub fn with_names(more: usize) -> Self {
+        let further = (0..more).map(|number| format!("{}{number:0>50}", "a.".repeat(25)));
+        let names: Vec<_> = std::iter::once("localhost".to_owned()).chain(further).collect();
+        let made = rcgen::generate_simple_self_signed(names).expect("makes one");
         Self { pem: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
 
-    /// Connects to servers that have it, and shows them another one.
-    fn connector(&self, shown: Option<&Certificate>) -> TlsConnector {
+    /// Connects to servers that have it, and shows them another one so many times.
+    pub fn connector(&self, shown: Option<&Certificate>, times: usize) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(self.der()).expect("a certificate");
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -298,7 +322,7 @@ impl Certificate {
             None => builder.with_no_client_auth(),
             Some(shown) => {
                 let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("PEM");
-                builder.with_client_auth_cert(vec![shown.der()], key).expect("they fit")
+                builder.with_client_auth_cert(vec![shown.der(); times], key).expect("they fit")
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];

@@ -18,6 +18,7 @@ from namesrv.engines.api import EngineFailed
 from namesrv.engines.factory import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
+from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import eventually
 
@@ -29,6 +30,7 @@ from namesrv_engine import FAILED, NOTICE, STOPPED
 from namesrv.engines.native import NativeServer
 
 SECONDS = 30.0
+KEPT = "namesrv_api.v1.RouteService/GetTopicRoute"
 FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
 
@@ -47,6 +49,8 @@ class _Server:
         server = build_server(NamesrvSettings.load(None, FLAGS))
         assert isinstance(server, NativeServer)
         self.server = server
+        self.broken = 0
+        """Calls of the broken handler."""
 
         async def hold(request: bytes, _context: object) -> bytes:
             while server.stats()["calls_under_way"] < 3:
@@ -56,14 +60,27 @@ class _Server:
         async def answer(request: bytes, _context: object) -> bytes:
             return request
 
+        async def break_when_it_may_be_kept(request: bytes, context: Any) -> bytes:
+            self.broken += 1
+            context.may_keep([request.decode()])
+            raise ValueError
+
+        async def break_when_it_comes_again(request: bytes, context: Any) -> bytes:
+            context.may_repeat(lambda: "no bytes")
+            return request
+
         unary = grpc.unary_unary_rpc_method_handler
         handlers = {
             "Hold": unary(marked(hold, lambda: True)),
             "Broken": unary(marked(answer, lambda: True), refuse_to_decode),
             "BrokenAnswer": unary(answer, response_serializer=refuse_to_encode),
             "Fine": unary(answer),
+            "Again": unary(marked(break_when_it_comes_again, lambda: True)),
         }
         self.server.add_registered_method_handlers("test", handlers)
+        service, name = KEPT.split("/")
+        self.server.add_registered_method_handlers(service, {name: unary(break_when_it_may_be_kept)})
+        self.server.keep_answers_of(Fleet().state, follows_traces=False)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
 
@@ -77,7 +94,8 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as connection:
 
         def call(name: str) -> Awaitable[bytes]:
-            begun: Any = connection.unary_unary(f"/test/{name}", None, None).future(b"x", timeout=SECONDS)
+            path = name if "/" in name else f"test/{name}"
+            begun: Any = connection.unary_unary(f"/{path}", None, None).future(b"x", timeout=SECONDS)
             return asyncio.to_thread(begun.result)
 
         try:
@@ -110,6 +128,25 @@ def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
             await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
 
     asyncio.run(run())
+
+
+def test_an_internal_error_is_kept_for_nobody() -> None:
+    async def run() -> int:
+        async with connected(server := _Server()) as call:
+            for _ in range(2):
+                with pytest.raises(grpc.RpcError):
+                    await call(KEPT)
+            return server.broken
+
+    assert asyncio.run(run()) == 2
+
+
+def test_calls_that_come_again_are_answered_although_one_cannot_be() -> None:
+    async def run() -> list[bytes]:
+        async with connected(_Server()) as call:
+            return [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
+
+    assert asyncio.run(run()) == [b"x"] * 3
 
 
 class _Engine:

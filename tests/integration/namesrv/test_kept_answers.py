@@ -31,7 +31,7 @@ Answers = dict[tuple[str, str | None], bytes | None]
 
 
 class Reader:
-    """A connection that looks topics up, over and over, in a thread of its own."""
+    """A connection that looks topics up repeatedly, in a thread of its own."""
 
     def __init__(self, machine: KeptAnswersAgainstTables, target: str) -> None:
         self._machine = machine
@@ -91,14 +91,14 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
         self.server: Any = None
 
     def _start(self) -> None:
-        """After the fleet's own beginning, of which there is no order with another one's."""
+        """After the fleet's own beginning, which has no order with another one's."""
         state = self.fleet.state
         state.change_log.listen(self._note, ListenerOrder.CACHED_ANSWERS)  # before the engine
         self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server = build_server(configured)
-        self.server.keep_answers_of(state)
+        self.server.keep_answers_of(state, follows_traces=False)
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())

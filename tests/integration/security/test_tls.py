@@ -11,12 +11,14 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner, Result
 
 from groundwork.channels import ClientFiles
 from groundwork.endpoints import Endpoint
 from nsctl.cli import app as nsctl_app
 from tests.support.engines import require_native
+from tests.support.metrics_page import sample_of
 from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
 from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import (
@@ -135,6 +137,23 @@ def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place) -> None:
         place.server.key.write_bytes(good)
         eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
         assert len(server.events("tls_files_refused")) == 1
+
+
+def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one_and_its_end(place: Place) -> None:
+    require_native()
+    files = place.flags("TLS", with_permits=False)
+    with NamesrvProcess(*files, "--metrics-listen", "127.0.0.1:0") as server:
+        ends = sample_of(server, "namesrv_certificate_not_after_seconds")
+        good = [path.read_bytes() for path in place.server]
+        place.authority.sign("localhost", ["localhost"], ends=2 * DAY, file_name="server", curve=ec.SECP521R1())
+        refused = eventually(lambda: server.events("tls_files_refused"), within_seconds=LIVE_SECONDS)
+        assert "certificate and key" in refused[0]["problem"]
+        assert sample_of(server, "namesrv_certificate_not_after_seconds") == ends
+        for path, content in zip(place.server, good, strict=True):
+            path.write_bytes(content)
+        eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
+        with connected(server.endpoint, place.files("TLS", None)) as client:
+            assert lookup(client) == "OK"
 
 
 def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(place: Place) -> None:

@@ -47,9 +47,10 @@ class Authority:
         begins: dt.timedelta = -DAY,
         ends: dt.timedelta = 30 * DAY,
         file_name: str | None = None,
+        curve: ec.EllipticCurve = ec.SECP256R1(),  # noqa: B008 - it has no state
     ) -> Files:
         """A certificate with a common name and further names, valid from and until so long from now."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = ec.generate_private_key(curve)
         names: list[x509.GeneralName] = [
             *map(x509.DNSName, dns),
             *map(x509.UniformResourceIdentifier, uris),
@@ -65,7 +66,7 @@ class Authority:
         return files
 
     def sign_server(self) -> Files:
-        """A certificate for a listener on loopback; a later one takes the place of the one before."""
+        """A certificate for a listener on loopback; a later one replaces the one before."""
         return self.sign("localhost", ["localhost"], ips=["127.0.0.1"], file_name="server")
 
 
