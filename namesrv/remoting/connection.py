@@ -27,6 +27,7 @@ from namesrv.remoting.limits import (
 )
 from namesrv.remoting.memory import FrameMemory
 from namesrv.remoting.scheduling import LoopTime
+from namesrv.remoting.tls import certificate_problem
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, answer, request_of
@@ -117,8 +118,13 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
         self.address = address_at(f"rocketmq:{self.peer}")
-        self.caller = Caller(self.peer, transport.get_extra_info("peercert") or {}, self.close)
+        certificate = transport.get_extra_info("peercert") or {}
+        self.caller = Caller(self.peer, certificate, self.close)
         self._home.opened(self)
+        problem = certificate_problem(certificate)
+        if problem is not None:
+            self._home.broken(self.peer, f"TLS: {problem}")
+            self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Has ended, however that was: then a broker that registered over it leaves."""

@@ -63,6 +63,9 @@ IDLE_SECONDS = 120.0
 HANDSHAKE_SECONDS = 10.0
 """Time for TLS to agree."""
 
+MAX_HANDSHAKES = 16
+"""Most TLS handshakes of one address at once: their steps may all be due in one iteration of the event loop."""
+
 MAX_PIECES = 200_000
 """Most pieces that are kept: each is about 300 bytes."""
 

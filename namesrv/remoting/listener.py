@@ -13,6 +13,8 @@ from typing import Literal
 from groundwork.endpoints import Endpoint
 from groundwork.flood_log import FloodLog
 from groundwork.shares import EVERYBODY, Sharer, Shares, sharer_at
+from groundwork.shutdown import in_daemon_thread
+from groundwork.watched_file import CHECK_SECONDS
 from namesrv.app.counters import RemotingCounter
 from namesrv.app.event_log import LINE_BURST, LINE_SECONDS
 from namesrv.core.errors import Refused
@@ -21,12 +23,15 @@ from namesrv.remoting.connection import READ_BYTES, Connection
 from namesrv.remoting.limits import HANDSHAKE_SECONDS, IDLE_SECONDS, MAX_ALL_UNSENT_BYTES, MAX_CONNECTIONS
 from namesrv.remoting.memory import FrameMemory, UnsentAnswers
 from namesrv.remoting.scheduling import LoopTime
-from namesrv.remoting.tls import CLIENT_HELLO, RemotingTls, handshake_problem
+from namesrv.remoting.tls import CLIENT_HELLO, Handshakes, RemotingTls, handshake_problem
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.foreign import TELLING_BYTES, foreign
 
 SWEEP_SECONDS = 5.0
 """Pause between two looks for connections that are overdue."""
+
+SWEPT_AT_ONCE = 2_000
+"""Connections that are looked at in one iteration of the event loop: a millisecond."""
 
 FULL_PAUSE_SECONDS = 0.1
 """Pause before the next connection is taken where no share is left."""
@@ -88,7 +93,8 @@ class RemotingListener:
         """Connections that never sent a request, the oldest first."""
         self._all_closed = asyncio.Event()
         """Once no connection is left, after the last one was taken."""
-        self._greeting: dict[asyncio.Task[None], tuple[Connection, str]] = {}
+        self._handshakes = Handshakes()
+        self._greeting: OrderedDict[asyncio.Task[None], tuple[Connection, str]] = OrderedDict()
         """Connections that have not begun yet, in their order, and their peers."""
         self._clock = time.monotonic
         self._log, self._refusals = (
@@ -109,6 +115,8 @@ class RemotingListener:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._accept())
             tasks.create_task(self._sweep())
+            if self._tls is not None:
+                tasks.create_task(self._look_at_files(self._tls))
 
     async def close(self, grace_seconds: float) -> None:
         """Takes no more connections, and ends those that there are: at once, or after the time that answers take."""
@@ -200,8 +208,7 @@ class RemotingListener:
         """Ends the oldest connection of those that never asked anything, if there is one."""
         problem = f"it asked nothing, and {problem}"
         if len(self._greeting) > len(self._connections):
-            task, (greeted, peer) = next(iter(self._greeting.items()))
-            del self._greeting[task]
+            task, (greeted, peer) = self._greeting.popitem(last=False)
             self._give_back(greeted)
             self.broken(peer, problem)
             return task.cancel()
@@ -221,10 +228,15 @@ class RemotingListener:
                 connected.setsockopt(socket.IPPROTO_TCP, option, value)
             with_tls = await self._wants_tls(connected)
             context = self._tls.context if with_tls and self._tls is not None else None
-            handshake_seconds = None if context is None else HANDSHAKE_SECONDS
-            await loop.connect_accepted_socket(
-                lambda: connection, connected, ssl=context, ssl_handshake_timeout=handshake_seconds
-            )
+            if context is None:
+                await loop.connect_accepted_socket(lambda: connection, connected)
+                return
+            owner = self._sharers[connection].name
+            async with self._handshakes.one_of(owner):
+                await self.time.begin(owner)
+                await loop.connect_accepted_socket(
+                    lambda: connection, connected, ssl=context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+                )
         except (OSError, ssl.SSLError, TimeoutError) as error:
             connected.close()
             self._give_back(connection)
@@ -257,11 +269,19 @@ class RemotingListener:
             raise ConnectionError(foreign(begun) or "it speaks none, which this port wants (--remoting-tls)")
         return is_wanted or begun[:1] == bytes([CLIENT_HELLO])
 
+    async def _look_at_files(self, tls: RemotingTls) -> None:
+        """Looks at the files in a thread: a disk that hangs must not block the event loop."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await in_daemon_thread("remoting-tls", tls.look)
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = self._clock()
-            for connection in tuple(self._connections):
+            for number, connection in enumerate(tuple(self._connections)):
+                if number % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 problem = connection.overdue(now, IDLE_SECONDS, self._slow_reader_seconds)
                 if problem is not None:
                     self.broken(connection.peer, problem)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakValueDictionary
 
 from groundwork.certificates import read_authorities, read_key_pair
 from groundwork.listener_tls import ListenerFiles
 from groundwork.watched_file import WatchedFile
+from namesrv.remoting.limits import HANDSHAKE_SECONDS, MAX_HANDSHAKES
 
 CLIENT_HELLO = 0x16
 """First byte of a TLS connection. As the first of a frame's length it would make that 352 MiB, which none has."""
 
+
+BETWEEN_HANDSHAKES_SECONDS = 0.1
+"""Time from a handshake to the next one in its place: an address has 160 a second at most. Each takes a millisecond."""
 
 _PROBLEMS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, which tls_client_ca asks for",
@@ -33,8 +43,37 @@ def handshake_problem(error: Exception) -> str:
     return _PROBLEMS.get(reason, reason)
 
 
+def certificate_problem(certificate: Mapping[str, Any]) -> str | None:
+    """Why a client's certificate, as ``ssl`` has it, cannot be used any longer. A resumed session does not check it."""
+    ends = certificate.get("notAfter")
+    if ends is None or time.time() <= ssl.cert_time_to_seconds(ends):
+        return None
+    return "the client's certificate is refused: certificate has expired"
+
+
+class Handshakes:
+    """Places for TLS handshakes of each address. Other addresses do not wait for them."""
+
+    def __init__(self) -> None:
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def one_of(self, owner: str) -> AsyncIterator[None]:
+        """Holds a place. Raises ConnectionError if the address has none in time."""
+        places = self._places.setdefault(owner, asyncio.Semaphore(MAX_HANDSHAKES))
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await places.acquire()
+        except TimeoutError:
+            raise ConnectionError("too many handshakes of its address") from None
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().call_later(BETWEEN_HANDSHAKES_SECONDS, places.release)
+
+
 class RemotingTls:
-    """What the listener shows. Each new connection gets the files as they are."""
+    """What the listener shows. Each new connection gets the files as they were at the last look."""
 
     def __init__(self, files: ListenerFiles) -> None:
         """Reads the files. Raises CertificateError."""
@@ -44,7 +83,11 @@ class RemotingTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        return self._loaded.refreshed()[1]
+        return self._loaded.value
+
+    def look(self) -> None:
+        """Checks whether the files have changed. It reads them, and so must not run on the event loop."""
+        self._loaded.refreshed()
 
     def _load(self) -> ssl.SSLContext:
         files = self._files

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import ssl
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from namesrv_api.v1 import route_service_pb2
@@ -86,6 +89,40 @@ def test_over_tls_too_each_mistake_is_told_with_what_to_do(place: Place) -> None
         ):
             assert not is_answered(process, context)
             eventually(partial(ended, process, problem))
+
+
+class Resuming:
+    """TLS of a client that continues its last session."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.session: ssl.SSLSession | None = None
+
+    def wrap_socket(self, plain: socket.socket) -> ssl.SSLSocket:
+        self.socket = self._context.wrap_socket(plain, session=self.session)
+        return self.socket
+
+    def is_answered(self, process: NamesrvProcess) -> bool:
+        try:
+            with RemotingClient(address_of(process), cast("ssl.SSLContext", self)) as client:
+                client.send(105, {"topic": "NOPE"})
+                answered = client.read() is not None
+                self.session = self.socket.session
+                return answered
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_an_expired_certificate_is_refused_on_resumption(place: Place, version: ssl.TLSVersion) -> None:
+    with NamesrvProcess(*LOOPBACK, *place.flags("mTLS", with_permits=False)) as process:
+        context = context_of(place, place.authority.sign("ending", ["x.example"], ends=timedelta(seconds=3)))
+        context.maximum_version = version
+        client = Resuming(context)
+        assert client.is_answered(process)
+        eventually(lambda: client.is_answered(process), lambda answered: not answered)
+        assert client.session is not None
+        eventually(partial(ended, process, "the client's certificate is refused: certificate has expired"))
 
 
 def test_disabled_takes_no_tls(place: Place) -> None:
