@@ -77,7 +77,7 @@ MAX_WATCHED_NAMES = 1_000_000
 
 MAX_WAITING_TOPICS = 2_000_000
 """Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Beyond it, watches
-that have many of them are ended; each can go on from its last bookmark.
+that have many of them are ended, and beyond twice as many all others; each can continue from its last bookmark.
 """
 
 DEFAULT_WATCHER_PAGE_SIZE = 100

@@ -51,7 +51,8 @@ class ChannelStreams:
         """Channels that are connections of another protocol, with what closes each; they get no events."""
         self._doubts: dict[str, Doubt] = {}
         """Channels that this name server ends itself, or served late: their brokers have done nothing wrong."""
-        self._ended: asyncio.Queue[str] = asyncio.Queue()  # bounded by the number of channels
+        self._ended: asyncio.Queue[tuple[str, Sharer]] = asyncio.Queue()
+        """Channels that have ended. They hold their shares until their brokers are removed, which bounds the queue."""
 
     @asynccontextmanager
     async def open(
@@ -101,9 +102,11 @@ class ChannelStreams:
             ended = [await self._ended.get()]
             while not self._ended.empty():  # the guard judges ends that come together as one loss
                 ended.append(self._ended.get_nowait())
-            lost = [channel_id for channel_id in ended if not await self._may_come_back(channel_id)]
+            lost = [channel_id for channel_id, _ in ended if not await self._may_come_back(channel_id)]
             for gone in await self._writer.apply_each(self._routes.removals.on_channel_destroy(lost)):
                 log_removed(gone)
+            for _, sharer in ended:
+                self._shares.give_back(sharer)
 
     async def _may_come_back(self, channel_id: str) -> bool:
         """Whether the end of a channel says nothing about its brokers; these get time to register again."""
@@ -163,9 +166,8 @@ class ChannelStreams:
         return channel_id
 
     def _end(self, channel_id: str) -> None:
-        self._shares.give_back(self._sharers.pop(channel_id))
         self._routes.heartbeats.end_channel(channel_id)
-        self._ended.put_nowait(channel_id)
+        self._ended.put_nowait((channel_id, self._sharers.pop(channel_id)))
 
 
 # Notices to channels: a group's lowest broker id, or the ordered-topic configuration has changed.

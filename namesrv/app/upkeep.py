@@ -54,6 +54,7 @@ class ExpiryScanner:
 
     async def run(self) -> None:
         longest = FIRST_SCAN_SECONDS
+        self._interval_changed.clear()  # it was set before
         while True:
             try:
                 async with asyncio.timeout(min(self._interval, longest) or None):

@@ -12,6 +12,7 @@ from random import Random, SystemRandom
 from groundwork.shares import MACHINE, Sharer
 from namesrv import limits
 from namesrv.app.counters import DurationCounter
+from namesrv.app.fair_queue import FairLock
 from namesrv.app.quotas import FairShares
 from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
@@ -115,7 +116,8 @@ class WatchDispatcher:
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._passing_over = asyncio.Lock()
-        self._beginning = asyncio.Lock()
+        self._beginning = FairLock()
+        """Held by the watch that begins: each may walk the whole change log."""
         state.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
@@ -154,7 +156,7 @@ class WatchDispatcher:
                 if writer is not None:
                     watcher.writer = writer
                     self._by_reader[watch] = watcher
-                async with self._beginning:  # each may walk the whole change log: thousands at once would stop the loop
+                async with self._beginning.held_for(sharer.name):
                     await self._settle()
                     await run_cooperatively(collecting(self.watches.join(watch)))
                     await self._settle()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, ChangeLog, GroupRemoved, QueuesPut, QueuesRemoved
+from namesrv.core.changes import Change, ChangeLog, GroupPut, GroupRemoved, QueuesPut, QueuesRemoved
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, LiveKey, QueueData, StaticMapping
 from namesrv.core.pace import breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
@@ -40,8 +40,8 @@ class DigestedBroker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    held: Mapping[str, QueueData]
-    """What the group reported of held topics: a change of that is in no change log, as no reader sees it."""
+    held_version: int
+    """Of what the group reported of held topics: no change log has a change of that, as no reader sees it."""
     digest: bytes | None = None
 
 
@@ -62,16 +62,18 @@ class RouteDigests:
     def __init__(self, tables: Tables, change_log: ChangeLog) -> None:
         self._tables = tables
         self._entries: dict[BrokerKey, _Entry] = {}
+        self._sorted_groups: dict[str, list[str]] = {}
+        """Names of groups by cluster, until a group comes or goes."""
         change_log.listen(self._on_change)
 
     def missing(self, position: Position, limit: int) -> list[Undigested]:
         """The groups of the page after a position that have no digest; empty if all have one."""
         missing: list[Undigested] = []
         for broker in self._groups_of_page(position, limit):
-            held = self._held_of(broker)
+            version = self._held_version(broker)
             entry = self._entries.get(broker)
-            if entry is None or entry.held != held:
-                entry = self._entries[broker] = _Entry(held)
+            if entry is None or entry.held_version != version:
+                entry = self._entries[broker] = _Entry(version)
             if entry.digest is None:
                 missing.append(Undigested(broker, entry))
         return missing
@@ -79,7 +81,7 @@ class RouteDigests:
     def compute(self, groups: Iterable[Undigested]) -> None:
         """Computes digests, with breaths. One of a group that changes meanwhile means nothing, and is not found."""
         for broker, entry in groups:
-            entry.digest = self._digest(broker, entry.held)
+            entry.digest = self._digest(broker)
             breathe()
 
     def page(self, position: Position, limit: int) -> list[DigestedBroker] | None:
@@ -90,7 +92,7 @@ class RouteDigests:
         found: list[DigestedBroker] = []
         for broker in self._groups_of_page(position, limit):
             entry = self._entries.get(broker)
-            if entry is None or entry.digest is None or entry.held != self._held_of(broker):
+            if entry is None or entry.digest is None or entry.held_version != self._held_version(broker):
                 return None
             found += (row for row in self._brokers(broker, entry.digest) if row.position > position)
         return found[:limit]
@@ -112,7 +114,9 @@ class RouteDigests:
         clusters = self._tables.cluster_addr_table
         names = sorted(clusters)
         for cluster_name in names[bisect_left(names, position.cluster_name) :]:
-            groups = sorted(clusters[cluster_name])
+            groups = self._sorted_groups.get(cluster_name)
+            if groups is None:
+                groups = self._sorted_groups[cluster_name] = sorted(clusters[cluster_name])
             first = bisect_left(groups, position.broker_name) if cluster_name == position.cluster_name else 0
             for broker_name in groups[first:]:
                 yield BrokerKey(cluster_name, broker_name)
@@ -122,7 +126,8 @@ class RouteDigests:
         for _, addr in sorted(tables.broker_addr_table[broker].addrs.items()):
             yield DigestedBroker(tables.broker_live_table[LiveKey(broker.cluster_name, addr)], digest)
 
-    def _digest(self, broker: BrokerKey, held: Mapping[str, QueueData]) -> bytes:
+    def _digest(self, broker: BrokerKey) -> bytes:
+        held = dict(self._tables.held_by_group.get(broker, {}))  # one step, as the event loop may change it
         topics: Collection[str] = tuple(self._tables.topics_by_broker.get(broker, ()))
         if held:
             topics = {*topics, *held}
@@ -146,16 +151,19 @@ class RouteDigests:
             return None
         return queue_data if queue_data is not None and queue_data.broker == broker else None
 
-    def _held_of(self, broker: BrokerKey) -> dict[str, QueueData]:
-        table = self._tables.held_queue_table
-        return {topic: holders[broker] for topic, holders in table.items() if broker in holders}
+    def _held_version(self, broker: BrokerKey) -> int:
+        held = self._tables.held_by_group.get(broker)
+        return 0 if held is None else held.version
 
     def _on_change(self, change: Change) -> None:
         for row in change.rows:
             if isinstance(row, QueuesPut | QueuesRemoved):
                 self._entries.pop(row.broker, None)
+            elif isinstance(row, GroupPut) and row.before is None:
+                self._sorted_groups.pop(row.after.key.cluster_name, None)
             elif isinstance(row, GroupRemoved):
                 self._entries.pop(row.before.key, None)
+                self._sorted_groups.pop(row.before.key.cluster_name, None)
 
 
 def _mapping_text(mapping: StaticMapping) -> str:

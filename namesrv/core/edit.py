@@ -43,7 +43,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import breathe, paced
 from namesrv.core.policy import Behaviour
-from namesrv.core.tables import SHARD_MASK, Tables
+from namesrv.core.tables import SHARD_MASK, HeldTopics, Tables
 
 Find = Callable[[bytes], QueueData]
 """Finds a QueueData by its fragment."""
@@ -244,8 +244,8 @@ class TableEdit:
         """Takes all topics but some from a group (RocketMQ: deleteTopicWithBrokerRegistration)."""
         dropped = self.tables.topics_by_broker.get(broker, {}).keys() - kept
         self.remove_queues(broker, dropped, RemovalReason.NOT_IN_REGISTRATION)
-        for topic, holders in self.tables.held_queue_table.items():
-            if broker in holders and topic not in kept:
+        for topic in self.tables.held_by_group.get(broker, ()):
+            if topic not in kept:
                 self.held[topic, broker] = None
 
     def remove_topic(self, topic: str, cluster_name: str | None) -> int:
@@ -322,10 +322,9 @@ class TableEdit:
         topics = self.tables.topics_by_broker.get(broker, ())
         self.remove_queues(broker, topics, RemovalReason.GROUP_GONE)
         lost_held = self.lost_held.setdefault(broker, {})
-        for topic, holders in paced(self.tables.held_queue_table.items()):
-            if broker in holders:
-                lost_held[topic] = holders[broker]
-                self.held[topic, broker] = None
+        for topic, queue_data in paced(self.tables.held_by_group.get(broker, {}).items()):
+            lost_held[topic] = queue_data
+            self.held[topic, broker] = None
 
     def prepare(self) -> None:
         """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
@@ -366,7 +365,7 @@ class TableEdit:
         if self.topics or not tables.queue_datas.is_crowded(broker, len(topics)):
             return
         find = tables.queue_datas.of
-        used = [holders[broker] for holders in tables.held_queue_table.values() if broker in holders]
+        used = list(tables.held_by_group.get(broker, {}).values())
         for topic in paced(topics):
             used += [data for fragment in tables.topic_queue_table[topic] if (data := find(fragment)).broker == broker]
         tables.queue_datas.keep_only(broker, used)
@@ -544,17 +543,22 @@ def _publish_lost(edit: TableEdit, broker: BrokerKey, lost: Iterable[str]) -> No
 
 
 def _publish_held(edit: TableEdit) -> None:
-    table = edit.tables.held_queue_table
-    edit.tables.held_version += bool(edit.held)
+    tables = edit.tables
+    table, by_group = tables.held_queue_table, tables.held_by_group
+    tables.held_version += bool(edit.held)
     for (topic, broker), queue_data in edit.held.items():
-        edit.tables.table_fingerprints.pop(broker, None)
-        holders = table.setdefault(topic, {})
+        tables.table_fingerprints.pop(broker, None)
+        holders, held = table.setdefault(topic, {}), by_group.setdefault(broker, HeldTopics())
+        held.version = tables.held_version
         if queue_data is None:
             holders.pop(broker, None)
+            held.pop(topic, None)
         else:
-            holders[broker] = queue_data
+            holders[broker] = held[topic] = queue_data
         if not holders:
             del table[topic]
+        if not held:
+            del by_group[broker]
 
 
 def _with_fragments(edit: TableEdit, group: BrokerData) -> BrokerData:

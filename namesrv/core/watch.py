@@ -740,8 +740,12 @@ class WatchIndex:
             self.waiting_count += watch.waiting.add_all(topics)
 
     def _has_room(self, watch: RouteWatch, count: int) -> bool:
-        """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends."""
-        if self.waiting_count + count > self._max_waiting and len(watch.waiting) + count >= _MANY:
+        """Whether so many more topics may wait for a watch. If too many wait in all, a watch with many of them ends.
+
+        If twice as many wait, any watch ends.
+        """
+        most = self._max_waiting if len(watch.waiting) + count >= _MANY else 2 * self._max_waiting
+        if self.waiting_count + count > most:
             self._drop_waiting(watch)
             watch.failure = overloaded(f"{self._max_waiting} changed topics wait to be sent to watches already")
             self._to_wake[watch] = None

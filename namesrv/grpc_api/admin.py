@@ -16,6 +16,7 @@ from namesrv import limits
 from namesrv.app import field_rules
 from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.event_log import log_removed, log_topic_deleted
+from namesrv.app.fair_queue import FairLock
 from namesrv.app.operators import IntentChange, KvChange, Operators
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
@@ -70,16 +71,18 @@ class AuditCalls:
         self._state = state
         self._journal = journal
         self._reader = reader
+        self._copying = FairLock()
 
     async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListAuditEntriesRequest, _context: Context
+        self, request: pb.ListAuditEntriesRequest, context: Context
     ) -> pb.ListAuditEntriesResponse:
         """The journal, newest first; RocketMQ has none."""
         size = min(
             field_rules.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
             limits.MAX_AUDIT_PAGE_SIZE,
         )
-        entries = await self._newest(_query(request, size + 1))  # one more than fits tells whether there is a next page
+        query = _query(request, size + 1)  # one more than fits tells whether there is a next page
+        entries = await self._newest(query, sharer_of(context).name)
         page = entries[:size]
         return pb.ListAuditEntriesResponse(
             header=self._state.header(),
@@ -100,10 +103,11 @@ class AuditCalls:
         found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
         return found[0] if found else None
 
-    async def _newest(self, query: JournalQuery) -> list[JournalEntry]:
+    async def _newest(self, query: JournalQuery, owner: str) -> list[JournalEntry]:
         log, epoch = self._state.change_log, self._state.identity.epoch
-        oldest = JournalPosition(epoch, log.compacted_revision + 1)
-        entries = await self._reader.run(partial(entries_in_memory, log.newest_first(), epoch, query))
+        async with self._copying.held_for(owner):
+            oldest = JournalPosition(epoch, log.compacted_revision + 1)
+            entries = await self._reader.run(partial(entries_in_memory, log.newest_first(), epoch, query), owner)
         missing = query.limit - len(entries)
         all_in_memory = query.after is not None and query.after >= (epoch, oldest.revision - 1)
         if missing and self._journal is not None and not all_in_memory:
@@ -244,15 +248,20 @@ class ExplainCalls:
         self._audit = audit
         self._reader = reader
         self._started_at_millis = started_at_millis
+        self._copying = FairLock()
 
     async def ExplainTopicRoute(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ExplainTopicRouteRequest, _context: Context
+        self, request: pb.ExplainTopicRouteRequest, context: Context
     ) -> pb.ExplainTopicRouteResponse:
         """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
         question = _question(request)
-        header = self._state.header()  # of the revision that the explanation begins with
-        now, changes = Present(self._state, self._started_at_millis, question), self._state.change_log.newest_first()
-        explanations = await self._reader.run(partial(explain_route, now, changes))
+        owner = sharer_of(context).name
+        async with self._copying.held_for(owner):  # a thousand that wait would each have copied the change log
+            header = self._state.header()  # of the revision that the explanation begins with
+            now = Present(self._state, self._started_at_millis, question)
+            changes = self._state.change_log.newest_first()
+            explanations = await self._reader.run(partial(explain_route, now, changes), owner)
+            del now, changes
         if len(explanations) > limits.MAX_EXPLANATIONS:
             what = "groups to explain in one answer (broker_name asks for one)"
             raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
@@ -263,7 +272,7 @@ class ExplainCalls:
                 else each
                 for each in explanations
             ]
-        messages = await self._reader.run(partial(_messages, explanations))
+        messages = await self._reader.run(partial(_messages, explanations), owner)
         return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
     async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:

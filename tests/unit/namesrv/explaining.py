@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from namesrv.core.changes import Cause
 from namesrv.core.explain import Explanation, Present, Question, explain_route
 from namesrv.core.model import BrokerKey, DataVersion, HoldKey, Intent, IntentKey, IntentKind
 from namesrv.core.state_change import apply_now
-from namesrv.grpc_api.handlers import Context
 from tests.support.core_fleet import CLUSTER, Fleet
 
-CONTEXT = cast("Context", None)
-"""The call does not ask for it."""
 CAUSE = Cause("test", "an operator", "because")
 GROUP = BrokerKey(CLUSTER, "broker-a")
 NEWER = DataVersion(2_000, 2)

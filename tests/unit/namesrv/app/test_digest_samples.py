@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import pytest
 
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.worker import Worker
 from namesrv.core.digests import RouteDigests
-from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable, QueueData
+from namesrv.core.model import BrokerKey, Intent, IntentKind, IntentTable, KvConfigTable
 from tests.support.core_fleet import A, B, Fleet
 from tests.unit.namesrv.worlds.fleet_digests import Digests
 
@@ -88,9 +87,9 @@ def test_the_sample_and_the_call_make_the_digest_of_a_group_once(monkeypatch: py
     made: list[BrokerKey] = []
     make = RouteDigests._digest
 
-    def counted(digests: RouteDigests, broker: BrokerKey, held: Mapping[str, QueueData]) -> bytes:
+    def counted(digests: RouteDigests, broker: BrokerKey) -> bytes:
         made.append(broker)
-        return make(digests, broker, held)
+        return make(digests, broker)
 
     monkeypatch.setattr(RouteDigests, "_digest", counted)
     digests = Digests()

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable
+from typing import Never
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from namesrv.app.worker import ResultT, Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.digests import FRONT, DigestedBroker, Position, RouteDigests
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueNumbers
+from namesrv.core.model import BrokerKey, HoldKey, IntentKind, QueueData, QueueNumbers
 from namesrv.core.pace import FEW
 from tests.support.breaths import AtBreath, breathing, breaths_of
 from tests.support.core_fleet import CLUSTER, A, B
@@ -62,6 +63,26 @@ def test_groups_of_one_topic_do_not_show_in_one_anothers_digest(made: Digests) -
     assert made.of_groups() == {
         BrokerKey(CLUSTER, name): expected({"TopicTest": numbers}) for name, numbers in groups.items()
     }
+
+
+class NotWalked(dict[str, dict[BrokerKey, QueueData]]):
+    """A table of held topics that fails if it is walked."""
+
+    def items(self) -> Never:
+        raise AssertionError("all held topics are walked")
+
+    __iter__ = values = items
+
+
+def test_a_page_walks_the_held_topics_of_no_other_group(made: Digests) -> None:
+    made.fleet.register(topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (4, 4, 6, 0))])
+    before = made.of_group()
+    made.decide(IntentKind.TOPIC_HOLD, HoldKey("Held", None))
+    tables = made.fleet.state.tables
+    tables.held_queue_table = NotWalked(tables.held_queue_table)
+    assert made.of_group() == before
+    made.fleet.register(version=version(2), topics=[("TopicTest", (4, 4, 6, 0)), ("Held", (8, 4, 6, 0))])
+    assert made.of_group() == expected({"TopicTest": (4, 4, 6, 0), "Held": (8, 4, 6, 0)})
 
 
 # Changes

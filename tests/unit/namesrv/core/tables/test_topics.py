@@ -103,7 +103,7 @@ def test_a_change_after_a_copy_copies_its_shards_with_breaths() -> None:
     table.settle()
     assert sum(mine is not its for mine, its in zip(table._shards, view._shards, strict=True)) == 1
     assert view["t-1"] == (b"1",)
-    publish(table, {f"t-{number}": (b"new",) for number in range(2, 100_000, 25)})
+    publish(table, {f"t-{number}": (b"new",) for number in range(2, 100_000, 4)})
     breaths = breaths_of(table.settle)
     assert breaths >= SHARDS
 

@@ -201,3 +201,16 @@ def test_a_group_that_changes_tells_the_watches_of_its_topics_however_many_are_w
     fleet.register(B, 1, ())
     assert watch in fleet.woken()
     assert fleet.told(watch)["T1"].route.broker_datas[0].cluster_name == CLUSTER
+
+
+def test_many_watches_with_few_changes_each_have_a_bound_together() -> None:
+    fleet = WatchedFleet(max_waiting=1_000)
+    topics = [f"T{number}" for number in range(500)]
+    watches = []
+    for _ in range(10):
+        watches.append(fleet.watch(*topics))
+        fleet.told(watches[-1])
+    fleet.register(topics=[(topic, (4, 4, 6, 0)) for topic in topics])
+    fleet.woken()
+    assert fleet.watches.waiting_count <= 2_000
+    assert sum(watch.failure is not None for watch in watches) == 6

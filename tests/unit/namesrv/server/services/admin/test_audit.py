@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -20,16 +20,14 @@ from namesrv.core.model import BrokerKey, QueueData, WriteRule
 from namesrv.core.pace import FEW
 from namesrv.core.state import NamesrvIdentity
 from namesrv.grpc_api.admin import AuditCalls
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import token_after
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import Journal
 from tests.support.breaths import breaths_of
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 
-CONTEXT = cast("Context", None)
-"""The call does not ask for it."""
 CAUSE = Cause("RegisterBroker", "caller", "comment")
 EPOCH = "000000000000001-00000000"
 """Of every fleet in a test."""

@@ -12,7 +12,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
 from namesrv.app.worker import Worker
-from namesrv.core.changes import Cause, ChangeLog
+from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
@@ -21,9 +21,11 @@ from namesrv.core.state_change import apply_now
 from namesrv.grpc_api.admin import AuditCalls, ExplainCalls
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import Journal
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, B, Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.explaining import CONTEXT, NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
+from tests.support.state_changes import HeldWork
+from tests.unit.namesrv.explaining import NEWER, STARTED_AT, T0, T0_MILLIS, T10, T10_MILLIS, decide, only
 
 
 def call(fleet: Fleet, request: pb.ExplainTopicRouteRequest) -> pb.ExplainTopicRouteResponse:
@@ -215,3 +217,36 @@ def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(tmp_pat
         assert told.explanation == only(fleet, broker_name="broker-a").text
 
     after_restart(tmp_path, steps)
+
+
+def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[int] = []
+    copy = ChangeLog.newest_first
+
+    def counted(log: ChangeLog) -> list[Change]:
+        copies.append(1)
+        return copy(log)
+
+    monkeypatch.setattr(ChangeLog, "newest_first", counted)
+
+    async def test() -> None:
+        reader, held = Worker("reader"), HeldWork()
+        audit = AuditCalls(fleet.state, None, reader)
+        calls = ExplainCalls(fleet.state, audit, reader, STARTED_AT)
+        busy = asyncio.create_task(reader.run(held))
+        await held.begun()
+        tasks = [
+            asyncio.create_task(call)
+            for _ in range(10)
+            for call in (
+                calls.ExplainTopicRoute(pb.ExplainTopicRouteRequest(topic="TopicTest"), CONTEXT),
+                audit.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT),
+            )
+        ]
+        await asyncio.sleep(0)
+        assert len(copies) == 2, "one of each kind of call"
+        held.let_go()
+        await asyncio.gather(busy, *tasks)
+        assert len(copies) == len(tasks)
+
+    asyncio.run(test())
