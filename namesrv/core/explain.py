@@ -121,7 +121,7 @@ class Present:
         self.held = {broker: queue_data for broker, queue_data in held.items() if question.is_about(broker)}
         self.in_table: dict[BrokerKey, GroupInTable] = {}
         self.millis = state.clock.wall_millis()
-        doubts = state.doubts()
+        doubts = state.liveness.doubted
         self._topics_by_broker = tables.topics_by_broker
         for queue_data in tables.queue_datas_of(topic):
             broker = queue_data.broker

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from namesrv.core.errors import channel_gone
-from namesrv.core.model import BrokerLiveInfo, Doubt, LiveKey
+from namesrv.core.model import BrokerLiveInfo, Doubt, Doubted, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
 
@@ -38,7 +38,7 @@ class Liveness:
         self.longest_overdue = 0.0
         """By how many seconds the most overdue broker was overdue at the last search; 0 if none was."""
         self._last_update_millis: dict[LiveKey, int] = {}
-        self.doubted: dict[LiveKey, Doubt] = {}
+        self.doubted: dict[LiveKey, Doubted] = {}
         """Brokers whose channel has ended and that have not reported since, because the end said nothing."""
 
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
@@ -73,7 +73,7 @@ class Liveness:
     def doubt(self, key: LiveKey, seconds: float, why: Doubt) -> None:
         """Gives a broker time, as ``give``, because the end of its channel says nothing about it."""
         self.give(key, seconds)
-        self.doubted[key] = why
+        self.doubted[key] = Doubted(why, self._clock.wall_millis() + round(seconds * 1000))
 
     def longest_left(self, keys: Iterable[LiveKey]) -> float | None:
         """Returns the longest remaining time of the given brokers in seconds, or None if none has a deadline."""
@@ -119,6 +119,8 @@ class Liveness:
         belongs_to_loop()
         self._brokers = {key: due + seconds for key, due in self._brokers.items()}
         self._channels = {channel_id: due + seconds for channel_id, due in self._channels.items()}
+        millis = round(seconds * 1000)
+        self.doubted = {key: Doubted(why, ends_at + millis) for key, (why, ends_at) in self.doubted.items()}
 
 
 # The open channels, and which brokers registered over each.

@@ -15,7 +15,7 @@ from namesrv.core.edit import TableEdit, publish_edit
 from namesrv.core.errors import shutting_down
 from namesrv.core.liveness import ChannelTable, Liveness
 from namesrv.core.mass_loss import MassLossGuard
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, Doubted, IntentKey, IntentTable, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows, TopicTableCopies
@@ -110,16 +110,6 @@ class RouteState:
         left = self.liveness.longest_left(held)
         return len(held), None if left is None else self.clock.wall_millis() + round(left * 1000)
 
-    def doubts(self) -> dict[LiveKey, Doubted]:
-        """The brokers that stay though their channel has ended."""
-        if not self.liveness.doubted:
-            return {}
-        now, longest_left = self.clock.wall_millis(), self.liveness.longest_left
-        return {
-            key: Doubted(why, now + round((longest_left([key]) or 0.0) * 1000))
-            for key, why in self.liveness.doubted.items()
-        }
-
     # What readers ask.
 
     def route(self, topic: str, zone_name: str | None = None) -> bytes | None:
@@ -173,7 +163,7 @@ class RouteState:
             groups=tuple(tables.broker_addr_table.values()),
             live=tuple(tables.broker_live_table.values()) if has_live else (),
             last_heard=self.last_heard() if has_live else {},
-            doubts=self.doubts() if has_live else {},
+            doubts=dict(self.liveness.doubted) if has_live else {},
         )
 
     def is_confirmed(self, live: BrokerLiveInfo) -> bool:

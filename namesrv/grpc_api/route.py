@@ -372,7 +372,7 @@ class StatusCalls:
     ) -> pb.GetNamesrvStatusResponse:
         tables = self._state.tables
         guarded, guard_ends_at = self._state.guarded()
-        doubts = self._state.doubts().values()
+        doubts = self._state.liveness.doubted.values()
         return pb.GetNamesrvStatusResponse(
             header=self._state.header(),
             version=__version__,
