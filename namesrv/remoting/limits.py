@@ -1,4 +1,4 @@
-"""Limits of RocketMQ's protocol, each with the failure it prevents. Others are those of every protocol."""
+"""Limits of RocketMQ's protocol, each with the failure it prevents. ``namesrv.limits`` has those of every protocol."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ MAX_CONNECTIONS = 20_000
 """Most connections of RocketMQ's protocol: each takes a file descriptor and about 10 kB."""
 
 MAX_ALL_UNSENT_BYTES = 256 * 1024 * 1024
-"""Most bytes on their way to all peers of RocketMQ's protocol together: a list of all topics has some megabytes, and
+"""Most bytes on their way to all peers of RocketMQ's protocol together: a list of all topics has up to 25 MB, and
 asking for it costs nothing. Beyond it connections end, first the largest of the address that has most."""

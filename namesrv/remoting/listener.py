@@ -69,7 +69,7 @@ class RemotingListener:
             request_bytes: Bytes of requests under way, of both protocols.
             shares: Connections of all addresses. The default is that of ``limits``.
             max_unsent_bytes: Most bytes on their way to peers that do not read, of all together.
-            handed_over: Socket that listens at this address already, from systemd; None: opens one.
+            handed_over: Socket that listens at this address already, from systemd. None opens one.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -141,7 +141,7 @@ class RemotingListener:
         self._counter.connections = len(self._connections)
 
     def asked(self, connection: Connection) -> None:
-        """A connection has sent a request, so it stays if others need its place."""
+        """A connection has sent a request, so it is not closed for others."""
         self._silent.pop(connection, None)
 
     def closed(self, connection: Connection) -> None:

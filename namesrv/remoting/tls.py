@@ -20,7 +20,7 @@ CLIENT_HELLO = 0x16
 
 
 BETWEEN_HANDSHAKES_SECONDS = 0.1
-"""Time from a handshake to the next one in its place: an address has 160 a second at most. Each takes a millisecond."""
+"""Time that a handshake counts after its end, so that an address has 160 a second at most. Each takes a millisecond."""
 
 _PROBLEMS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, which tls_client_ca asks for",
@@ -52,24 +52,24 @@ def certificate_problem(certificate: Mapping[str, Any]) -> str | None:
 
 
 class Handshakes:
-    """Places for TLS handshakes of each address. Other addresses do not wait for them."""
+    """Bounds TLS handshakes by address. Handshakes of other addresses do not wait."""
 
     def __init__(self) -> None:
-        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._counts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def one_of(self, owner: str) -> AsyncIterator[None]:
-        """Holds a place. Raises ConnectionError if the address has none in time."""
-        places = self._places.setdefault(owner, asyncio.Semaphore(MAX_HANDSHAKES))
+        """Counts a handshake. Waits while its address has too many; raises ConnectionError after HANDSHAKE_SECONDS."""
+        count = self._counts.setdefault(owner, asyncio.Semaphore(MAX_HANDSHAKES))
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await places.acquire()
+                await count.acquire()
         except TimeoutError:
             raise ConnectionError("too many handshakes of its address") from None
         try:
             yield
         finally:
-            asyncio.get_running_loop().call_later(BETWEEN_HANDSHAKES_SECONDS, places.release)
+            asyncio.get_running_loop().call_later(BETWEEN_HANDSHAKES_SECONDS, count.release)
 
 
 class RemotingTls:
@@ -78,7 +78,7 @@ class RemotingTls:
     def __init__(self, files: ListenerFiles) -> None:
         """Reads the files. Raises CertificateError."""
         self._files = files
-        # Files that cannot be used are told of by the gRPC listener, which reads the same.
+        # The gRPC listener reads the same files, and logs those that cannot be used.
         self._loaded = WatchedFile(files.paths, self._load)
 
     @property
@@ -94,7 +94,7 @@ class RemotingTls:
         read_key_pair(files.certificate, files.key)  # says clearly what is wrong
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["h2", "http/1.1"])  # RocketMQ offers none; clients of these go on, and are told
+        context.set_alpn_protocols(["h2", "http/1.1"])  # RocketMQ has none; the log has a remedy for these
         context.load_cert_chain(files.certificate, files.key)
         if files.client_authorities is not None:
             context.load_verify_locations(cadata=read_authorities(files.client_authorities).decode("ascii", "ignore"))

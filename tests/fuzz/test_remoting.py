@@ -45,7 +45,7 @@ def _quiet() -> Iterator[None]:
 
 
 def requests_in(data: bytes) -> tuple[list[Request], bool]:
-    """The requests that are in bytes, and whether what follows them is none."""
+    """The requests that are in bytes, and whether bytes follow that are none."""
     reader, found = FrameReader(), list[Request]()
     reader.feed(data)
     try:

@@ -33,7 +33,7 @@ SETTLE_TURNS = 1_000_000
 """Iterations of the event loop until all that was asked must be answered. A thread commits during them."""
 
 LEAVE_TURNS = 5
-"""Turns in which the end of a connection has become a change that stands in line."""
+"""Iterations in which the end of a connection has become a change that stands in line."""
 
 SETTLE_SECONDS = 60.0
 """Until changes under way must be made."""
@@ -177,7 +177,7 @@ class SocketlessFront:
     async def settled(self) -> None:
         """Waits until brokers whose connections have ended have left, and until changes under way are made.
 
-        An operator's change whose turn has come is made also if its caller has gone.
+        An operator's change that is next is made also if its caller has left.
         """
         for _ in range(SETTLE_ROUNDS):
             for _ in range(LEAVE_TURNS):
@@ -256,7 +256,7 @@ class SocketlessClient:
 
     @property
     def is_read_from(self) -> bool:
-        """Whether more of what comes is read."""
+        """Whether more bytes are read."""
         return self._transport.is_reading
 
     @property

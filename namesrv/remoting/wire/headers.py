@@ -31,7 +31,7 @@ _LOOKUP = re.compile(
     rb'"opaque":(-?[1-9]\d{0,8}|0|1\d{9}),"serializeTypeCurrentRPC":"JSON","version":([1-9]\d{0,4})\}'
 )
 """The header of a lookup as RocketMQ's own clients write it, which most requests are: read by this in half the time of
-a JSON parser. Whatever is written otherwise is read by one."""
+a JSON parser. Such a parser reads every other form."""
 _MEMBERS = rb'(?:[^"\[\]{}]{1,32}+|"(?:[^"\\]++|\\.)*+"){0,%d}+' % (5 * MAX_FIELDS)
 _FLAT = re.compile(rb"\s*+\{%b(?:\{%b\}%b)?\}\s*+" % (_MEMBERS, _MEMBERS, _MEMBERS), re.DOTALL)
 """An object with at most one object in it, no list, and few members: a parser takes milliseconds for its texts."""
@@ -56,7 +56,7 @@ class Request(NamedTuple):
     """Its number, which joins the answer to it."""
     flag: int
     version: int
-    """Its sender's, as RocketMQ counts them; 0: unknown."""
+    """Its sender's, as RocketMQ counts them. 0 is unknown."""
     fields: Mapping[str, str]
     encoding: int
     """Of its header, which its answer's has, too."""

@@ -83,11 +83,11 @@ BOUNDS = {
 _ON_REMOTING = {
     **dict.fromkeys(("random-bytes", "other-protocols", "broken-frames"), "what is no frame ends the connection"),
     **dict.fromkeys(("lookup-flood", "unknown-requests", "one-way-flood"), "32 requests a connection, in turns"),
-    "declared-sizes": "16 MiB a frame, 128 MiB of large ones",
+    "declared-sizes": "64 KiB ahead of the bytes, 64 MiB an address",
     "zlib-bombs": "40 MiB unpacked",
     "never-readers": "1 MiB unsent a connection, 256 MiB of all",
     "half-open": "silent connections end",
-    "slow-writers": "30 s a frame",
+    "slow-writers": "10 s without a byte, 30 s a frame",
     "registration-flood": "4,000,000 topics under way",
     "silent-connections": "120 s, 20,000 connections",
     "connection-flood": "20,000 connections",

@@ -1,4 +1,4 @@
-"""The listener by itself: where there is no room, who never asked anything gives way to who comes."""
+"""The listener by itself: at its limit, it closes connections that never asked anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @asynccontextmanager
 async def listening(most: int = MOST) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
-    """A listener with room for so many; yields what connects to it."""
+    """A listener of so many connections; yields what connects to it."""
     calls = Calls({105: lambda request, _: answer(request, 17)}, {})
     listener = RemotingListener(
         Endpoint("127.0.0.1", 0),
@@ -68,7 +68,7 @@ async def is_answered(peer: Peer) -> bool:
 
 
 def lines_of(test: Callable[[], Awaitable[None]]) -> list[Any]:
-    """Runs a test, and returns what was logged about connections that were ended."""
+    """Runs a test, and returns the lines about connections that were ended."""
     with capture_logs() as lines:
         asyncio.run(test())  # type: ignore[arg-type]
     return [line for line in lines if line["event"] == "remoting_connection_ended"]
@@ -103,7 +103,7 @@ def test_those_that_ask_keep_their_places_and_one_more_is_closed() -> None:
 
 
 def test_one_address_takes_its_share_and_not_the_places_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of all places are one address's at most: the rest of what it opens is closed at once."""
+    """An address has half of the connections at most. The rest is closed at once."""
     peers = [*(f"10.0.0.1:{port}" for port in range(8)), "10.0.0.2:1"]
     monkeypatch.setattr(listener_module, "_peer", lambda _: peers.pop(0))  # on loopback all are this machine's
 

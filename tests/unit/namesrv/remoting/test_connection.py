@@ -1,4 +1,4 @@
-"""The bounds on one connection: on silence, on slowness, on what waits, on a turn of the event loop."""
+"""The bounds on one connection: on silence, on slowness, on memory and on time of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames and headers: every length is checked, and whatever comes ends in a frame, in waiting, or in BrokenFrame."""
+"""Frames and headers: every length is checked, and any bytes end in a frame, in waiting, or in BrokenFrame."""
 
 from __future__ import annotations
 
