@@ -413,7 +413,7 @@ class IntentCalls:
         self._reader = reader
 
     async def ListIntents(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListIntentsRequest, _context: Context
+        self, request: pb.ListIntentsRequest, context: Context
     ) -> pb.ListIntentsResponse:
         """What is in force, oldest first."""
         size = min(
@@ -422,7 +422,8 @@ class IntentCalls:
         )
         after = _position_after(request)
         # One more than fits tells whether there is a next page.
-        found = await self._reader.run(partial(intents_after, self._state.intents, after, size + 1))
+        work = partial(intents_after, self._state.intents, after, size + 1)
+        found = await self._reader.run(work, sharer_of(context).name)
         page = found[:size]
         return pb.ListIntentsResponse(
             header=self._state.header(),

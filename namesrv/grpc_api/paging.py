@@ -40,7 +40,7 @@ class Page(NamedTuple):
     """Where the next page starts; empty if this is the last one."""
 
 
-async def page_of(request: AsksForPage, names_after: NamesAfter, reader: Worker) -> Page:
+async def page_of(request: AsksForPage, names_after: NamesAfter, reader: Worker, owner: str) -> Page:
     """Makes the page that a request asks for, on a thread.
 
     Raises:
@@ -48,7 +48,7 @@ async def page_of(request: AsksForPage, names_after: NamesAfter, reader: Worker)
     """
     size = field_rules.page_size(request.page_size)
     # One more than fits tells whether there is a next page.
-    names = await reader.run(partial(names_after, position_of(request), size + 1))
+    names = await reader.run(partial(names_after, position_of(request), size + 1), owner)
     page = names[:size]
     return Page(page, token_after(request, page[-1]) if len(names) > size else "")
 

@@ -14,7 +14,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.version import __version__
 from namesrv import limits
 from namesrv.app import field_rules
+from namesrv.app.access import sharer_of
 from namesrv.app.digest_pages import digest_page
+from namesrv.app.fair_queue import FairLock
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
@@ -185,14 +187,17 @@ class TopicListCalls:
         self._state = state
         self._lists = state.topic_lists
         self._reader = reader
+        self._taking = FairLock()
+        """Held while a page is made: a list that is taken may share every row with the tables."""
 
     async def ListTopics(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ListTopicsRequest, _context: Context
+        self, request: pb.ListTopicsRequest, context: Context
     ) -> pb.ListTopicsResponse:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
-        take = self._list_of(request)
-        await settled(self._state)
-        names, token = await page_of(request, take(), self._reader)
+        take, owner = self._list_of(request), sharer_of(context).name
+        async with self._taking.held_for(owner):
+            await settled(self._state)
+            names, token = await page_of(request, take(), self._reader, owner)
         system = request.filter == pb.TOPIC_FILTER_SYSTEM
         return pb.ListTopicsResponse(
             header=self._state.header(),
@@ -233,17 +238,17 @@ class DigestCalls:
         self._reader = reader
 
     async def GetRouteDigest(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.GetRouteDigestRequest, _context: Context
+        self, request: pb.GetRouteDigestRequest, context: Context
     ) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
         size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
-        after = _position_after(request)
+        after, owner = _position_after(request), sharer_of(context).name
         # One more than fits tells whether there is a next page.
-        found = await digest_page(self._state.digests, self._reader, after, size + 1)
+        found = await digest_page(self._state.digests, self._reader, after, size + 1, owner)
         header = self._state.header()  # of the moment of the page
         return pb.GetRouteDigestResponse(
             header=header,
-            brokers=await self._reader.run(partial(_messages, found[:size])),
+            brokers=await self._reader.run(partial(_messages, found[:size]), owner),
             next_page_token=token_after(request, _text_of(found[size - 1].position)) if len(found) > size else "",
         )
 

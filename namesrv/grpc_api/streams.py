@@ -137,8 +137,8 @@ class WatchCalls:
         self, requests: AsyncIterator[pb.WatchTopicRoutesRequest], context: Context
     ) -> AsyncIterator[bytes]:
         """The routes of the subscribed topics, then each change of them as it happens."""
-        subscription, after = await self._opening(await anext(requests, None))
         sharer = sharer_of(context)
+        subscription, after = await self._opening(await anext(requests, None), sharer.name)
         opening = self._watch_streams.watching(subscription, after, context.peer(), shared_writer(context), sharer)
         async with opening as watcher, _LaterRequests.of(requests, watcher.woken) as later:
             watch = watcher.reader
@@ -158,17 +158,17 @@ class WatchCalls:
         request = later.take()
         if request is None:
             return False
-        change = await self._reader.run(partial(_changed, watch.subscription, request))
+        change = await self._reader.run(partial(_changed, watch.subscription, request), sharer.name)
         del request
         await self._watch_streams.resubscribe(watch, change, sharer)
         later.read_next()
         return True
 
-    async def _opening(self, request: pb.WatchTopicRoutesRequest | None) -> tuple[Subscription, int | None]:
+    async def _opening(self, request: pb.WatchTopicRoutesRequest | None, owner: str) -> tuple[Subscription, int | None]:
         """What the first request asks for, and the revision to begin after, if it names one."""
         if request is None:
             raise invalid_field("topics", "is empty, because the stream has no message; name topics or prefixes")
-        subscription = await self._reader.run(partial(_subscription, request))
+        subscription = await self._reader.run(partial(_subscription, request), owner)
         if not request.HasField("resume_after"):
             return subscription, None
         return subscription, resume_revision(self._state, "resume_after", request.resume_after)
@@ -344,7 +344,7 @@ class SnapshotCalls:
         if not request.follow:
             await settled(self._state)
             with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
-                async for message in made_on(self._reader, snapshot.messages(tables)):
+                async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
                     yield message
             return
         with self._watch_streams.following("StreamRouteSnapshot", context.peer(), sharer) as watcher:
@@ -355,7 +355,7 @@ class SnapshotCalls:
                 with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._state.change_log.check_reaches(snapshot.revision)
-                    async for message in made_on(self._reader, snapshot.messages(tables)):
+                    async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
                         yield message
                 del snapshot  # it would be held as long as it is followed
             del request  # likewise
@@ -409,9 +409,9 @@ def _check_resuming(request: pb.StreamRouteSnapshotRequest) -> None:
         raise invalid_field("resume_after", "is set, and so is pin_id; give one of them")
 
 
-async def made_on(reader: Worker, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def made_on(reader: Worker, messages: Iterator[bytes], owner: str) -> AsyncIterator[bytes]:
     """Messages of what cannot change, each made on the thread when the one before has been sent."""
-    while (message := await reader.run(partial(next, messages, None))) is not None:
+    while (message := await reader.run(partial(next, messages, None), owner)) is not None:
         yield message
 
 

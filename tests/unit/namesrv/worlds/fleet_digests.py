@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from typing import cast
 
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -15,13 +14,9 @@ from namesrv.core.changes import Cause
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.model import BrokerKey, DataVersion, Intent, IntentKey, IntentKind, QueueNumbers
 from namesrv.core.state_change import apply_now
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.route import DigestCalls
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, Fleet
-
-CONTEXT = cast("Context", None)
-"""The call does not ask for it."""
-
 
 CAUSE = Cause("test", "an operator", "because")
 
