@@ -115,8 +115,9 @@ impl Scheduler {
         if state.waiting > 0 {
             cx.waker().wake_by_ref();
         }
+        let next = state.next(self.quantum, self.pass);
         drop(state);
-        self.call_next();
+        wake(next);
     }
 
     /// Begins a slice if no other runs or waits, and there is time. Returns whether it did.
@@ -141,23 +142,27 @@ impl Scheduler {
         }
     }
 
-    /// Ends the slice that runs.
-    fn give_back(&self, owner: Owner, cost: u64) {
+    /// Ends the slice that runs, and wakes the work that is next.
+    fn end(&self, owner: Owner, cost: u64) {
         let cost = cost.min(self.quantum * MOST_QUANTA);
-        let state = &mut *self.state.borrow_mut();
+        let mut state = self.state.borrow_mut();
         state.taken = false;
         state.spent = state.spent.saturating_add(cost);
+        if state.order.is_empty() {
+            return;
+        }
         if let Some(queue) = state.queues.get_mut(&owner) {
             queue.credit -= i64::try_from(cost).unwrap_or(i64::MAX);
         }
+        let next = state.next(self.quantum, self.pass);
+        drop(state);
+        wake(next);
     }
+}
 
-    /// Wakes the work that is next.
-    fn call_next(&self) {
-        let called = self.state.borrow_mut().next(self.quantum, self.pass);
-        if let Some(waker) = called.and_then(|entry| entry.waker.take()) {
-            waker.wake();
-        }
+fn wake(next: Option<Rc<Entry>>) {
+    if let Some(waker) = next.and_then(|entry| entry.waker.take()) {
+        waker.wake();
     }
 }
 
@@ -255,8 +260,7 @@ impl Slice {
             self.charge(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
         self.entry.stage.set(Stage::Idle);
-        self.scheduler.give_back(self.owner, std::mem::take(&mut self.cost));
-        self.scheduler.call_next();
+        self.scheduler.end(self.owner, std::mem::take(&mut self.cost));
     }
 
     /// Polls work in slices, and drops it in the last one.

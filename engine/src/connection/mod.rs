@@ -286,9 +286,8 @@ impl Connection {
 
     /// Notes whether it is served late.
     fn note_lateness(&self) {
-        let began = self.slice.began();
-        let overdue = began.saturating_duration_since(self.keepalive_timer.deadline());
-        if self.slice.waited().max(overdue) > LATE {
+        let (began, timer) = (self.slice.began(), &self.keepalive_timer);
+        if self.slice.waited() > LATE || timer.is_elapsed() && began > timer.deadline() + LATE {
             self.handle.late_at.set(Some(began));
         }
     }
