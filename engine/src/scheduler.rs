@@ -285,7 +285,8 @@ impl Drop for Slice {
         match self.entry.stage.replace(Stage::Idle) {
             Stage::Idle => {}
             Stage::Waiting => self.scheduler.state.borrow_mut().waiting -= 1, // its entry is passed over
-            Stage::Called | Stage::Running => self.end(),
+            Stage::Called => self.scheduler.end(self.owner, 0),
+            Stage::Running => self.end(),
         }
     }
 }
