@@ -59,9 +59,8 @@ class FairLock:
         self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_held = False
 
-    @asynccontextmanager
-    async def held_for(self, owner: str) -> AsyncIterator[None]:
-        """Holds the lock for as long as the context lasts."""
+    async def acquire(self, owner: str) -> None:
+        """Waits for the lock; ``release`` must follow."""
         if self._is_held:
             acquired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.put(owner, acquired)
@@ -69,15 +68,23 @@ class FairLock:
                 await acquired
             except asyncio.CancelledError:
                 if not acquired.cancelled():
-                    self._release()
+                    self._hand_over()
                 raise
         self._is_held, self._waiters.last_owner = True, owner
+
+    def release(self) -> None:
+        asyncio.get_running_loop().call_soon(self._hand_over)
+
+    @asynccontextmanager
+    async def held_for(self, owner: str) -> AsyncIterator[None]:
+        """Holds the lock for as long as the context lasts."""
+        await self.acquire(owner)
         try:
             yield
         finally:
-            asyncio.get_running_loop().call_soon(self._release)
+            self.release()
 
-    def _release(self) -> None:
+    def _hand_over(self) -> None:
         """Hands the lock to the next waiter that was not cancelled."""
         while self._waiters:
             acquired = self._waiters.get()

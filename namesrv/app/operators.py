@@ -227,8 +227,8 @@ class Operators:
         database = self._durable()
         if after is not before:
             await database.replace(KV_CONFIG, after)
-            with self._writer.committing(self._state, cause.call):
-                self._routes.operator_changes.publish_kv_config(after, cause)
+            publish = partial(self._routes.operator_changes.publish_kv_config, after, cause)
+            self._writer.commit_now(self._state, cause.call, publish)
         return before
 
     def _changed_kv_config(self, change: KvChange) -> KvConfigTable:
@@ -278,8 +278,7 @@ class Operators:
         if rows:
             for row in rows:
                 _log.info("config_changed", key=row.key, value=row.value, caller=cause.caller)
-            with self._writer.committing(self._state, cause.call):
-                self._apply_settings(after, rows, cause)
+            self._writer.commit_now(self._state, cause.call, partial(self._apply_settings, after, rows, cause))
         return rows
 
     def _changed_settings(self, after: NamesrvSettings, keys: Iterable[str]) -> tuple[ConfigPut, ...]:

@@ -29,11 +29,10 @@ with the change that all others wait for. Changes and small requests interrupt t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NoReturn
 
@@ -126,16 +125,22 @@ class TableWriter:
         """
         if self._waiting >= self._max_waiting:
             raise overloaded(f"{self._waiting} changes wait for their turn already")
-        async with self._in_order(owner):
+        await self._acquire(owner)
+        try:
             return await self._make(change)
+        finally:
+            self._release()
 
     async def apply_own(self, change: StateChange[ResultT]) -> ResultT:
         """Makes a change that must not be refused, because it is on disk already or the server's own.
 
         The caller bounds how many wait. Raises Refused, as the change does.
         """
-        async with self._in_order(OWN):
+        await self._acquire(OWN)
+        try:
             return await self._make(change)
+        finally:
+            self._release()
 
     async def apply_each(self, changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:
         """Makes changes that follow from each other, with no other one between them, and returns all their results.
@@ -143,9 +148,12 @@ class TableWriter:
         They are the server's own, or stand for one call, so they are never refused. Raises Refused, as they do.
         """
         results: list[ResultT] = []
-        async with self._in_order(OWN):
+        await self._acquire(OWN)
+        try:
             while (change := await self._worker.run(partial(next, changes, None), urgency=Urgency.FIRST)) is not None:
                 results += await self._make(change)
+        finally:
+            self._release()
         return results
 
     async def read(
@@ -168,34 +176,40 @@ class TableWriter:
         await self._has_failed.wait()
         raise self._failure
 
-    @contextlib.asynccontextmanager
-    async def _in_order(self, owner: str) -> AsyncIterator[None]:
+    async def _acquire(self, owner: str) -> None:
         self._waiting += 1
         try:
-            async with self._lock.held_for(owner):
-                yield
-        finally:
+            await self._lock.acquire(owner)
+        except BaseException:
             self._waiting -= 1
+            raise
+
+    def _release(self) -> None:
+        self._waiting -= 1
+        self._lock.release()
 
     async def _make(self, change: StateChange[ResultT]) -> ResultT:
-        is_inline = change.topics <= INLINE_TOPICS
+        is_inline, state = change.topics <= INLINE_TOPICS, change.state
         if is_inline:
             change.prepare()
         else:
             await self._worker.run(change.prepare, urgency=Urgency.FIRST)
-        with self.committing(change.state, type(change).__name__):
+        if state.is_half_made:
+            raise shutting_down()
+        try:
             result = change.commit()
             if is_inline:
-                change.state.settle()
+                state.settle()
             else:
-                await self._worker.run(change.state.settle, urgency=Urgency.FIRST, to_its_end=True)
+                await self._worker.run(state.settle, urgency=Urgency.FIRST, to_its_end=True)
+        except Refused:
+            raise
+        except Exception as error:
+            raise self._failed(state, type(change).__name__, error) from error
         return result
 
-    @contextlib.contextmanager
-    def committing(self, state: RouteState, change: str) -> Iterator[None]:
-        """Ends the name server if anything but a refusal ends the context: the tables may be half changed.
-
-        A supervisor starts it again from the last snapshot, which is whole.
+    def commit_now(self, state: RouteState, change: str, commit: Callable[[], None]) -> None:
+        """Makes a change that needs no preparation.
 
         Args:
             change: Its name in the log.
@@ -206,16 +220,21 @@ class TableWriter:
         if state.is_half_made:
             raise shutting_down()
         try:
-            yield
-        except Refused:
-            raise
+            commit()
         except Exception as error:
-            state.frozen = state.is_half_made = True
-            listener = error.listener if isinstance(error, ListenerFailed) else None
-            _log.exception("commit_failed", change=change, listener=listener)
-            self._failure = CommitFailed(f"{change}: {error!r}")
-            self._has_failed.set()
-            raise shutting_down() from error
+            raise self._failed(state, change, error) from error
+
+    def _failed(self, state: RouteState, change: str, error: Exception) -> Refused:
+        """Ends the name server, as the tables may be half changed. Returns the error for the caller.
+
+        A supervisor starts it again from the last snapshot, which is whole.
+        """
+        state.frozen = state.is_half_made = True
+        listener = error.listener if isinstance(error, ListenerFailed) else None
+        _log.error("commit_failed", change=change, listener=listener, exc_info=error)
+        self._failure = CommitFailed(f"{change}: {error!r}")
+        self._has_failed.set()
+        return shutting_down()
 
 
 SETTLING_SECONDS = 0.001

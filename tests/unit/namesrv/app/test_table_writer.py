@@ -305,6 +305,18 @@ def test_a_commit_that_fails_ends_the_name_server(fleet: Fleet, monkeypatch: pyt
     run(test())
 
 
+def test_a_change_without_preparation_that_fails_ends_the_name_server(fleet: Fleet) -> None:
+    async def test() -> None:
+        writer = TableWriter()
+        for _ in range(2):
+            with refuses(Reason.SHUTTING_DOWN):
+                writer.commit_now(fleet.state, "PutKvConfig", fail)
+        with pytest.raises(CommitFailed, match="PutKvConfig"):
+            await writer.until_failed()
+
+    run(test())
+
+
 def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
     async def test() -> None:
         writer = TableWriter()
