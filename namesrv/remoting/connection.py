@@ -134,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._taken = 0
         if self._worker is not None:
             self._worker.cancel()
+            self._worker = None  # which has this connection in the traceback of its end
         for queued in self._waiting:
             queued.call.shares.give_back(self.sharer)
         self._waiting.clear()

@@ -308,14 +308,23 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
 def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
     async def run() -> None:
         front = SocketlessFront(tmp_path)
-        client = SocketlessClient(front)
+        client, other = SocketlessClient(front), SocketlessClient(front)
         await client.send([LOOKUP, REGISTRATION, b"GET / HTTP/1.1"])
         await client.close()
-        connection = weakref.ref(client.connection)
-        assert connection() is not None
-        del client
+        held = Held(front.fleet.state)
+        holding = asyncio.create_task(front._writer.apply_own(held))
+        await held.begun()
+        other.receive(REGISTRATION)
+        await until(lambda: front._writer._waiting == 2)
+        other.connection.abort()
+        held.let_go()
+        await holding
+        await other.close()
+        connections = [weakref.ref(each.connection) for each in (client, other)]
+        assert None not in [connection() for connection in connections]
+        del client, other
         await asyncio.sleep(0)
-        assert connection() is None
+        assert [connection() for connection in connections] == [None, None]
         await front.end()
 
     gc.collect()
