@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import grpc
@@ -33,6 +34,7 @@ from namesrv.core.errors import Refused
 from namesrv.core.mass_loss import Owner
 from namesrv.core.model import LiveKey
 from namesrv.core.state import RouteState
+from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
 
 # The caller of a call: the principal of its certificate or token, or the peer where there are no permits.
 
@@ -247,7 +249,8 @@ class NamedBrokers:
             ):
                 yield from self._of_broker(request.broker)
             case pb.RegisterTopicRequest():
-                for queues in request.queue_datas:
+                # One more than are allowed: the call refuses the others, and a request may have millions.
+                for queues in islice(request.queue_datas, MAX_QUEUE_DATAS_PER_TOPIC + 1):
                     yield NamedBroker((queues.cluster_name, queues.broker_name))
             case pb.HandOverChannelRequest():
                 yield from self.of_channel(request.channel_id)

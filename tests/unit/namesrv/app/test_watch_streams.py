@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.shares import Sharer
 from namesrv import limits
 from namesrv.app import watches
 from namesrv.app.quotas import FairShares
@@ -319,5 +320,25 @@ def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied() -> 
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
         assert (shares.streams.used, shares.request_bytes.used) == (0, 0)
+
+    run(work)
+
+
+def test_a_watch_that_opens_waits_for_one_of_each_other_owner() -> None:
+    async def work(server: Server) -> None:
+        began: list[str] = []
+
+        async def opened(topic: str) -> None:
+            subscription, sharer = Subscription(frozenset([topic])), Sharer(topic[0])
+            async with server.watchers.watching(subscription, None, "peer", sharer=sharer):
+                began.append(topic)
+
+        async with server.watchers._beginning.held_for("a"):
+            tasks = []
+            for topic in ("a1", "a2", "b1"):
+                tasks.append(asyncio.create_task(opened(topic)))
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert began == ["b1", "a1", "a2"]
 
     run(work)

@@ -13,7 +13,7 @@ from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from groundwork.shares import MACHINE
 from namesrv import limits
 from namesrv.app import field_rules
-from namesrv.app.access import Entered
+from namesrv.app.access import Entered, NamedBrokers
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -154,3 +154,9 @@ def test_small_requests_are_taken_however_many_large_ones_there_are() -> None:
     memory = RequestMemory(FairShares.of(request_bytes=limits.MAX_MESSAGE_BYTES).request_bytes)
     memory.take(ENTERED, limits.MAX_MESSAGE_BYTES)
     assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES) == 0
+
+
+def test_permits_are_asked_about_no_more_groups_than_a_call_may_name(fleet: Fleet) -> None:
+    request = pb.RegisterTopicRequest(queue_datas=[route_data_pb2.QueueData()] * 30_000)
+    named = list(NamedBrokers(fleet.state).of(request))
+    assert len(named) == limits.MAX_QUEUE_DATAS_PER_TOPIC + 1
