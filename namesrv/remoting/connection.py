@@ -150,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._clock()
         self._frames.feed(bytes(self._home.buffer[:nbytes]))
         self._go_on()
+        if self._waits_for_time:
+            self._home.time.count_read(nbytes)
 
     def pause_writing(self) -> None:
         """The peer does not read: nothing more is read from it until it does."""
@@ -205,12 +207,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.held + self._waiting_bytes
 
     def _is_held_up(self) -> bool:
-        return (
-            self._unsent_since is not None
-            or self._waits_for_memory
-            or self._waits_for_time
-            or len(self._waiting) >= MAX_WAITING_REQUESTS
-        )
+        return self._waits_for_time or self._waits_for_memory or self._is_full()
+
+    def _is_full(self) -> bool:
+        """Whether answers or requests wait that have to go first."""
+        return self._unsent_since is not None or len(self._waiting) >= MAX_WAITING_REQUESTS
 
     def _wait_for_time(self) -> None:
         if not self._waits_for_time:
@@ -266,17 +267,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fit_memory(self) -> None:
         """Takes the memory that its bytes and the next ones need, and gives back the rest."""
-        if self._waits_for_memory or self._transport.is_closing():
+        if not (self._taken or self._waiting or self._waits_for_memory) and self._frames.needed < FREE_BYTES // 2:
+            return
+        if self._transport.is_closing():
             return
         missing = self._frames.needed - self._frames.held
-        ahead = 0 if self._is_held_up() else min(max(missing, FEWEST_BYTES), READ_BYTES)
+        ahead = 0 if self._waits_for_time or self._is_full() else min(max(missing, FEWEST_BYTES), READ_BYTES)
         more = max(0, self._held + ahead - FREE_BYTES) - self._taken
-        if more > 0 and not self._home.memory.take(self, more):
-            self._waits_for_memory = True
-        elif more:
-            self._taken += more
-            if more < 0:
-                self._home.memory.give_back(self, -more)
+        if more > 0:
+            if self._waits_for_memory or not self._home.memory.take(self, more):
+                self._waits_for_memory = True
+                return
+        elif self._waits_for_memory:
+            self._waits_for_memory = False
+            self._home.memory.forget(self)
+        self._taken += more
+        if more < 0:
+            self._home.memory.give_back(self, -more)
 
     def _write(self, answers: list[bytes]) -> None:
         """Writes answers and empties the list. May pause the connection, or end it."""
@@ -383,7 +390,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_or_pause(self) -> None:
         """Continues reading, or pauses it. A pause does not count as time of the peer."""
-        if self._transport.is_closing() or self._is_held_up() == (self._paused_at is not None):
+        # Few bytes that wait for time are not worth a pause.
+        is_to_pause = self._waits_for_memory or self._is_full() or (self._waits_for_time and self._held >= FEWEST_BYTES)
+        if is_to_pause == (self._paused_at is not None) or self._transport.is_closing():
             return
         if self._paused_at is None:
             self._paused_at = self._clock()

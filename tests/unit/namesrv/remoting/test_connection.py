@@ -159,7 +159,7 @@ def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], 
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
         front.frame_nanos = SLICE_NANOS // 10
         client.receive(LOOKUP * 100)
-        assert client.sent_count < 10
+        assert client.sent_count < 15
         assert not client.is_read_from
         others = [SocketlessClient(front, "192.0.2.1") for _ in range(3)]
         for other in others:
