@@ -158,6 +158,8 @@ pub enum Command {
     Answer(Bytes),
     /// Send one message of a stream.
     Write(Bytes),
+    /// Send one message, which so many streams share.
+    WriteShared(Bytes, usize),
     /// Send metadata before any message.
     Begin(HeaderMap),
     /// End it with these trailers, the status among them. The last message has some time to leave before them.

@@ -141,7 +141,6 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(crate) fn remove(&self, handle: &ConnectionHandle) {
         self.handles.borrow_mut().remove(&handle.number);
-        self.report();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -178,7 +177,7 @@ impl Connections {
     }
 
     /// Updates the count of all workers. Returns the bytes that wait for readers of this one.
-    fn report(&self) -> usize {
+    pub(crate) fn report(&self) -> usize {
         let waiting = self.waiting.get();
         let before = self.reported.replace(waiting);
         self.shared.counts.waiting.fetch_add(waiting.wrapping_sub(before), Ordering::Relaxed); // wraps to a subtraction

@@ -186,8 +186,9 @@ impl Engine {
     }
 
     /// Writes the same message to many streams, at the next `flush`.
-    pub fn write_all(&self, ids: impl IntoIterator<Item = CallId>, message: &Bytes) {
-        locked(&self.commands).extend(ids.into_iter().map(|id| (id, Command::Write(message.clone()))));
+    pub fn write_all(&self, ids: &[CallId], message: &Bytes) {
+        let commands = ids.iter().map(|id| (*id, Command::WriteShared(message.clone(), ids.len())));
+        locked(&self.commands).extend(commands);
     }
 
     /// Hands over what was wanted since the last time.

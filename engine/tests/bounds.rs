@@ -152,6 +152,24 @@ async fn few_bytes_that_stand_for_many_fields_are_refused_by_what_they_stand_for
 }
 
 #[tokio::test]
+async fn calls_that_http_2_itself_refuses_are_taken_no_faster_than_their_budget_grows() {
+    let served = Served::with(Limits::default());
+    let mut raw = Raw::connect(served.address).await;
+    let mut indexed = field("x-large", "v".repeat(3_900));
+    indexed[0] = 0x40; // as above
+    raw.send(HEADERS, END_HEADERS, 1, &[block(KEPT, "5S"), indexed].concat()).await;
+    let too_large = [block(KEPT, "5S"), vec![0xBE; 9]].concat();
+    let begun = Instant::now();
+    for stream in (3..443).step_by(2) {
+        raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &too_large).await;
+    }
+    raw.until(|frame| frame.stream == 441).await;
+    // 220 calls cost 32 frames of control each; 4,000 are free, then 2,000 a second.
+    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(lives(&mut raw).await);
+}
+
+#[tokio::test]
 async fn calls_of_many_small_fields_are_taken_no_faster_than_their_budget_grows() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;

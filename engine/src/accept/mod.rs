@@ -46,6 +46,9 @@ const CONNECTION_BURST: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Most bytes that TLS keeps for a client that does not read, a record. Nothing but the connection itself counts them.
+const TLS_BUFFER: usize = 16 << 10;
+
 /// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
@@ -188,7 +191,8 @@ impl Acceptor {
             Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
             Ok(Ok(Shaken::Nothing)) => {}
             Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing),
-            Ok(Ok(Shaken::Tls(stream))) => {
+            Ok(Ok(Shaken::Tls(mut stream))) => {
+                stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 let session = stream.get_ref().1;
                 let carrier =
                     if session.alpn_protocol() == Some(ALPN) { Carrier::Tls } else { Carrier::TlsWithoutAlpn };

@@ -87,10 +87,10 @@ impl Responder {
         self.begin(head_with(metadata))
     }
 
-    /// Takes the next message of a stream. The one before must have left.
-    pub(crate) fn start(&mut self, message: Bytes) -> Result<(), Gone> {
+    /// Takes the next message of a stream, which so many streams share. The one before must have left.
+    pub(crate) fn start(&mut self, message: Bytes, streams: usize) -> Result<(), Gone> {
         self.begin(head())?;
-        self.unsent = Some(Payload::framed(Bytes::new(), message, &self.waiting));
+        self.unsent = Some(Payload::shared(Bytes::new(), message, streams, &self.waiting));
         Ok(())
     }
 
@@ -127,7 +127,10 @@ impl Responder {
     pub(crate) fn end(&mut self, trailers: HeaderMap) -> Result<(), Gone> {
         self.unsent = None;
         match std::mem::replace(&mut self.side, Side::Ended) {
-            Side::Fresh(mut respond) => respond.send_response(head_with(trailers), true).map(drop).map_err(|_| Gone),
+            Side::Fresh(mut respond) => {
+                self.waiting.add_status();
+                respond.send_response(head_with(trailers), true).map(drop).map_err(|_| Gone)
+            }
             Side::Begun(mut stream) => {
                 stream.reserve_capacity(0);
                 stream.send_trailers(trailers).map_err(|_| Gone)

@@ -92,7 +92,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
     let mut slice = worker.scheduler.of(peer.account.owner());
     let Ok(Ok(http2)) = slice.run(timeout(patience, builder(&worker).handshake(paced))).await else { return };
-    Connection::new(http2, wire, worker, Arc::new(peer), pace, slice).await;
+    Connection::new(http2, wire, Rc::clone(&worker), Arc::new(peer), pace, slice).await;
+    worker.connections.report();
 }
 
 fn builder(worker: &Worker) -> Builder {
@@ -320,6 +321,7 @@ impl Connection {
         while left > 0 {
             match self.http2.poll_accept(cx) {
                 Poll::Pending => {
+                    self.pace.all_accepted();
                     hits.stop(&self.worker);
                     return Poll::Pending;
                 }
@@ -367,7 +369,10 @@ impl Future for Connection {
         let polled = this.poll_turn(cx);
         this.count_errors();
         let left = this.wire.poll_end_turn(cx);
-        this.unsent.set(this.wire.unsent());
+        if left.is_ready() {
+            this.handle.waiting.statuses.set(0);
+        }
+        this.unsent.set(this.wire.unsent() + this.handle.waiting.statuses.get());
         this.worker.connections.check_waiting(&this.handle);
         let failed = matches!(left, Poll::Ready(Err(_)));
         // Reading comes before judging: the peer may have answered while we were late.

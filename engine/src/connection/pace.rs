@@ -25,6 +25,9 @@ use crate::wire::PREFACE;
 /// Fields that a call may have for nothing.
 const PLAIN_FIELDS: usize = 64;
 
+/// What a call costs that HTTP/2 itself answers, such as one with too large fields, in frames of control.
+const REFUSED_BLOCK: u32 = 32;
+
 /// After so many frames of control, it is somebody else's turn.
 const CONTROL_PER_TURN: u32 = 64;
 
@@ -75,6 +78,8 @@ pub(crate) struct PaceState {
     pub(crate) withheld: Cell<bool>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
+    /// Calls that have begun and that are not accepted.
+    begun: Cell<u32>,
 }
 
 impl PaceState {
@@ -88,13 +93,24 @@ impl PaceState {
             errors: RefCell::default(),
             withheld: Cell::default(),
             fields: Cell::default(),
+            begun: Cell::default(),
         })
     }
 
-    /// A call came that has so many fields.
+    /// A call was accepted that has so many fields.
     pub(crate) fn call_has(&self, fields: usize) {
+        self.begun.set(self.begun.get().saturating_sub(1));
         let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
         self.fields.set(self.fields.get().saturating_add(more));
+    }
+
+    /// All calls have been accepted but those that HTTP/2 itself has answered. One more may be incomplete.
+    pub(crate) fn all_accepted(&self) {
+        let answered = self.begun.get().saturating_sub(1);
+        if answered > 0 {
+            self.begun.set(1);
+            self.fields.set(self.fields.get().saturating_add(answered.saturating_mul(REFUSED_BLOCK)));
+        }
     }
 }
 
@@ -133,6 +149,7 @@ impl<T> Paced<T> {
         self.turn_bytes += bytes.len();
         self.pace.read_at.set(Instant::now());
         self.budget.called(seen.calls);
+        self.pace.begun.set(self.pace.begun.get().saturating_add(seen.calls));
         self.pay(seen.control);
     }
 
@@ -286,9 +303,10 @@ mod tests {
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+    fn frame(kind: u8, flags: u8, stream: u32, length: usize) -> Vec<u8> {
         let [_, high, middle, low] = u32::try_from(length).expect("short").to_be_bytes();
-        let mut frame = vec![high, middle, low, kind, flags, 0, 0, 0, 1];
+        let mut frame = vec![high, middle, low, kind, flags];
+        frame.extend(stream.to_be_bytes());
         frame.resize(9 + length, 7);
         frame
     }
@@ -358,10 +376,10 @@ mod tests {
             let pace = PaceState::new();
             let mut paced = Paced::new(server, Rc::clone(&pace));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
-            let (call, begun) = (frame(1, 5, 40), Instant::now());
+            let begun = Instant::now();
             for turn in 0..25 {
-                client.write_all(&call).await.expect("room");
-                pace.turn.set(turn);
+                client.write_all(&frame(1, 5, 2 * turn + 1, 40)).await.expect("room");
+                pace.turn.set(turn.into());
                 paced.read_exact(&mut [0; 49]).await.expect("reads");
                 pace.call_has(fields);
             }
@@ -389,8 +407,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_with_a_few_frames_of_control_each_are_never_held_up() {
         let (mut client, server) = tokio::io::duplex(4 << 20);
-        let call = [frame(1, 4, 40), frame(0, 1, 30), PING.to_vec(), frame(8, 0, 4)].concat();
-        client.write_all(&call.repeat(20_000)).await.expect("room");
+        let call =
+            |stream| [frame(1, 4, stream, 40), frame(0, 1, stream, 30), PING.to_vec(), frame(8, 0, 0, 4)].concat();
+        let calls: Vec<u8> = (1..40_001).step_by(2).flat_map(call).collect();
+        client.write_all(&calls).await.expect("room");
         drop(client);
         let begun = Instant::now();
         read_in_turns(server, &PaceState::new(), &mut Vec::new()).await;

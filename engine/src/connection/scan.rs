@@ -61,10 +61,15 @@ fn count(place: &mut Place, seen: &mut Seen) {
     let block = u32::try_from(length.saturating_sub(PLAIN_BLOCK) / BLOCK_BYTES_PER_FRAME).unwrap_or(u32::MAX);
     match kind {
         DATA if length >= TINY_DATA || flags & END_STREAM != 0 => {}
-        HEADERS => {
-            place.highest = place.highest.max(place.stream());
+        HEADERS if place.stream() > place.highest => {
+            place.highest = place.stream();
             seen.calls += 1;
             seen.turn += block;
+        }
+        // Trailers. No client of gRPC sends any, and each byte may be a field.
+        HEADERS => {
+            seen.control += 1 + u32::try_from(length).unwrap_or(u32::MAX);
+            seen.turn += 1 + block;
         }
         CONTINUATION => {
             seen.control += 1;
@@ -130,6 +135,13 @@ mod tests {
             let whole = FrameScan::default().scan(&bytes);
             prop_assert_eq!(scanned_in_pieces(&bytes, cut), whole);
         }
+    }
+
+    #[test]
+    fn trailers_are_no_call_and_cost_what_fields_do() {
+        let wire = [frame(1, 4, 40), frame(1, 5, 1_000)].concat();
+        let seen = FrameScan::default().scan(&wire);
+        assert_eq!((seen.calls, seen.control), (1, 1_001));
     }
 
     #[test]

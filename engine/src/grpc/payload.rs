@@ -14,12 +14,20 @@ use crate::grpc::message::PREFIX;
 /// What a payload that waits costs beyond its own bytes: the state of its stream and of its frames.
 const OVERHEAD: usize = 512;
 
+/// What an answer without a message costs: its trailers, and the state of its stream.
+const STATUS_BYTES: usize = 1 << 10;
+
+/// A message for many streams, of which there is one copy, counts for each with one of so many parts at least.
+const MOST_PARTS: usize = 16;
+
 /// Bytes that wait for readers: of one connection, of its address, and of all connections of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) bytes: Cell<usize>,
     pub(crate) of_address: Rc<Cell<usize>>,
     pub(crate) of_all: Rc<Cell<usize>>,
+    /// Of answers without a message, since the connection wrote all that it had.
+    pub(crate) statuses: Cell<usize>,
     /// They count for the connection alone, which is about to close.
     written_off: Cell<bool>,
 }
@@ -27,7 +35,12 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn of(of_address: Rc<Cell<usize>>, of_all: &Rc<Cell<usize>>) -> Rc<Self> {
         let (bytes, written_off) = (Cell::new(0), Cell::new(false));
-        Rc::new(Self { bytes, of_address, of_all: Rc::clone(of_all), written_off })
+        Rc::new(Self { bytes, of_address, of_all: Rc::clone(of_all), statuses: Cell::new(0), written_off })
+    }
+
+    /// An answer without a message waits until the connection has written all that it has.
+    pub(crate) fn add_status(&self) {
+        self.statuses.set(self.statuses.get() + STATUS_BYTES);
     }
 
     /// Has what waits count no more for the address, nor in all.
@@ -103,11 +116,16 @@ impl Payload {
 
     /// Frames a message that is made of two parts.
     pub(crate) fn framed(header: Bytes, tail: Bytes, waiting: &Rc<Waiting>) -> Self {
+        Self::shared(header, tail, 1, waiting)
+    }
+
+    /// The same of a message that so many streams share.
+    pub(crate) fn shared(header: Bytes, tail: Bytes, streams: usize, waiting: &Rc<Waiting>) -> Self {
         let length = header.len() + tail.len();
         let mut prefix = [0; PREFIX];
         // Answers are made by the servicers, which bound them far below 4 GiB.
         prefix[1..].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-        let counted = Rc::new(Counted::new(waiting, OVERHEAD + length));
+        let counted = Rc::new(Counted::new(waiting, OVERHEAD + length / streams.clamp(1, MOST_PARTS)));
         Self { prefix, begun: 0, header, tail, counted }
     }
 
@@ -180,6 +198,10 @@ mod tests {
         assert_eq!(of_all.get(), counted);
         drop(first);
         assert_eq!((waiting.bytes.get(), of_all.get()), (0, 0));
+        for (streams, length) in [(10, 100), (10_000, 1_000 / MOST_PARTS)] {
+            let _shared = Payload::shared(Bytes::new(), Bytes::from(vec![0; 1_000]), streams, &waiting);
+            assert_eq!(of_all.get(), OVERHEAD + length, "{streams}");
+        }
     }
 
     proptest! {

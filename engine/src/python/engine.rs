@@ -225,8 +225,9 @@ impl PyEngine {
     }
 
     /// Sends the same message to many streams.
+    #[allow(clippy::needless_pass_by_value)] // Python's list becomes a vector
     fn write_all(&self, ids: Vec<CallId>, message: &[u8]) {
-        self.engine.write_all(ids, &copied(message));
+        self.engine.write_all(&ids, &copied(message));
     }
 
     /// Sends metadata, before any message.
