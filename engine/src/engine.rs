@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::accept::rates::Rates;
 use crate::accept::tls::listener_tls;
 use crate::accept::{self, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
@@ -21,11 +22,17 @@ use crate::grpc::status::{ByKind, Code, Status, Statuses};
 use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;
 use crate::panics::text_of;
+use crate::peer::Owner;
 use crate::shared::{Method, Shared, Stage};
 use crate::worker_thread;
 
 /// Most events that are handed over in one turn of the event loop.
 pub const EVENTS_PER_TURN: usize = 256;
+
+/// Answers of one address that come into the cache, KiB a second, and the time after which as many come at once. So one
+/// address does not push out those of all others.
+const FILL_RATE: u32 = 2_048;
+const FILL_BURST: Duration = Duration::from_secs(10);
 
 /// The configuration of an engine.
 #[derive(Debug)]
@@ -84,6 +91,7 @@ pub struct Engine {
     listeners: Mutex<Vec<TcpListener>>,
     commands: Mutex<Vec<(CallId, Command)>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    fill_rates: Mutex<Rates>,
 }
 
 impl Engine {
@@ -105,6 +113,7 @@ impl Engine {
         let Setup { limits, methods, permits, follows_traces, clock, .. } = setup;
         let shared = Shared::new(limits, methods, cache, permits, follows_traces, bridge, statuses, threads, clock);
         Ok(Self {
+            fill_rates: Mutex::new(Rates::new(FILL_RATE, FILL_BURST, shared.clock.now())),
             shared: Arc::new(shared),
             listeners: Mutex::default(),
             commands: Mutex::default(),
@@ -209,12 +218,20 @@ impl Engine {
         else {
             return false;
         };
-        if call.generation < self.shared.permits_generation() {
+        let kept = (request.len() + answer.size()) >> 10;
+        if call.generation < self.shared.permits_generation() || !self.may_fill(call.peer.account.owner(), kept) {
             return false;
         }
         let mut key = Vec::with_capacity(request.len() + 6);
         key_into(&mut key, class, call.method, &request);
         self.shared.cache.put(&key, answer, dependencies, generation)
+    }
+
+    /// Whether so many KiB of an owner may come into the cache now.
+    fn may_fill(&self, owner: Owner, kib: usize) -> bool {
+        let Owner::Site(site) = owner else { return true };
+        let (mut rates, now) = (locked(&self.fill_rates), self.shared.clock.now());
+        (0..=kib).all(|_| rates.admit(site, now))
     }
 
     /// The cache of answers.

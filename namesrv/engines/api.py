@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import grpc
+from google.protobuf.message import Message
 
 from groundwork.rpc_handlers import Context
 from groundwork.shares import ShareRules
@@ -62,7 +63,7 @@ class EngineCall(ABC):
     """What the native engine offers the servicer of a call in addition to gRPC's context."""
 
     @abstractmethod
-    def may_keep(self, dependencies: Sequence[str]) -> None:
+    def may_keep(self, request: Message, dependencies: Sequence[str]) -> None:
         """Names all dependencies of the answer, which is computed in this very step: the engine may give it again."""
 
     @abstractmethod
@@ -84,10 +85,10 @@ class EngineCall(ABC):
         """Sends a message to free streams of the same server, without their tasks."""
 
 
-def may_keep(context: Context, dependencies: Callable[[], Sequence[str]]) -> None:
+def may_keep(context: Context, request: Message, dependencies: Callable[[], Sequence[str]]) -> None:
     """Names the dependencies of the answer, if the engine keeps answers. The answer must be given in this very step."""
     if isinstance(context, EngineCall):
-        context.may_keep(dependencies())
+        context.may_keep(request, dependencies())
 
 
 def may_repeat(context: Context, again: Again) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import namesrv_engine
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from namesrv_engine import (
     CALL,
     CANCELLED,
@@ -241,8 +241,10 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
 
     # What servicers ask of their context.
 
-    def may_keep(self, dependencies: Sequence[str]) -> None:
-        self.depends_on = (dependencies, self._server.generation)
+    def may_keep(self, request: Message, dependencies: Sequence[str]) -> None:
+        request.DiscardUnknownFields()
+        if request.SerializeToString() == self.call.request:  # with unknown fields, one answer would have many keys
+            self.depends_on = (dependencies, self._server.generation)
 
     def may_repeat(self, again: Again) -> None:
         self.again = again
@@ -385,7 +387,7 @@ class KeptAnswers:
         if self._state is None or call.depends_on is None:
             return
         if call.code() is not grpc.StatusCode.NOT_FOUND:
-            return  # a defect, or what concerns this caller
+            return  # any other is a defect, or concerns this caller
         dependencies, generation = call.depends_on
         code: int = call.code().value[0]
         self._remember(call)

@@ -78,9 +78,9 @@ class LookupCalls:
             if not self._warm_up.is_warm():
                 raise registry_warming(f"the topic {topic!r}")
             if self.keeps_unknown:
-                may_keep(context, lambda: [topic])
+                may_keep(context, request, lambda: [topic])
             raise topic_not_found(topic)
-        may_keep(context, lambda: route_dependencies(self._state, topic))
+        may_keep(context, request, lambda: route_dependencies(self._state, topic))
         return b"".join((header, _ROUTE_TAG, varint(len(route)), route))
 
     async def BatchGetTopicRoutes(  # noqa: N802
@@ -101,7 +101,9 @@ class LookupCalls:
         unknown, is_warm = batch.without_route(), self._warm_up.is_warm()
         if not unknown or (self.keeps_unknown and is_warm):
             may_keep(
-                context, lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)]
+                context,
+                request,
+                lambda: [one for topic in request.topics for one in route_dependencies(self._state, topic)],
             )
         return batch.encoded(is_warm=is_warm)
 
@@ -305,7 +307,7 @@ class BrokerGroupCalls:
         """GET_BROKER_CLUSTER_INFO, 106."""
         size = min(field_rules.page_size(request.page_size), limits.MAX_GROUP_PAGE_SIZE)
         after = _group_after(request)
-        may_keep(context, lambda: [CLUSTERS_DEPENDENCY])
+        may_keep(context, request, lambda: [CLUSTERS_DEPENDENCY])
         table = self._state.tables.broker_addr_table
         # One more than fits tells whether there is a next page.
         found = heapq.nsmallest(size + 1, (key for key in table if key > after))

@@ -25,6 +25,9 @@ use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;
 
+/// A key above this length is kept if its answer is as long. Otherwise few requests would push out many answers.
+const PLAIN_KEY: usize = 1 << 10;
+
 /// Most dependencies of one answer.
 const MAX_DEPENDENCIES: usize = 8_192;
 
@@ -50,7 +53,8 @@ pub struct Failure {
 }
 
 impl Answer {
-    fn size(&self) -> usize {
+    /// Bytes.
+    pub(crate) fn size(&self) -> usize {
         match self {
             Self::Message(tail) => tail.len(),
             Self::Status(failure) => {
@@ -133,10 +137,10 @@ impl Cache {
         generation: u64,
     ) -> bool {
         let names: Vec<Name> = dependencies.into_iter().map(|dependency| self.name(dependency.as_ref())).collect();
-        if key.len() > MAX_KEY || names.len() > MAX_DEPENDENCIES {
+        let size = answer.size();
+        if key.len() > MAX_KEY.min(size.max(PLAIN_KEY)) || names.len() > MAX_DEPENDENCIES {
             return false;
         }
-        let size = answer.size();
         let absent = matches!(answer, Answer::Status(_));
         let mut inner = self.write();
         let inner = &mut *inner;

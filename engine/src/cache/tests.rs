@@ -180,6 +180,15 @@ fn what_is_too_large_is_not_kept_and_takes_its_forerunner_along() {
 }
 
 #[test]
+fn a_long_key_is_kept_for_a_long_answer_alone() {
+    let cache = Cache::new(1 << 20);
+    let long = [7; 2_000];
+    assert!(!cache.put(&long, message("short"), NONE, 0));
+    assert!(cache.put(&long[..1_000], message("short"), NONE, 0));
+    assert!(cache.put(&long, message(&"long".repeat(500)), NONE, 0));
+}
+
+#[test]
 fn keys_of_other_classes_and_methods_are_other_keys() {
     let (mut one, mut other) = (Vec::new(), Vec::new());
     key_into(&mut one, 1, 2, b"x");

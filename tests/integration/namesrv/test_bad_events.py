@@ -30,6 +30,7 @@ from namesrv_engine import FAILED, NOTICE, STOPPED
 from namesrv.engines.native import NativeServer
 
 SECONDS = 30.0
+REQUEST = pb.GetTopicRouteRequest(topic="TopicTest").SerializeToString()
 KEPT = "namesrv_api.v1.RouteService/GetTopicRoute"
 FLAGS = {"listen": "127.0.0.1:0", "engine": "native", "warm_up_millis": 0, "shutdown_grace_millis": 100}
 
@@ -62,7 +63,7 @@ class _Server:
 
         async def break_when_it_may_be_kept(request: bytes, context: Any) -> bytes:
             self.broken += 1
-            context.may_keep([request.decode()])
+            context.may_keep(pb.GetTopicRouteRequest.FromString(request), ["TopicTest"])
             raise ValueError
 
         async def break_when_it_comes_again(request: bytes, context: Any) -> bytes:
@@ -95,7 +96,7 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
 
         def call(name: str) -> Awaitable[bytes]:
             path = name if "/" in name else f"test/{name}"
-            begun: Any = connection.unary_unary(f"/{path}", None, None).future(b"x", timeout=SECONDS)
+            begun: Any = connection.unary_unary(f"/{path}", None, None).future(REQUEST, timeout=SECONDS)
             return asyncio.to_thread(begun.result)
 
         try:
@@ -113,7 +114,7 @@ def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
 
     with capture_logs() as lines:
         held, broken, fine = asyncio.run(run())
-    assert (held, fine) == (b"x", b"x")
+    assert (held, fine) == (REQUEST, REQUEST)
     assert isinstance(broken, grpc.RpcError)
     assert broken.code() is grpc.StatusCode.INTERNAL
     assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"]
@@ -146,7 +147,7 @@ def test_calls_that_come_again_are_answered_although_one_cannot_be() -> None:
         async with connected(_Server()) as call:
             return [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
 
-    assert asyncio.run(run()) == [b"x"] * 3
+    assert asyncio.run(run()) == [REQUEST] * 3
 
 
 class _Engine:

@@ -54,6 +54,16 @@ def test_a_lookup_that_its_caller_traces_is_a_hit_where_nobody_follows_traces(me
             assert sample_of(measured, asked) - before == more
 
 
+def test_an_answer_is_kept_for_one_form_of_its_request(measured: NamesrvProcess) -> None:
+    unknown_field, absent = b"\xfa\x7f\x01x", pb.GetTopicRouteRequest(topic="Missing").SerializeToString()
+    with measured.connect() as client:
+        look_up = client.connection.unary_unary("/namesrv_api.v1.RouteService/GetTopicRoute", None, None)
+        for request, asked in ((absent, 1), (absent, 1), (absent + unknown_field, 2), (absent + unknown_field, 3)):
+            with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+                look_up(request, timeout=TIMEOUT)
+            assert sample_of(measured, "namesrv_engine_asked_calls_total") == asked
+
+
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
 def test_permits_that_are_taken_away_are_taken_away_from_kept_answers_too(place: Place, kind: str) -> None:
     with (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from google.protobuf.message import Message
+
 from namesrv.engines.api import Again, EngineCall
 
 
@@ -15,7 +17,7 @@ class FakeEngineCall(EngineCall):
     doubt = None
     again: Again | None = None
 
-    def may_keep(self, dependencies: Sequence[str]) -> None:
+    def may_keep(self, request: Message, dependencies: Sequence[str]) -> None:
         """Ignores the dependencies."""
 
     def may_repeat(self, again: Again) -> None:
