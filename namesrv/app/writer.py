@@ -44,7 +44,7 @@ from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.core.state import RouteState
-from namesrv.core.state_change import StateChange
+from namesrv.core.state_change import EncodesFirst, StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
 
 _log = structlog.get_logger(__name__)
@@ -125,6 +125,8 @@ class TableWriter:
         """
         if self._waiting >= self._max_waiting:
             raise overloaded(f"{self._waiting} changes wait for their turn already")
+        if change.topics > LARGE_TOPICS and isinstance(change, EncodesFirst):
+            await self.read(change.encode, owner, is_large=True)
         await self._acquire(owner)
         try:
             return await self._make(change)

@@ -66,6 +66,8 @@ MERGES_KEPT, MERGED_GROUPS = 1_000, 64
 """Rows that are merged once for all topics that have the same row, and their most groups. This halves the time of an
 edit where topics lie on the same groups."""
 
+EMPTY: Mapping[ReportedQueues, QueueData] = {}
+
 _NARROW = 8
 """Most groups of a topic among which walking is the quickest way to find one."""
 
@@ -175,8 +177,16 @@ class TableEdit:
         """Replaces a broker's filter servers; an empty tuple removes them."""
         self.filters[key] = filter_servers
 
-    def put_topics(self, broker: BrokerKey, configs: Iterable[ReportedTopic]) -> None:
-        """Gives a group the queues that the configurations say. Topics that are not named stay as they are."""
+    def put_topics(
+        self,
+        broker: BrokerKey,
+        configs: Iterable[ReportedTopic],
+        encoded: Mapping[ReportedQueues, QueueData] = EMPTY,
+    ) -> None:
+        """Gives a group the queues that the configurations say. Topics that are not named stay as they are.
+
+        ``encoded`` has QueueDatas that were made before.
+        """
         self._drop_unused_queue_datas(broker)
         if broker not in self.tables.broker_addr_table:
             self.new_groups.add(broker)
@@ -192,7 +202,7 @@ class TableEdit:
         for topic, reported in paced(configs):
             queue_data = interned.get(reported)
             if queue_data is None:
-                queue_data = queue_datas.added(broker, reported)
+                queue_data = queue_datas.added(broker, reported, encoded.get(reported))
             if queue_data.mapping is not None:
                 breathe()
             if held and topic in held:

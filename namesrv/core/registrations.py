@@ -16,6 +16,7 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
+    QueueData,
     QueueNumbers,
     RegisterBrokerResult,
     Registration,
@@ -134,6 +135,12 @@ class BrokerRegistration:
         self._cause = cause
         self._owner = owner
         self._reads_topics = reads_topics
+        self._encoded: Mapping[ReportedQueues, QueueData] = {}
+
+    def encode(self) -> None:
+        """Encodes what the broker reports, with breaths. Beside other changes, so that these wait for less."""
+        topic_configs = self._registration.topic_configs or {}
+        self._encoded = self.state.tables.queue_datas.encoded(self._registration.broker, topic_configs.values())
 
     @property
     def topics(self) -> int:
@@ -229,7 +236,7 @@ class BrokerRegistration:
         reported: Mapping[str, ReportedQueues] = topic_configs
         if registration.topic_by_topic:
             reported = edit.with_mappings(broker, topic_configs, mappings)
-        edit.put_topics(broker, reported.items())
+        edit.put_topics(broker, reported.items(), self._encoded)
         names_all = not (registration.topic_by_topic and mappings)  # as in RocketMQ
         exactly = self.state.behaviour.delete_topic_with_broker_registration and names_all
         if exactly and registration.base_version is None:

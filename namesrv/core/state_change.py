@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from namesrv.core.state import RouteState
 
@@ -36,6 +36,14 @@ class StateChange(Protocol[ResultT_co]):
         Raises:
             Refused: It cannot be made now; nothing has changed.
         """
+
+
+@runtime_checkable
+class EncodesFirst(Protocol):
+    """A change with a part that needs no tables that stand still. It is done before other changes have to wait."""
+
+    def encode(self) -> None:
+        """Does that part, with breaths."""
 
 
 def apply_now(change: StateChange[ResultT]) -> ResultT:

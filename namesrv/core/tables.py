@@ -217,23 +217,20 @@ class QueueDataTable:
         """The QueueData of what a group reports; made if there is none."""
         return self.of_group(broker).get(reported) or self.added(broker, reported)
 
-    def added(self, broker: BrokerKey, reported: ReportedQueues) -> QueueData:
-        """Makes the QueueData of what a group has not reported yet."""
-        read, write, perm, flag, *rest = reported
-        numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
-        encoded = b"" if mapping is None else encoding.mapping_field(mapping)
-        fragment = encoding.queue_data_fragment(broker, numbers, encoded)
-        queue_data = QueueData(
-            broker,
-            *numbers,
-            fragment=fragment,
-            wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
-            added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
-            mapping=mapping,
-        )
+    def encoded(self, broker: BrokerKey, reported: Iterable[ReportedQueues]) -> dict[ReportedQueues, QueueData]:
+        """Makes the QueueDatas of what a group has not reported yet, with breaths. Reads rows that may change."""
+        known, made = self._by_reported.get(broker, {}), dict[ReportedQueues, QueueData]()
+        for queues in paced(reported):
+            if queues not in known and queues not in made:
+                made[queues] = _queue_data(broker, queues)
+        return made
+
+    def added(self, broker: BrokerKey, reported: ReportedQueues, made: QueueData | None = None) -> QueueData:
+        """Adds the QueueData of what a group has not reported yet, and makes it unless it is ``made``."""
+        queue_data = made or _queue_data(broker, reported)
         self.of_group(broker)[reported] = queue_data
-        self._by_fragment[fragment] = queue_data
-        if mapping is not None:
+        self._by_fragment[queue_data.fragment] = queue_data
+        if (mapping := queue_data.mapping) is not None:
             self.mapped.add(broker)
             self._mapped_queues[broker] = self._mapped_queues.get(broker, 0) + len(mapping.queue_ids)
         return queue_data
@@ -285,6 +282,21 @@ class QueueDataTable:
         self.mapped.discard(broker)
         self._mapped_queues.pop(broker, None)
         self._mapped_queues_kept.pop(broker, None)
+
+
+def _queue_data(broker: BrokerKey, reported: ReportedQueues) -> QueueData:
+    read, write, perm, flag, *rest = reported
+    numbers, mapping = (read, write, perm, flag), rest[0] if rest else None
+    encoded = b"" if mapping is None else encoding.mapping_field(mapping)
+    fragment = encoding.queue_data_fragment(broker, numbers, encoded)
+    return QueueData(
+        broker,
+        *numbers,
+        fragment=fragment,
+        wiped_fragment=_under(WriteRule.WIPED, broker, numbers, encoded, fragment),
+        added_fragment=_under(WriteRule.ADDED, broker, numbers, encoded, fragment),
+        mapping=mapping,
+    )
 
 
 def _under(rule: WriteRule, broker: BrokerKey, numbers: QueueNumbers, mapping: bytes, reported: bytes) -> bytes:

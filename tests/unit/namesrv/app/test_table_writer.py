@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from namesrv.app.writer import (
     INLINE_TOPICS,
+    LARGE_TOPICS,
     MAX_YIELDS,
     CommitFailed,
     TableWriter,
@@ -175,6 +176,26 @@ def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(fleet:
 
     run(test())
     assert events == ["prepare it", "commit it", "read"]
+
+
+def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: Fleet) -> None:
+    topics = {f"topic-{number}": (number + 1, 4, 6, 0) for number in range(LARGE_TOPICS + 1)}
+    broker = BrokerKey(CLUSTER, "broker-a")
+    change = fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
+
+    async def test() -> None:
+        writer, held = TableWriter(), Held(fleet.state)
+        busy = asyncio.create_task(writer.apply(held, "b"))
+        await held.begun()
+        registering = asyncio.create_task(writer.apply(change, "a"))
+        await asyncio.sleep(0)
+        held.let_go()
+        await asyncio.gather(busy, registering)
+
+    queue_datas = fleet.state.tables.queue_datas
+    run(test())
+    assert len(change._encoded) == len(topics)
+    assert all(queue_datas.intern(broker, reported) is made for reported, made in change._encoded.items())
 
 
 # All or nothing.
