@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -92,7 +93,8 @@ impl Worker {
         for (id, command) in self.inbox.take() {
             let recipient = self.recipients.borrow().get(&id).map(Rc::clone);
             if let Some(recipient) = recipient {
-                recipient.receive(command);
+                // A defect of one connection stays with it: HTTP/2 panics again where what it holds is dropped.
+                let _ = catch_unwind(AssertUnwindSafe(|| recipient.receive(command)));
             }
         }
     }
@@ -103,5 +105,40 @@ impl Worker {
         if self.shared.stage() > Stage::Serving {
             self.inbox.notify.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+
+    struct Panicking;
+
+    impl Recipient for Panicking {
+        fn receive(self: Rc<Self>, _command: Command) {
+            panic!("a lock of HTTP/2 is poisoned");
+        }
+    }
+
+    #[derive(Default)]
+    struct Counting(Cell<u32>);
+
+    impl Recipient for Counting {
+        fn receive(self: Rc<Self>, _command: Command) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[test]
+    fn a_call_that_panics_takes_no_command_from_others() {
+        let worker = Worker::new(Shared::of(Limits::default(), Vec::new()), 0);
+        let (broken, other, counting) = (worker.call_id(), worker.call_id(), Rc::new(Counting::default()));
+        worker.add_call(broken, Rc::new(Panicking));
+        worker.add_call(other, Rc::clone(&counting) as Rc<dyn Recipient>);
+        worker.shared.bridge.give(&mut vec![(broken, Command::Read), (other, Command::Read)]);
+        worker.deliver_commands();
+        assert_eq!(counting.0.get(), 1);
+        assert_ne!(broken, 0, "events without a call have this id");
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use harness::raw::{
     DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, field,
 };
-use harness::{AGAIN, Served, call};
+use harness::{AGAIN, Certificate, Served, call};
 use namesrv_engine::Limits;
 
 /// `again`, as it travels.
@@ -51,6 +51,16 @@ async fn one_that_its_caller_traces_is_seen_as_a_whole() {
     assert_eq!(&raw.until(|frame| frame.kind == DATA).await.payload[5..], b"first");
     raw.call(3, AGAIN, ASKED, "10S").await;
     assert_eq!(&raw.until(|frame| frame.kind == DATA).await.payload[5..], b"again 7");
+}
+
+#[tokio::test]
+async fn one_of_a_caller_with_a_long_certificate_is_known_too() {
+    let (shown, client) = (Certificate::new(), Certificate::with_names(60));
+    let served = Served::with_certificates_and_permits(&shown, &[&client]);
+    let mut connection = served.connect_as(&shown, Some(&client)).await;
+    for expected in [&b"first"[..], b"again 7"] {
+        assert_eq!(&call(&mut connection, AGAIN, b"again", "10S").await.0[5..], expected);
+    }
 }
 
 #[tokio::test]

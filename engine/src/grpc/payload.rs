@@ -17,7 +17,7 @@ const OVERHEAD: usize = 512;
 /// What an answer without a message costs: its trailers, and the state of its stream.
 const STATUS_BYTES: usize = 1 << 10;
 
-/// A message for many streams, of which there is one copy, counts for each with one of so many parts at least.
+/// Parts of a message for many streams. They share one copy, and each counts one part at least.
 const MOST_PARTS: usize = 16;
 
 /// Bytes that wait for readers: of one connection, of its address, and of all connections of a worker.

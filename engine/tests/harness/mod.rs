@@ -158,6 +158,11 @@ impl Served {
         Self::new(Limits::default(), false, Some((certificate, Some(authorities(clients)))))
     }
 
+    /// The same, whose callers also need permits, which all have.
+    pub fn with_certificates_and_permits(certificate: &Certificate, clients: &[&Certificate]) -> Self {
+        Self::new(Limits::default(), true, Some((certificate, Some(authorities(clients)))))
+    }
+
     /// Has the engine accept clients with these certificates alone.
     pub fn accept_clients(&self, certificate: &Certificate, clients: &[&Certificate]) {
         let Certificate { pem, key } = certificate;
