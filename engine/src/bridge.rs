@@ -478,6 +478,24 @@ mod tests {
         assert!(is_readable(&bridge));
     }
 
+    #[test]
+    fn calls_that_were_cancelled_leave_in_parts() {
+        let (bridge, ledger) = (Bridge::new(1).expect("an eventfd"), Ledger::new(&Limits::default()));
+        for id in 0..2 * MAX_CANCELLED as CallId {
+            let call = call_of(id, &ledger, Owner::Site(1));
+            bridge.tell_call(Arc::clone(&call));
+            bridge.tell_cancelled(&call, Cause::Client);
+        }
+        bridge.tell_call(call_of(CallId::MAX, &ledger, Owner::Site(2)));
+        let mut taken = Vec::new();
+        let mut times = 0;
+        while is_readable(&bridge) {
+            taken.extend(ids(&bridge.take(256)));
+            times += 1;
+        }
+        assert_eq!((taken, times), (vec![CallId::MAX], 2));
+    }
+
     proptest! {
         /// Steps: a call comes (0, 1), the oldest that lives is cancelled (2), Python takes some (3 and above).
         #[test]

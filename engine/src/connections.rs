@@ -201,3 +201,30 @@ impl Connections {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::payload::Counted;
+    use crate::limits::Limits;
+
+    #[test]
+    fn connections_that_hold_most_close_and_their_bytes_count_no_more() {
+        let limits = Limits { max_waiting: 1_600, ..Limits::default() };
+        let connections = Connections::new(&Shared::of(limits, Vec::new()));
+        let add = |bytes| {
+            let handle = connections.add(Owner::Site(1));
+            let held = Counted::new(&handle.waiting, bytes);
+            (handle, held)
+        };
+        let mut all: Vec<_> = (1..=40).map(add).collect();
+        all[0].1.set(1);
+        connections.check_waiting(&all[0].0);
+        let closed =
+            |all: &[(Rc<ConnectionHandle>, Counted)]| all.iter().filter(|(handle, _)| handle.must_close.get()).count();
+        assert_eq!((closed(&all), all[0].0.waiting.of_address.get()), (4, 820 - 40 - 39 - 38 - 37));
+        all[39].1.set(0);
+        connections.check_waiting(&all[0].0);
+        assert_eq!((closed(&all), connections.waiting.get()), (4, 666));
+    }
+}

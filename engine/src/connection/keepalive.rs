@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Time for one more look at the socket before a peer counts as dead. A timer that is overdue because the process was
+/// stopped fires before the runtime knows what has come.
+const LAST_LOOK: Duration = Duration::from_millis(10);
+
 /// What to do now that the timer has fired.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
@@ -24,20 +28,29 @@ pub(crate) struct Keepalive {
     after: Duration,
     timeout: Duration,
     pinged_at: Option<Instant>,
+    /// Whether this is the last look.
+    looks_again: bool,
 }
 
 impl Keepalive {
     /// Creates the keepalive of a new connection.
     pub(crate) fn new(after: Duration, timeout: Duration) -> Self {
-        Self { after, timeout, pinged_at: None }
+        Self { after, timeout, pinged_at: None, looks_again: false }
     }
 
     /// Decides what to do, given the time of the last read. If bytes were withheld from reading, an answer may be among them,
     /// so the peer is not dead yet.
     pub(crate) fn next(&mut self, now: Instant, read_at: Instant, withheld: bool) -> Next {
         if self.pinged_at.is_some_and(|pinged_at| read_at < pinged_at) {
-            return if withheld { Next::Wait(now + self.timeout) } else { Next::Close };
+            return if withheld {
+                Next::Wait(now + self.timeout)
+            } else if std::mem::replace(&mut self.looks_again, true) {
+                Next::Close
+            } else {
+                Next::Wait(now + LAST_LOOK)
+            };
         }
+        self.looks_again = false;
         self.pinged_at = None;
         let silent_at = read_at + self.after;
         if now < silent_at {
@@ -65,7 +78,9 @@ mod tests {
         let last_read = begin + Duration::from_secs(1);
         assert_eq!(keepalive.next(begin + AFTER, last_read, false), Next::Wait(last_read + AFTER));
         assert_eq!(keepalive.next(last_read + AFTER, last_read, false), Next::Ping(last_read + AFTER + TIMEOUT));
-        assert_eq!(keepalive.next(last_read + AFTER + TIMEOUT, last_read, false), Next::Close);
+        let due = last_read + AFTER + TIMEOUT;
+        assert_eq!(keepalive.next(due, last_read, false), Next::Wait(due + LAST_LOOK));
+        assert_eq!(keepalive.next(due + LAST_LOOK, last_read, false), Next::Close);
     }
 
     #[test]
@@ -89,6 +104,17 @@ mod tests {
         assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
         let due = begin + AFTER + TIMEOUT;
         assert_eq!(keepalive.next(due, begin, true), Next::Wait(due + TIMEOUT));
-        assert_eq!(keepalive.next(due + TIMEOUT, begin, false), Next::Close, "nothing was left unread");
+        let due = due + TIMEOUT;
+        assert_eq!(keepalive.next(due, begin, false), Next::Wait(due + LAST_LOOK), "nothing was left unread");
+    }
+
+    #[test]
+    fn an_answer_that_is_seen_at_the_last_look_counts() {
+        let (mut keepalive, begin) = (keepalive(), Instant::now());
+        assert_eq!(keepalive.next(begin + AFTER, begin, false), Next::Ping(begin + AFTER + TIMEOUT));
+        let due = begin + AFTER + TIMEOUT;
+        assert_eq!(keepalive.next(due, begin, false), Next::Wait(due + LAST_LOOK));
+        let seen = due + LAST_LOOK;
+        assert_eq!(keepalive.next(seen, seen, false), Next::Wait(seen + AFTER));
     }
 }
