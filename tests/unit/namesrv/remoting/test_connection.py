@@ -273,6 +273,18 @@ def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(use: Callable
     use(test)
 
 
+def test_topics_under_way_are_counted_for_an_address_on_both_protocols(use: Callable[[Use], None]) -> None:
+    async def test(front: SocketlessFront, _client: SocketlessClient) -> None:
+        topics, other = front.shares.registered_topics, SocketlessClient(front, "192.0.2.1")
+        with topics.holding(Sharer("192.0.2.1"), topics.most_of_caller):
+            (refused,) = await other.send([REGISTRATION])
+        (taken,) = await other.send([REGISTRATION])
+        assert (b'"code":2,' in refused.header, b'"code":0,' in taken.header) == (True, True)
+        await other.close()
+
+    use(test)
+
+
 def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_not_asked(use: Callable[[Use], None]) -> None:
     async def test(front: SocketlessFront, client: SocketlessClient) -> None:
         client.receive(frame(206, body=bytes(1_000_000)) * 3)
