@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -102,7 +103,7 @@ class ListCalls:
 
     async def cluster_info(self, request: Request, caller: Caller) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
-        async with self._one_at_a_time.held_for(caller.owner):
+        async with self._slot(caller):
             parts = self._routes.cluster_info(bare_keys=fields.bare_keys(request))
             body = await run_cooperatively(_joined(parts))
         return answer(request, ResponseCode.SUCCESS, body)
@@ -135,10 +136,21 @@ class ListCalls:
     async def _answered(
         self, request: Request, caller: Caller, taken: Callable[[], NamesAfter], broker_addr: str | None = None
     ) -> bytes:
-        async with self._one_at_a_time.held_for(caller.owner):
+        async with self._slot(caller):
             await settled(self._state)
             body = await self._reader.run(partial(_topic_list, taken(), broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
+
+    @contextlib.asynccontextmanager
+    async def _slot(self, caller: Caller) -> AsyncIterator[None]:
+        """Makes one list at a time, round robin by address. After each, no list is made for as long as it took."""
+        await self._one_at_a_time.acquire(caller.owner)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        finally:
+            loop.call_later(loop.time() - began, self._one_at_a_time.release)
 
 
 def _joined(parts: Iterable[bytes | None]) -> Sliced[bytes]:
