@@ -129,10 +129,12 @@ mod tests {
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use proptest::prelude::*;
+    use std::cell::RefCell;
     use std::future::Future;
     use std::io::Write;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+    use tokio::task::LocalSet;
 
     const MOST: usize = 100_000;
 
@@ -176,6 +178,27 @@ mod tests {
 
     fn unpack(bytes: impl Into<Bytes>, encoding: Encoding) -> Result<Bytes, Status> {
         unpack_in_steps(bytes, encoding).0
+    }
+
+    #[tokio::test]
+    async fn a_message_waits_for_one_or_two_of_another_owner_and_not_for_all() {
+        let ledger = Ledger::new(&Limits { max_bytes_in: 256 << 20, ..Limits::default() });
+        let unpacking = Unpacking::new(&Arc::new(Statuses::unknown()));
+        let bytes = Bytes::from(gzip(&vec![7; MOST]));
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let all = LocalSet::new();
+        for site in std::iter::repeat_n(1, 100).chain([2]) {
+            let held = ledger.account(Owner::Site(site)).hold(Kind::BytesIn, bytes.len()).expect("it fits");
+            let message = Message { bytes: bytes.clone(), compressed: true, most_bytes: MOST, held };
+            let (unpacking, done) = (unpacking.clone(), Rc::clone(&done));
+            all.spawn_local(async move {
+                unpacking.unpack(message, Encoding::Gzip).await.expect("within the limit");
+                done.borrow_mut().push(site);
+            });
+        }
+        all.await;
+        let before = done.borrow().iter().position(|site| *site == 2).expect("it was decompressed");
+        assert!(before <= 2, "{before}");
     }
 
     #[test]
