@@ -138,7 +138,7 @@ class BrokerRegistration:
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
 
     def encode(self) -> None:
-        """Encodes what the broker reports, with breaths. Beside other changes, so that these wait for less."""
+        """Encodes what the broker reports, with breaths. Other changes may be made in the meantime."""
         topic_configs = self._registration.topic_configs or {}
         self._encoded = self.state.tables.queue_datas.encoded(self._registration.broker, topic_configs.values())
 
