@@ -281,6 +281,22 @@ async fn bytes_of_requests_are_limited_by_address_until_python_lets_go_of_them()
 }
 
 #[tokio::test]
+async fn one_address_fills_the_cache_no_faster_than_it_may_and_another_one_still_does() {
+    let served = Served::with_addresses(Limits::default());
+    let mut client = served.connect().await;
+    let mut topic = vec![7; 15_000];
+    for number in 0..1_000_u32 {
+        topic[..4].copy_from_slice(&number.to_be_bytes());
+        assert_eq!(call(&mut client, KEPT, &topic, "5S").await.1, "0");
+    }
+    let kept = served.stat("cache_answers");
+    assert!((600..1_000).contains(&kept), "{kept}: 20 MiB at once, and 2 MiB a second");
+    let mut another = attacker(&served).await;
+    another.call(1, KEPT, &framed(0, b"topic"), "5S").await;
+    served.until_at_least("cache_answers", kept + 1).await;
+}
+
+#[tokio::test]
 async fn a_stream_keeps_its_metadata_and_not_its_request() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::with(served.address, &[0, 4, 0, 0, 0, 0]).await;

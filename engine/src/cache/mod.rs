@@ -25,7 +25,7 @@ use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Longest key, bytes: requests above it are rare, and asked for once.
 const MAX_KEY: usize = 16 << 10;
 
-/// A key above this length is kept if its answer is as long. Otherwise few requests would push out many answers.
+/// A key is longer than its answer by this much at most. Otherwise few requests would push out many answers.
 const PLAIN_KEY: usize = 1 << 10;
 
 /// Most dependencies of one answer.
@@ -138,7 +138,7 @@ impl Cache {
     ) -> bool {
         let names: Vec<Name> = dependencies.into_iter().map(|dependency| self.name(dependency.as_ref())).collect();
         let size = answer.size();
-        if key.len() > MAX_KEY.min(size.max(PLAIN_KEY)) || names.len() > MAX_DEPENDENCIES {
+        if key.len() > MAX_KEY.min(PLAIN_KEY + size) || names.len() > MAX_DEPENDENCIES {
             return false;
         }
         let absent = matches!(answer, Answer::Status(_));
