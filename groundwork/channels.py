@@ -23,6 +23,9 @@ from groundwork.watched_file import WatchedFile
 # stays on its connection; an outdated connection is closed when its last call has ended.
 
 ChannelT = TypeVar("ChannelT")
+Token = Callable[[], str | None]
+"""What to send as a bearer token; None sends none. With gRPC's call credentials, a connection that is closed may wait for
+ever, with the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
 
 
 class _Connection(Generic[ChannelT]):
@@ -79,10 +82,11 @@ class _Connections(Generic[ChannelT]):
 
 
 class _Calls:
-    """A call of the contract, on whichever connection is in force."""
+    """A call of the contract, on whichever connection is in force, with the token of now."""
 
-    def __init__(self, connections: _Connections[Any], make: Callable[[Any], Any]) -> None:
+    def __init__(self, connections: _Connections[Any], token: Token, make: Callable[[Any], Any]) -> None:
         self._connections = connections
+        self._token = token
         self._make = make
         self._made: tuple[_Connection[Any] | None, Any] = (None, None)
 
@@ -94,6 +98,11 @@ class _Calls:
             self._made = (connection, calls)
         return connection, calls
 
+    def _with_token(self, options: dict[str, Any]) -> dict[str, Any]:
+        if token := self._token():
+            return {**options, "metadata": (*(options.get("metadata") or ()), ("authorization", f"Bearer {token}"))}
+        return options
+
 
 class _BlockingCalls(_Calls):
     """Unary answers: the caller waits, or gets a future."""
@@ -101,20 +110,20 @@ class _BlockingCalls(_Calls):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         connection, calls = self._begin()
         try:
-            return calls(*args, **kwargs)
+            return calls(*args, **self._with_token(kwargs))
         finally:
             self._connections.end(connection)
 
     def with_call(self, *args: Any, **kwargs: Any) -> Any:
         connection, calls = self._begin()
         try:
-            return calls.with_call(*args, **kwargs)
+            return calls.with_call(*args, **self._with_token(kwargs))
         finally:
             self._connections.end(connection)
 
     def future(self, *args: Any, **kwargs: Any) -> Any:
         connection, calls = self._begin()
-        return _tracked(self._connections, connection, lambda: calls.future(*args, **kwargs))
+        return _tracked(self._connections, connection, lambda: calls.future(*args, **self._with_token(kwargs)))
 
 
 class _StreamingCalls(_Calls):
@@ -122,7 +131,7 @@ class _StreamingCalls(_Calls):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         connection, calls = self._begin()
-        return _tracked(self._connections, connection, lambda: calls(*args, **kwargs))
+        return _tracked(self._connections, connection, lambda: calls(*args, **self._with_token(kwargs)))
 
 
 class _AioCalls(_Calls):
@@ -131,7 +140,7 @@ class _AioCalls(_Calls):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         connection, calls = self._begin()
         try:
-            call = calls(*args, **kwargs)
+            call = calls(*args, **self._with_token(kwargs))
         except BaseException:
             self._connections.end(connection)
             raise
@@ -153,8 +162,14 @@ def _tracked(connections: _Connections[Any], connection: _Connection[Any], start
 class RenewedChannel(grpc.Channel):
     """A ``grpc.Channel`` whose credentials may change."""
 
-    def __init__(self, connect: Callable[[], tuple[int, grpc.Channel]], generation: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], tuple[int, grpc.Channel]],
+        generation: Callable[[], int],
+        token: Token = lambda: None,
+    ) -> None:
         """Takes how a connection is made, with the generation of its credentials, and which generation is in force."""
+        self._token = token
         self._connections: _Connections[grpc.Channel] = _Connections(connect, generation, lambda old: old.close())
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
@@ -165,16 +180,16 @@ class RenewedChannel(grpc.Channel):
         self._connections.current.channel.unsubscribe(callback)
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _BlockingCalls(self._connections, lambda channel: channel.unary_unary(*args, **kwargs))
+        return _BlockingCalls(self._connections, self._token, lambda channel: channel.unary_unary(*args, **kwargs))
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _StreamingCalls(self._connections, lambda channel: channel.unary_stream(*args, **kwargs))
+        return _StreamingCalls(self._connections, self._token, lambda channel: channel.unary_stream(*args, **kwargs))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _BlockingCalls(self._connections, lambda channel: channel.stream_unary(*args, **kwargs))
+        return _BlockingCalls(self._connections, self._token, lambda channel: channel.stream_unary(*args, **kwargs))
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _StreamingCalls(self._connections, lambda channel: channel.stream_stream(*args, **kwargs))
+        return _StreamingCalls(self._connections, self._token, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def close(self) -> None:
         """Closes all connections and ends their calls."""
@@ -191,21 +206,27 @@ class RenewedChannel(grpc.Channel):
 class RenewedAioChannel(grpc.aio.Channel):
     """A ``grpc.aio.Channel`` whose credentials may change. Belongs to the event loop that it was made in."""
 
-    def __init__(self, connect: Callable[[], tuple[int, grpc.aio.Channel]], generation: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], tuple[int, grpc.aio.Channel]],
+        generation: Callable[[], int],
+        token: Token = lambda: None,
+    ) -> None:
+        self._token = token
         self._closing: set[asyncio.Task[None]] = set()
         self._connections: _Connections[grpc.aio.Channel] = _Connections(connect, generation, self._close_retired)
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, lambda channel: channel.unary_unary(*args, **kwargs))
+        return _AioCalls(self._connections, self._token, lambda channel: channel.unary_unary(*args, **kwargs))
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, lambda channel: channel.unary_stream(*args, **kwargs))
+        return _AioCalls(self._connections, self._token, lambda channel: channel.unary_stream(*args, **kwargs))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, lambda channel: channel.stream_unary(*args, **kwargs))
+        return _AioCalls(self._connections, self._token, lambda channel: channel.stream_unary(*args, **kwargs))
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return _AioCalls(self._connections, lambda channel: channel.stream_stream(*args, **kwargs))
+        return _AioCalls(self._connections, self._token, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         return self._connections.current.channel.get_state(try_to_connect)
@@ -328,11 +349,11 @@ class ClientSecurity:
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
         """The credentials as the files are now, and how often they have changed."""
         generation, (credentials, _) = self._credentials.refreshed()
-        if self._token is not None:
-            credentials = grpc.composite_channel_credentials(
-                credentials, grpc.metadata_call_credentials(_AddsToken(self._token), "bearer")
-            )
         return generation, credentials
+
+    def token(self) -> str | None:
+        """The token as its file is now; None if none is sent."""
+        return None if self._token is None else self._token.refreshed()[1]
 
     def generation(self) -> int:
         """How often the credentials have changed, looked up in microseconds."""
@@ -353,16 +374,6 @@ class ClientSecurity:
         _log.error("new certificates or a new token cannot be used, those read before stay: %s", error)
 
 
-class _AddsToken(grpc.AuthMetadataPlugin):
-    """Puts the token, as its file is, into the metadata of each call."""
-
-    def __init__(self, token: WatchedFile[str]) -> None:
-        self._token = token
-
-    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:  # noqa: ARG002
-        callback((("authorization", f"Bearer {self._token.refreshed()[1]}"),), None)
-
-
 def with_common(options: Options) -> Options:
     """Adds the options that every connection has; the given ones win."""
     given = {name for name, _ in options}
@@ -381,7 +392,7 @@ def open_channel(
         generation, credentials = security.credentials()
         return generation, grpc.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedChannel(connect, security.generation)
+    return RenewedChannel(connect, security.generation, security.token)
 
 
 def open_aio_channel(
@@ -396,4 +407,4 @@ def open_aio_channel(
         generation, credentials = security.credentials()
         return generation, grpc.aio.secure_channel(target, credentials, options=(*options, *security.options))
 
-    return RenewedAioChannel(connect, security.generation)
+    return RenewedAioChannel(connect, security.generation, security.token)
