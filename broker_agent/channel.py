@@ -236,7 +236,7 @@ def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
 
 NO_RETRIES = ("grpc.enable_retries", 0)
 """We retry ourselves, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call at once
-and without bound, and keeps the memory: a process that had been stopped for longer than a name server waits for its
+and without bound, and keeps the memory. A process that had been stopped for longer than a name server waits for its
 pings took up to a gigabyte in the next second.
 """
 

@@ -24,8 +24,8 @@ from groundwork.watched_file import WatchedFile
 
 ChannelT = TypeVar("ChannelT")
 Token = Callable[[], str | None]
-"""What to send as a bearer token; None sends none. With gRPC's call credentials, a connection that is closed may wait for
-ever, with the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
+"""The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait for ever
+and hold the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
 
 
 class _Connection(Generic[ChannelT]):

@@ -34,7 +34,7 @@ MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration: publishing them is one step of the event loop."""
 
 MAX_TOPICS_UNDER_WAY = 4_000_000
-"""Most topics of registrations that are being read or wait for their turn, of all calls together: each takes about 120
+"""Most topics of registrations that are being read or wait for their turn, of all calls together. Each takes about 120
 bytes as a record, and the same again in its request."""
 
 MAX_FILTER_SERVERS = 64
@@ -121,7 +121,7 @@ MAX_KV_PAGE_SIZE = 2_000
 """Most entries of the KV configuration in a page: making one holds up the event loop for 4 ms."""
 
 MAX_KV_BYTES = 2 * 1024 * 1024
-"""Most bytes of all entries together, the namespace counted with each: every change writes all of them to disk, and
+"""Most bytes of all entries together, the namespace counted with each. Every change writes all of them to disk, and
 a list or an answer to a registration stays below the 4 MiB that clients take."""
 
 MAX_WAITING_OPERATOR_CHANGES = 1_000
@@ -195,7 +195,7 @@ GROUP_PAGE_BYTES = 1024 * 1024
 take."""
 
 MAX_DIGEST_PAGE_SIZE = 2_000
-"""Most brokers in a page of digests: encoding so many holds up the event loop for about a millisecond, and with the
+"""Most brokers in a page of digests. Encoding so many holds up the event loop for about a millisecond, and with the
 longest names the page stays below the 4 MiB that clients take."""
 
 MAX_EXPLANATIONS = 1_000

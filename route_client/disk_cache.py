@@ -21,8 +21,8 @@ from route_client.route import TopicRoute, from_wire, to_wire
 # Routes on disk, for a start while no name server answers. One small file a topic; blocking: not for an event loop.
 #
 # A file is a line of JSON, which says what it is and the SHA-256 of the rest, and a TopicRouteData. It is written
-# aside and renamed, so that a reader sees the old file or the new one, and two processes can share a folder: the
-# later write of a topic stays. A file that a crash of the machine left half written does not match its checksum.
+# aside and renamed, so a reader sees the old file or the new one. Two processes can share a folder. The later write
+# of a topic stays. A file that a crash of the machine left half written does not match its checksum.
 
 FORMAT = "namesrv-route-cache-1"
 SUFFIX = ".route"

@@ -34,7 +34,7 @@ MERGE_SLICE = 300
 """Rows that are merged before giving way: a sixth of a millisecond, most of it freeing the rows that are replaced."""
 
 SHARDS = 4_096
-"""Dictionaries that the rows are spread over. At a million topics one of them is copied, or grows, in 12 µs, and a
+"""Dictionaries that the rows are spread over. At a million topics one of them is copied, or grows, in 12 µs. A
 change on the event loop may have to copy one for each of 100 topics."""
 
 SHARD_MASK = SHARDS - 1

@@ -44,7 +44,7 @@ COMES_BACK = [
 ]
 """Options of honest clients: a connection of their own, and a new one soon after it was cut."""
 BUSY_SECONDS = 8.0
-"""How long honest clients call beside an attack that keeps a server busy."""
+"""How long honest clients call during an attack that keeps a server busy."""
 NAME_SERVERS = 2
 """Of the honest list."""
 

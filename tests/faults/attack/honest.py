@@ -1,4 +1,4 @@
-"""Honest clients beside an attack, in a process of their own: ``python -m tests.faults.attack.honest SETUP``.
+"""Honest clients during an attack, in a process of their own: ``python -m tests.faults.attack.honest SETUP``.
 
 SETUP is JSON, with the fields of ``Setup``. It prints a line when it is connected, and waits for one. Then it calls,
 and prints JSON: for each kind of call, the seconds that the answered ones took and what was wrong with the others.
@@ -111,7 +111,7 @@ def _keeps_channel(client: Client) -> Callable[[], object]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Calls for the time, and prints what came of it."""
+    """Calls for the time, and prints the outcomes."""
     setup = Setup(**json.loads(arguments[0]))
     results: dict[str, dict[str, list[Any]]] = {}
     with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""One attack beside an honest client: how the client fared, what the server kept, and whether that is withstood."""
+"""One attack, while an honest client calls: how the client fared, what the server kept, and the verdict."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Neighbour(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an attack."""
+    """The outcome of an attack."""
 
     attack: str
     listener: str

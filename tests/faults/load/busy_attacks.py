@@ -162,7 +162,7 @@ class _Registers(_Peer):
 
 
 def _drive(port: int, seconds: float, count: int, kind: Callable[[socket.socket], _Peer]) -> None:
-    """Opens connections, and answers each as soon as something has come. Those that are cut are opened anew."""
+    """Opens connections, and answers each as soon as something has arrived. Cut connections are opened anew."""
     use_all_descriptors()
     until, most = time.monotonic() + seconds, 0
     with selectors.DefaultSelector() as selector:
@@ -262,14 +262,25 @@ def declared_lengths(port: int, seconds: float) -> None:
 
 
 def held_windows(port: int, seconds: float) -> None:
-    """Watches of which 256 KiB of the next message have come, and whose own answers are not taken."""
+    """Watches whose next message stops after 240 KiB, and whose answers are not taken."""
     part = frame(DATA, 0, 0, bytes(FRAME_BYTES))
-    begun = hello((INITIAL_WINDOW_SIZE, 0))
+    begun = b""
     for stream in (1, 3, 5, 7):
         begun += frame(HEADERS, END_HEADERS, stream, headers(WATCH)) + frame(DATA, 0, stream, prefixed(ROUTE))
         begun += frame(DATA, 0, stream, b"\0" + LARGE_MESSAGE.to_bytes(4, "big"))
-        begun += (part[:5] + stream.to_bytes(4, "big") + part[9:]) * 3
-    _hold(port, seconds, HOLDING, begun)
+        begun += (part[:5] + stream.to_bytes(4, "big") + part[9:]) * 15
+
+    class Withholds(_Peer):
+        def greeting(self) -> bytes:
+            self._rest = begun  # once the server has said how large its windows are
+            return hello((INITIAL_WINDOW_SIZE, 0))
+
+        def take(self, came: bytes) -> bytes:
+            del came
+            rest, self._rest = self._rest, b""
+            return rest
+
+    _drive(port, seconds, HOLDING, Withholds)
 
 
 def large_registrations(port: int, seconds: float) -> None:
@@ -315,7 +326,7 @@ def queued_frames(port: int, seconds: float) -> None:
 
 
 def declared_frames(port: int, seconds: float) -> None:
-    """Frames that declare 16 MiB and of which 12 bytes come."""
+    """Frames that declare 16 MiB and stop after 12 bytes."""
     _hold(port, seconds, 100, struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(2))
 
 

@@ -1,4 +1,4 @@
-"""The topic table beside a dictionary: changes merged with breaths, and copies that stay as they were."""
+"""The topic table compared with a dictionary: changes merged with breaths, and copies that stay as they were."""
 
 from __future__ import annotations
 
