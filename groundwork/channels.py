@@ -24,7 +24,7 @@ from groundwork.watched_file import WatchedFile
 
 ChannelT = TypeVar("ChannelT")
 Token = Callable[[], str | None]
-"""The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait for ever
+"""The bearer token to send; None sends none. With gRPC's call credentials, the close of a connection may wait forever
 and hold the interpreter's lock (https://github.com/grpc/grpc/pull/42247)."""
 
 
