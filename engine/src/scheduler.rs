@@ -2,7 +2,8 @@
 //!
 //! Work of a peer runs in slices, one at a time. A slice begins at once while the thread has time for all. Once the slices
 //! between two looks at the sockets have taken `PASS`, further ones wait. Then owners are served round robin, each for a
-//! quantum of time (deficit round robin), and the work of one owner in the order in which it asked.
+//! quantum of time (deficit round robin), and the work of one owner in the order in which it asked. Work that has begun what
+//! takes memory until it ends goes first among its owner's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -89,6 +90,7 @@ impl Scheduler {
             scheduler: Rc::clone(self),
             owner,
             entry,
+            goes_first: false,
             asked: None,
             began: Instant::now(),
             waited: Duration::ZERO,
@@ -128,13 +130,17 @@ impl Scheduler {
         free
     }
 
-    fn enqueue(&self, owner: Owner, entry: &Rc<Entry>) {
+    fn enqueue(&self, owner: Owner, entry: &Rc<Entry>, goes_first: bool) {
         let state = &mut *self.state.borrow_mut();
         let queue = state.queues.entry(owner).or_insert_with(|| {
             state.order.push_back(owner);
             Queue { credit: i64::try_from(self.quantum).unwrap_or(i64::MAX), waiting: VecDeque::new() }
         });
-        queue.waiting.push_back(Rc::clone(entry));
+        if goes_first {
+            queue.waiting.push_front(Rc::clone(entry));
+        } else {
+            queue.waiting.push_back(Rc::clone(entry));
+        }
         entry.stage.set(Stage::Waiting);
         state.waiting += 1;
         if let Some(driver) = state.driver.as_ref().filter(|_| state.waiting == 1) {
@@ -203,6 +209,8 @@ pub(crate) struct Slice {
     scheduler: Rc<Scheduler>,
     owner: Owner,
     entry: Rc<Entry>,
+    /// Whether it waits before the other work of its owner.
+    goes_first: bool,
     /// Since when it waits.
     asked: Option<Instant>,
     began: Instant,
@@ -220,7 +228,7 @@ impl Slice {
             Stage::Waiting => return self.wait(cx),
             Stage::Idle if !self.scheduler.take() => {
                 self.asked = Some(Instant::now());
-                self.scheduler.enqueue(self.owner, &self.entry);
+                self.scheduler.enqueue(self.owner, &self.entry, self.goes_first);
                 return self.wait(cx);
             }
             Stage::Called | Stage::Idle => {}
@@ -247,6 +255,11 @@ impl Slice {
     /// How long it has waited for its slice.
     pub(crate) fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// Whether its next slices come before those of its owner's other work.
+    pub(crate) fn go_first(&mut self, goes_first: bool) {
+        self.goes_first = goes_first;
     }
 
     /// Adds to the cost of the slice.
@@ -369,5 +382,16 @@ mod tests {
         assert!(next.poll(&cx).is_pending(), "the one before it has been called");
         drop(called);
         assert!(next.poll(&cx).is_ready());
+    }
+
+    #[test]
+    fn work_that_goes_first_comes_before_its_owners_other_work() {
+        let (scheduler, cx) = (Scheduler::of_other(1), Context::from_waker(Waker::noop()));
+        let [mut having, mut usual, mut first] = [(); 3].map(|()| scheduler.of(OTHER));
+        first.go_first(true);
+        assert!(having.poll(&cx).is_ready());
+        assert!(usual.poll(&cx).is_pending() && first.poll(&cx).is_pending());
+        having.end();
+        assert!(usual.poll(&cx).is_pending() && first.poll(&cx).is_ready());
     }
 }

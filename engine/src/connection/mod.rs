@@ -323,6 +323,10 @@ impl Connection {
                 Poll::Pending => {
                     self.pace.all_accepted();
                     hits.stop(&self.worker);
+                    if self.pace.accepts_first.replace(false) {
+                        self.slice.go_first(false);
+                        cx.waker().wake_by_ref(); // to read on
+                    }
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok((request, respond)))) => {
@@ -341,6 +345,8 @@ impl Connection {
         }
         hits.stop(&self.worker);
         self.pace.withheld.set(true);
+        self.pace.accepts_first.set(true);
+        self.slice.go_first(true);
         cx.waker().wake_by_ref();
         Poll::Pending
     }

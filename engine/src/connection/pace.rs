@@ -76,6 +76,8 @@ pub(crate) struct PaceState {
     pub(crate) errors: RefCell<Vec<ReportedError>>,
     /// Whether a bound has kept bytes from being read.
     pub(crate) withheld: Cell<bool>,
+    /// Whether calls that were read are to be accepted before more is read. Each takes memory until then.
+    pub(crate) accepts_first: Cell<bool>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
     /// Calls that have begun and that are not accepted.
@@ -92,6 +94,7 @@ impl PaceState {
             farewell: Cell::default(),
             errors: RefCell::default(),
             withheld: Cell::default(),
+            accepts_first: Cell::default(),
             fields: Cell::default(),
             begun: Cell::default(),
         })
@@ -195,6 +198,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             cx.waker().wake_by_ref();
         }
         if this.over == Some(turn) {
+            return Poll::Pending;
+        }
+        if this.pace.accepts_first.get() {
+            this.pace.withheld.set(true);
             return Poll::Pending;
         }
         if this.pace.farewell.get() {
