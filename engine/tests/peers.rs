@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use harness::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, block};
+use harness::raw::{END_HEADERS, HEADERS, PREFACE, RST_STREAM, Raw, SETTINGS, block};
 use harness::{
     Certificate, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with, framed,
 };
@@ -152,7 +152,9 @@ async fn a_client_that_shows_a_certificate_shows_it_in_each_handshake() {
     let connector = shown.connector(Some(&client), 1);
     for _ in 0..3 {
         let mut connection = served.shake_hands(&connector).await;
-        tokio::io::AsyncReadExt::read(&mut connection, &mut [0]).await.expect("SETTINGS or tickets");
+        let hello = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+        tokio::io::AsyncWriteExt::write_all(&mut connection, &hello).await.expect("open");
+        tokio::io::AsyncReadExt::read(&mut connection, &mut [0]).await.expect("SETTINGS, and tickets before");
         assert_eq!(connection.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
     }
 }
