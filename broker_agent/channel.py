@@ -165,15 +165,11 @@ class NamesrvChannel:
             shutting_down = False
             try:
                 ended_because, shutting_down, was_open = self._read()
-                with self._changed:
-                    self._stream = self.id = None
                 if not self._closed.is_set():
                     self._listener.channel_ended(ended_because, was_open=was_open)
             except Exception:  # noqa: BLE001 - logged, and another channel is opened
                 # Without a channel this name server would drop the broker for good.
                 self._log.exception("channel_failed")
-                with self._changed:
-                    self._stream = self.id = None
             self._closed.wait(self._reopening.next_wait(shutting_down=shutting_down))
 
     def _read(self) -> tuple[str, bool, bool]:
@@ -210,7 +206,9 @@ class NamesrvChannel:
             return str(NameServerError.of_call(error)), False, was_open
         finally:
             silent.cancel()
-            self._cancel()
+            with self._changed:
+                self._cancel()
+                self._stream = self.id = None
         return "ended by the name server", False, was_open
 
     def _opened(self, channel_id: str) -> None:

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
@@ -71,19 +72,20 @@ REPEATS = 2_000_000
 LIST, QUERY_DATA_VERSION, REGISTER_BROKER = 206, 322, 103
 
 
-class _Peer:
+class _Peer(ABC):
     """A connection that sends as fast as it is answered."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.unsent = bytearray(self.greeting())
 
+    @abstractmethod
     def greeting(self) -> bytes:
-        raise NotImplementedError
+        """What to send at once."""
 
+    @abstractmethod
     def take(self, came: bytes) -> bytes:
-        """What to send when something has come."""
-        raise NotImplementedError
+        """What to send next, after these bytes have arrived."""
 
 
 class _LooksUp(_Peer):
