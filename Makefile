@@ -142,11 +142,12 @@ lint-python: setup
 	$(BIN)/buf lint protos
 	$(BIN)/python .ci/check_breaking.py
 	$(BIN)/python docs/tools/generate_clients.py --check
+	$(BIN)/python docs/tools/generate_limits.py --check
 
 lint-engine:
 	sh engine/lint.sh
 
-lint-prose: setup  ## Check spelling and style of pages and comments, the style where Vale is found or Go can compile it
+lint-prose: setup  ## Check links of pages, spelling and style of pages and comments, the style where Vale is found or Go can compile it
 	$(BIN)/python docs/tools/lint_prose.py
 
 guard: setup  ## Fail if a lookup or a registration costs much more than it did, beside the naive server

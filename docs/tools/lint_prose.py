@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lints the prose of pages, docstrings and comments: spelling with codespell, style with Vale.
+"""Lints the prose of pages, docstrings and comments: spelling with codespell, style with Vale, links of pages.
 
 The rules are in docs/.vale/, and docs/style.md explains them. On strict pages each error and warning fails. Everywhere
 else the findings per area and rule may not exceed docs/.vale/baseline.json, which ``--write-baseline`` rewrites.
@@ -68,6 +68,9 @@ LIST_ITEM = re.compile(r"( {0,3}(?:[-*+]|\d{1,3}[.)]) +)(\*\*[^*]+[.:]\*\* |(?:B
 QUOTE = re.compile(r"^ {0,3}> ?")
 TABLE_ROW = re.compile(r"\s*\|(.*)\|\s*$")
 CELL_BORDER = re.compile(r"(?<!\\)\|")
+LINK = re.compile(r"\]\(([^)\s]*)\)|^\[[^]^]+\]: +(\S+)|\bhref=\"([^\"]*)\"", re.MULTILINE)
+CODE = re.compile(r"^( *)(```+).*?^ *\2 *$|(?<!`)(`+)(?!`).*?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
+NAMED_TEST = re.compile(r"(?:\btests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?")
 TRAILING = re.compile(r"[;,{}()\]] +// (.+)$")
 
 
@@ -104,7 +107,9 @@ def main() -> None:
         if options.write_baseline:
             BASELINE.write_text(json.dumps(count(found), indent=2) + "\n", encoding="utf-8")
         return
-    failed = not check_spelling(files)
+    broken = [line for path in files if path.endswith(".md") for line in broken_links(ROOT / path)]
+    print("".join(f"{line}\n" for line in broken), end="")
+    failed = not check_spelling(files) or bool(broken)
     if vale is not None:
         failed |= not check_style(vale, files)
     else:
@@ -152,6 +157,32 @@ def check_style(vale: str, files: list[str]) -> bool:
     if list(exceeding(baseline, counts)) and not fatal and not more:
         print("lint_prose: fewer findings than the baseline allows; run docs/tools/lint_prose.py --write-baseline")
     return not fatal and not more
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """The links of a page to files and headings that do not exist, and the tests that it names and that do not."""
+    text = page.read_text(encoding="utf-8")
+    whole = page.with_name(page.name.replace(".intro.md", ".md"))  # the page that the part of a generated one is in
+    for link in ("".join(found) for found in LINK.findall(CODE.sub("code", text))):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else whole
+        if not re.match("(?:https|mailto):", link) and not (
+            target.exists() and (not anchor or anchor in anchors(target))
+        ):
+            yield f"{page.name}: the link {link!r} leads nowhere"
+    for file, test in NAMED_TEST.findall(text):
+        if not any(not test or f"def {test}(" in found.read_text("utf-8") for found in ROOT.glob(f"tests/**/{file}")):
+            yield f"{page.name}: there is no test {file}::{test}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them, and those that it sets itself."""
+    text = page.read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^(```+).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in plain} | set(
+        re.findall('<a id="([^"]+)"', text)
+    )
 
 
 def changed_files() -> set[str]:
