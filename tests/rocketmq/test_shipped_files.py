@@ -16,7 +16,7 @@ from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Process, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.rocketmq_programs.programs import Broker
-from tests.unit.deploy.files import DEPLOY, document, image_environment, rocketmq_container
+from tests.unit.deploy.files import DEPLOY, container, document, image_environment
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 ROUTE = 105
@@ -43,7 +43,10 @@ def starts(folder: Path) -> Iterator[Start]:
         variables = {**image, **service["environment"]}
         yield Start(service["command"], {key: here(value, name) for key, value in variables.items()})
     variables = {key: here(value, "pod") for key, value in image.items()}
-    yield Start([here(one, "pod") for one in rocketmq_container()["args"]], {**variables, "NAMESRV_NAME": "namesrv-0"})
+    yield Start(
+        [here(one, "pod") for one in container("base", "namesrv", "rocketmq")["args"]],
+        {**variables, "NAMESRV_NAME": "namesrv-0"},
+    )
     (command,) = re.findall(r"^ExecStart=\S+ (.+)$", (DEPLOY / "systemd/namesrv.service").read_text(), re.MULTILINE)
     file = folder / "namesrv.toml"
     file.write_text(here((DEPLOY / "systemd/namesrv.toml").read_text(), "unit"))

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import get_args
 
+import grpc
 import namesrv_api.v1
 import namesrv_internal.v1
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from namesrv_api.v1 import admin_service_pb2
+from namesrv_api.v1.error_reason_pb2 import ErrorReason
 
+from docs.tools import generate_clients
 from namesrv import storage
 from namesrv.app import access
 from namesrv.core import change_stream
 from namesrv.core.changes import ConfigPut, IntentLifted, IntentPut, KvPut, Row
 from namesrv.core.explain import Condition, GroupState
 from namesrv.core.model import IntentKind
+from namesrv.error_codes import ERROR_CODES
 from namesrv.server.listener import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
@@ -30,7 +32,6 @@ from nsctl.commands import backup, doctor
 from nsctl.health import INTENT_WORDS
 from tests.faults.owned_files import CONTENTS, OWNED
 
-ROOT = Path(__file__).parents[2]
 IN_NO_TABLE: set[type[Row]] = {KvPut, IntentPut, IntentLifted, ConfigPut}
 """Rows that readers of the routes do not get."""
 TABLE_NAMES = {table.name for table in TABLES}
@@ -48,11 +49,12 @@ def test_the_suite_of_crashes_has_every_file_and_durable_table() -> None:
     assert CONTENTS.keys() == TABLE_NAMES
 
 
-def test_the_page_of_the_design_has_every_file_and_durable_table() -> None:
-    page = (ROOT / "docs/architecture.md").read_text()
-    section = page.partition("### What survives a restart")[2].partition("###")[0]
-    first_cells = re.findall(r"^\| ([^|]*`[^|]*) \|", section, re.MULTILINE)
-    assert {cell.split("`")[-2] for cell in first_cells} == files() | TABLE_NAMES | {"epoch", "journal", "run"}
+def test_every_error_reason_has_the_code_that_its_comment_promises() -> None:
+    reasons = generate_clients.error_reasons(generate_clients.read_contract()[generate_clients.REASONS_FILE])
+    promised = {reason.name: reason.code for reason in reasons}
+    assert promised.keys() | {"UNSPECIFIED"} == {name.removeprefix("ERROR_REASON_") for name, _ in ErrorReason.items()}
+    assert set(promised.values()) <= {code.name for code in grpc.StatusCode} - {"OK", "UNKNOWN"}
+    assert {str(reason): codes.grpc.name for reason, codes in ERROR_CODES.items()}.items() <= promised.items()
 
 
 def test_every_row_of_a_change_is_of_a_table_of_readers_or_of_none() -> None:

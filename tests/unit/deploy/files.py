@@ -13,7 +13,6 @@ import yaml
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
-MONITORING = DEPLOY / "monitoring"
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -39,26 +38,10 @@ def document(path: Path) -> dict[str, Any]:
     return found
 
 
-def yaml_files() -> list[Path]:
-    """All YAML files of deploy/."""
-    return sorted(path for kind in ("*.yaml", "*.yml") for path in DEPLOY.rglob(kind))
-
-
 def kubernetes_objects(*folders: Path) -> list[dict[str, Any]]:
     """The objects that the files of the folders declare, patches and kustomizations not among them."""
-    return [
-        found
-        for folder in folders
-        for path in sorted(folder.glob("*.yaml"))
-        if path.name != "kustomization.yaml"
-        for found in documents(path)
-    ]
-
-
-def the(kind: str, name: str, objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The object of a kind and name."""
-    (found,) = [item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name]
-    return found
+    paths = (path for folder in folders for path in sorted(folder.glob("*.yaml")) if path.name != "kustomization.yaml")
+    return [found for path in paths for found in documents(path)]
 
 
 def pod_templates(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -70,19 +53,15 @@ def pod_templates(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield item["spec"]["jobTemplate"]["spec"]["template"]
 
 
-def metric_names(expression: str) -> set[str]:
-    """Names of metrics in a PromQL expression, of this project and of the process."""
-    without_labels = re.sub(r'\{[^}]*\}|"[^"]*"|\b(?:by|without|on|ignoring)\s*\([^)]*\)|\[[^\]]*\]', " ", expression)
-    return set(re.findall(r"\b(?:namesrv|broker_agent|grpc|process|python)_\w+", without_labels))
-
-
-def headings(page: Path) -> dict[str, str]:
-    """Text below each heading of a Markdown page, by the heading's anchor."""
-    parts = re.split(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)[1:]
-    return {
-        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): text.strip()
-        for title, text in zip(parts[::2], parts[1::2], strict=True)
-    }
+def container(folder: str, name: str, component: str | None = None) -> dict[str, Any]:
+    """A container of the only StatefulSet of a folder, as the patch of a component makes it."""
+    (found,) = [item for item in kubernetes_objects(KUBERNETES / folder) if item["kind"] == "StatefulSet"]
+    if component is not None:
+        (operations,) = documents(KUBERNETES / f"components/{component}/stateful-set.patch.yaml")
+        found = patched(found, operations)
+    (result,) = [one for one in found["spec"]["template"]["spec"]["containers"] if one["name"] == name]
+    assert isinstance(result, dict)
+    return result
 
 
 def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
@@ -110,12 +89,3 @@ def image_environment(program: str) -> dict[str, str]:
     """Returns the variables that the image of a program sets."""
     text = (DEPLOY / program.replace("-", "_") / "Dockerfile").read_text()
     return dict(re.findall(r"\b((?:NAMESRV|BROKER_AGENT)_[A-Z_]+)=(\S+)", text))
-
-
-def rocketmq_container() -> dict[str, Any]:
-    """Returns the name server's container of the overlay ``rocketmq``."""
-    server = the("StatefulSet", "namesrv", kubernetes_objects(KUBERNETES / "base"))
-    (component,) = documents(KUBERNETES / "components/rocketmq/stateful-set.patch.yaml")
-    (container,) = patched(server, component)["spec"]["template"]["spec"]["containers"]
-    assert isinstance(container, dict)
-    return container
