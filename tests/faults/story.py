@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.faults.history import Record
 from tests.faults.invariants import violations
 from tests.faults.invariants.lookups import BY_NAME
@@ -62,8 +60,3 @@ def row_of(topic: str, version: int, addr: str, group: str) -> dict[str, Any]:
         "topic": topic,
         "route": {"queue_datas": [queues], "broker_datas": [{**name, "broker_addrs": [{"broker_addr": addr}]}]},
     }
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
