@@ -79,7 +79,12 @@ def told(story: Story, *, reason: str, before: list[Any] = BROKER) -> None:
     ]
     removal = {"group": "broker-b", "id": 0, "reason": reason}
     for at, first in ((10, 0), (11, 2)):
-        one = {"topic": "T0", "before": known[first], "after": known[first + 1], "removals": [removal] * (first // 2)}
+        one: dict[str, Any] = {
+            "topic": "T0",
+            "before": known[first],
+            "after": known[first + 1],
+            "removals": [removal] * (first // 2),
+        }
         for part in ("before", "after"):
             one[part] = {**one[part], "revision": at}
         story.add(at, "told", client="client-1", pid=7, seen_at=at, told=one)
