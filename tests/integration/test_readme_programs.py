@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
-from tests.support.engines import require_native
 from tests.support.pages import ROOT, code_blocks
 from tests.support.programs.agents import held_port
 from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, eventually
@@ -118,16 +117,8 @@ def run_quickstart(script: str, address: str, folder: Path) -> subprocess.Comple
         )
     finally:
         for pid in (folder / "pids").read_text().split():
-            end(int(pid))
-
-
-def end(pid: int) -> None:
-    require_native()
-    """Kills a process of the quickstart that a failed test has left."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def test_readme_program_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> None:
@@ -139,28 +130,6 @@ def test_operating_program_prints_what_its_page_shows(fleet: NamesrvProcess) -> 
     (operating,) = code_blocks("docs/operating.md", "python")
     shown = code_blocks("docs/operating.md", "text")[-1]
     assert masked(run(operating, fleet)) == masked(shown)
-
-
-class Host:
-    """A machine in a folder of the test, for the commands of docs/operating.md about the data directory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data_dir = folder / "var/lib/namesrv"
-        for part in ("var/lib/namesrv", "var/backups", "var/log"):
-            (folder / part).mkdir(parents=True)
-        self.blocks = code_blocks("docs/operating.md", "console", section="The data directory")
-
-    def script(self, number: int) -> str:
-        """The commands of a block, without systemd's."""
-        commands = re.findall(r"^[$#] (?!systemctl)(.+)$", self.blocks[number], re.MULTILINE)
-        return "\n".join(commands).replace("/var/", f"{self.folder}/var/")
-
-    def run(self, number: int) -> None:
-        done = subprocess.run(
-            ["bash", "-e", "-c", self.script(number)], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, ""), self.script(number)
 
 
 def put(namesrv: NamesrvProcess, value: str) -> None:
@@ -176,37 +145,24 @@ def value_of(namesrv: NamesrvProcess) -> str:
 
 
 def test_operating_backup_of_a_running_name_server_is_restored_as_its_page_says(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    with NamesrvProcess("--data-dir", str(host.data_dir)) as namesrv:
+    backup, restore, *_ = code_blocks("docs/operating.md", "console", section="The data directory")
+    data_dir = tmp_path / "var/lib/namesrv"
+    for part in ("var/lib/namesrv", "var/backups"):
+        (tmp_path / part).mkdir(parents=True)
+
+    def run_block(block: str) -> None:
+        commands = "\n".join(re.findall(r"^[$#] (?!systemctl)(.+)$", block, re.MULTILINE))
+        shell = ["bash", "-e", "-c", commands.replace("/var/", f"{tmp_path}/var/")]
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    with NamesrvProcess("--data-dir", str(data_dir)) as namesrv:
         put(namesrv, "acknowledged before the backup")
-        host.run(0)
+        run_block(backup)
         put(namesrv, "acknowledged after it")
-        assert value_of(namesrv) == "acknowledged after it"
         namesrv.kill()  # so that the log of the old database is there
-    assert (host.data_dir / "namesrv.db-wal").stat().st_size
-    host.run(1)
-    with NamesrvProcess("--data-dir", str(host.data_dir)) as restored:
+    assert (data_dir / "namesrv.db-wal").stat().st_size
+    run_block(restore)
+    with NamesrvProcess("--data-dir", str(data_dir)) as restored:
         assert value_of(restored) == "acknowledged before the backup"
         put(restored, "new")
-
-
-def test_operating_command_ships_the_journal_into_a_file(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    shipped = tmp_path / "var/log/namesrv-journal.jsonl"
-    with NamesrvProcess("--data-dir", str(host.data_dir)) as namesrv:
-        put(namesrv, "1")
-        environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "NAMESRV_ADDR": str(namesrv.endpoint)}
-        shipper = subprocess.Popen(["bash", "-c", f"exec {host.script(3)}"], env=environment)
-        try:
-            eventually(lambda: shipped.is_file() and shipped.read_text().count("\n"), lambda lines: lines == 1)
-            put(namesrv, "2")
-            eventually(lambda: shipped.read_text().count("\n"), lambda lines: lines == 2)
-        finally:
-            shipper.kill()
-            shipper.wait(20)
-    entries = [json.loads(line) for line in shipped.read_text().splitlines()]
-    assert [(entry["endpoint"], entry["revision"]) for entry in entries] == [
-        (str(namesrv.endpoint), 1),
-        (str(namesrv.endpoint), 2),
-    ]
-    assert all(entry["epoch"] for entry in entries)
