@@ -10,17 +10,12 @@ import pytest
 from hypothesis import settings
 
 from namesrv.core import pace
-from tests.properties import MORE
+from tests.properties import SEED, seed_test
 from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import MEASURED, Process
 from tests.support.promised_errors import fail_where_others_are_sent
 
-# A deadline would be a timed assertion: a busy machine fails it. Whether a change passes must not depend on luck
-# either, so each property has a fixed seed, made of its code.
-settings.register_profile("fixed", deadline=None, derandomize=True)
-# What `make fuzz` takes: luck is tried there.
-settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=100 * MORE)
-settings.load_profile("fixed")
+settings.load_profile("ci" if os.environ.get("CI") else "fixed")
 
 SHARED = (
     # Programs in Go and Rust: a worker compiles them once.
@@ -60,6 +55,18 @@ GRACE_SECONDS = 60.0
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps standard error."""
     config.stash[STANDARD_ERROR] = os.dup(2)
+
+
+def pytest_report_header() -> str | None:
+    """Prints the seed of the properties where they draw new examples."""
+    if settings.get_current_profile_name() != "ci":
+        return None
+    return f"properties have the seed TEST_SEED={SEED}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has the examples of a property depend on the seed of the run and the name of the test alone."""
+    seed_test(item.nodeid)
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from groundwork.endpoints import LOOPBACK
 from groundwork.errors import CommonReason, Refused
 from groundwork.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, address_at, sharer_at
+from tests.properties import Machine, machine_test
 from tests.support.refusals import refuses
 
 GREEDY, HONEST, OPERATOR = Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True)
@@ -114,8 +115,10 @@ def test_loopback_addresses_are_told_apart_where_none_is_privileged(peer: str, a
 SHARERS = (GREEDY, HONEST, OPERATOR, MACHINE)
 
 
-class SharesMachine(RuleBasedStateMachine):
+class SharesMachine(Machine):
     """Callers take and give back in any order."""
+
+    outcomes = frozenset({"taken", "over its share", "kept for operators", "all taken"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,8 +136,11 @@ class SharesMachine(RuleBasedStateMachine):
             self.shares.take(sharer, amount)
         except Refused:
             assert not fits
+            whole = "all taken" if used > 20 else "kept for operators"
+            self.reaches("over its share" if used <= 16 else whole)
         else:
             assert fits
+            self.reaches("taken")
             self.held.append((sharer, amount))
 
     @rule(data=st.data())
@@ -153,4 +159,4 @@ class SharesMachine(RuleBasedStateMachine):
         assert not self.shares._held
 
 
-TestSharesMachine = SharesMachine.TestCase
+TestSharesMachine = machine_test(SharesMachine, 100, steps=50)

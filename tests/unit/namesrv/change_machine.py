@@ -4,13 +4,16 @@ snapshot at the end."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from unittest import mock
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.errors import suppress_refusals
+from groundwork.errors import Refused
 from namesrv.core import tables
 from namesrv.core.change_stream import change_messages
 from namesrv.core.changes import Cause, ConfigPut
@@ -30,8 +33,17 @@ from namesrv.core.model import (
 )
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_all_now, apply_now
+from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.routes.route_rows import RouteRows, key_of
+from tests.unit.namesrv.reference_change_log import (
+    BY_OPERATORS,
+    GUARDED,
+    LOST_QUEUES,
+    REMOVALS,
+    ReaderTables,
+    outcomes_of,
+)
 from tests.unit.namesrv.reference_inputs import CLUSTERS, GROUPS, IDS, MAPPINGS, NAMES, NUMBERS
 
 _ADDRS = st.sampled_from([f"10.0.0.{number}:10911" for number in range(1, 5)])
@@ -81,7 +93,20 @@ BEHAVIOURS = st.builds(
 _CAUSE = Cause("test")
 
 
-class ChangesMakeSnapshots(RuleBasedStateMachine):
+class ChangesMakeSnapshots(Machine):
+    outcomes = (
+        REMOVALS
+        | LOST_QUEUES
+        | GUARDED
+        | BY_OPERATORS
+        | {
+            "LOSS_CONFIRMED gone",
+            Reason.BROKER_NOT_REGISTERED,
+            Reason.NEED_FULL_REGISTRATION,
+            Reason.STALE_STATE_VERSION,
+        }
+    )
+
     def __init__(self) -> None:
         super().__init__()
         self.fleet = Fleet()
@@ -90,9 +115,17 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         self.patched = mock.patch.object(tables, "UNUSED_PER_BROKER", 0)
         self.patched.start()
 
-    @initialize(behaviour=BEHAVIOURS)
-    def start(self, behaviour: Behaviour) -> None:
+    @initialize(behaviour=BEHAVIOURS, topics=_TOPICS)
+    def start(self, behaviour: Behaviour, topics: list[TopicConfig]) -> None:
         self.fleet = Fleet(behaviour)
+        self.a_fleet_comes_and_goes_one_by_one(topics, DataVersion(0, 0, 1), 0, 0, confirmed=False)
+
+    @contextmanager
+    def refusals_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as error:
+            self.reaches(error.reason)
 
     @rule(
         cluster=CLUSTERS, name=NAMES, addr=_ADDRS, broker_id=IDS, version=_VERSIONS, topics=_TOPICS,
@@ -120,7 +153,7 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
         table: list[ReportedTopic] = list(topics)
         if not by_topic:  # an agent says the mapping of a topic with its numbers
             table = [(topic, (*said, mappings[topic]) if topic in mappings else said) for topic, said in topics]
-        with suppress_refusals(Reason.STALE_STATE_VERSION, Reason.NEED_FULL_REGISTRATION):
+        with self.refusals_noted():
             self.fleet.register(
                 addr, broker_id, table, name=name, cluster=cluster, version=version, filter_servers=filter_servers,
                 channel_id=channel, base_version=None if by_topic else base_version, zone_name=zone_name,
@@ -131,21 +164,48 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
     def register_master(
         self, cluster: str, name: str, addr: str, topics: list[TopicConfig], version: DataVersion
     ) -> None:
-        with suppress_refusals(Reason.STALE_STATE_VERSION):
+        with self.refusals_noted():
             self.fleet.register(addr, 0, topics, name=name, cluster=cluster, version=version)
 
     @rule(topic=_TOPIC_NAMES, queues=st.dictionaries(GROUPS, NUMBERS, min_size=1, max_size=3))
     def register_topic(self, topic: str, queues: dict[BrokerKey, QueueNumbers]) -> None:
-        with suppress_refusals(Reason.BROKER_NOT_REGISTERED):
+        with self.refusals_noted():
             self.fleet.register_topic(topic, queues)
 
     @rule(cluster=CLUSTERS, name=NAMES, addr=_ADDRS)
     def unregister(self, cluster: str, name: str, addr: str) -> None:
         self.fleet.unregister(addr, name=name, cluster=cluster)
 
+    @rule(data=st.data())
+    def unregister_one(self, data: st.DataObject) -> None:
+        if live := self.fleet.state.tables.broker_live_table:
+            broker = live[data.draw(st.sampled_from(sorted(live)))]
+            self.unregister(*broker.broker, broker.broker_addr)
+
     @rule()
     def open_channel(self) -> None:
         self.channels.append(self.fleet.routes.heartbeats.open_channel())
+
+    @rule(
+        topics=_TOPICS, version=_VERSIONS, moved=st.integers(0, 1), going=st.integers(0, 4), confirmed=st.booleans()
+    )  # fmt: skip
+    def a_fleet_comes_and_goes_one_by_one(
+        self, topics: list[TopicConfig], version: DataVersion, moved: int, going: int, confirmed: bool
+    ) -> None:
+        """A master of each group, mostly at an address of another one before, over channels that then end."""
+        came = []
+        for number, (cluster, name) in enumerate(product(("c1", "c2"), ("broker-a", "broker-b"))):
+            came.append(self.fleet.routes.heartbeats.open_channel())
+            with self.refusals_noted():
+                self.fleet.register(
+                    f"10.0.0.{(number + moved) % 4 + 1}:10911", 0, topics, name=name, cluster=cluster, version=version,
+                    channel_id=came[-1],
+                )  # fmt: skip
+        for channel in came[:going]:
+            self.fleet.end_channel(channel)
+        self.channels += came[going:]
+        if confirmed:
+            self.confirm_losses(validate_only=False)
 
     @rule(data=st.data())
     def end_channels(self, data: st.DataObject) -> None:
@@ -201,7 +261,16 @@ class ChangesMakeSnapshots(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.patched.stop()
+        self.note_changes()
         self.changes_lead_from_each_snapshot_to_the_next()
+
+    def note_changes(self) -> None:
+        before, change = ReaderTables(), self.fleet.state.change_log.after(0)
+        while change is not None:
+            for outcome in outcomes_of(change, before):
+                self.reaches(outcome)
+            before.apply(change)
+            change = change.next
 
     def changes_lead_from_each_snapshot_to_the_next(self) -> None:
         state = self.fleet.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from namesrv.core.changes import (
@@ -21,7 +22,7 @@ from namesrv.core.changes import (
     QueuesRemoved,
     Row,
 )
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, Intent, IntentKey, LiveKey
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, HoldKey, Intent, IntentKey, LiveKey
 from namesrv.core.state import RouteState
 
 
@@ -95,6 +96,32 @@ class ReaderTables:
                 assert self.intents.pop(intent.key) == intent
             case _:
                 assert isinstance(row, ConfigPut), "belongs to no table"
+
+
+REMOVALS = frozenset({"UNREGISTERED gone", "CHANNEL_CLOSED gone", "EXPIRED gone", "REPLACED gone"})
+"""Why brokers go that no operator has confirmed as lost."""
+LOST_QUEUES = frozenset({"GROUP_GONE lost", "NOT_IN_REGISTRATION lost", "DELETED_BY_OPERATOR lost"})
+"""Why groups lose queues."""
+GUARDED = frozenset({"held by the guard", "brought back by the guard"})
+BY_OPERATORS = frozenset({"hold", "hold lifted", "permission", "permission lifted"})
+
+
+def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
+    """What a change means that tables before it get."""
+    for row in change.rows:
+        match row:
+            case LiveRemoved():
+                yield f"{row.reason.name} gone"
+            case QueuesRemoved():
+                yield f"{row.reason.name} lost"
+            case LivePut(live) if live.unconfirmed:
+                yield "held by the guard" if live.key in before.live else "brought back by the guard"
+            case IntentPut(intent):
+                yield "hold" if isinstance(intent.key, HoldKey) else "permission"
+            case IntentLifted(intent):
+                yield "hold lifted" if isinstance(intent.key, HoldKey) else "permission lifted"
+            case _:
+                pass
 
 
 def tables_of(state: RouteState) -> ReaderTables:

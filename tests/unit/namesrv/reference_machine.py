@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant
+from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.app.worker import GivenUp
@@ -20,10 +20,18 @@ from namesrv.core.policy import Behaviour
 from namesrv.core.state import Unconfirmed
 from namesrv.core.state_change import StateChange
 from namesrv.core.topic_lists import UNIT, UNIT_SUB
+from tests.properties import Machine
 from tests.support.breaths import breathing, give_up, short_breaths
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.reference_change_log import ReaderTables, tables_of
+from tests.unit.namesrv.reference_change_log import (
+    BY_OPERATORS,
+    LOST_QUEUES,
+    REMOVALS,
+    ReaderTables,
+    outcomes_of,
+    tables_of,
+)
 from tests.unit.namesrv.reference_inputs import TOPICS_KNOWN
 from tests.unit.namesrv.reference_model import Broker, ReferenceModel
 from tests.unit.namesrv.reference_operators import expected_route, queue_data
@@ -66,8 +74,26 @@ def often_disturbed() -> Iterator[None]:
         yield
 
 
-class ReferenceMachine(RuleBasedStateMachine):
+REFUSALS = {
+    Reason.BROKER_NOT_REGISTERED,
+    Reason.CHANNEL_GONE,
+    Reason.NEED_FULL_REGISTRATION,
+    Reason.SHUTTING_DOWN,
+    Reason.STALE_STATE_VERSION,
+}
+
+
+class ReferenceMachine(Machine):
     """Has no rules of its own."""
+
+    outcomes = REMOVALS | LOST_QUEUES | BY_OPERATORS | REFUSALS | {GIVEN_UP, "reported while held", "stood in for"}
+
+    def notice(self) -> None:
+        """Notes what the tables show now."""
+        if self.state.tables.held_queue_table:
+            self.reaches("reported while held")
+        if any(map(self.model.is_acted_for, self.model.facts)):
+            self.reaches("stood in for")
 
     def start_with(self, behaviour: Behaviour) -> None:
         self.fleet = Fleet(behaviour)
@@ -151,7 +177,9 @@ class ReferenceMachine(RuleBasedStateMachine):
             yield
         except GivenUp:
             self.given_up = True
+            self.reaches(GIVEN_UP)
         except Refused as error:
+            self.reaches(error.reason)
             if error.reason != Reason.SHUTTING_DOWN:
                 raise
             assert self.state.frozen
@@ -218,17 +246,23 @@ class ReferenceMachine(RuleBasedStateMachine):
         else:
             self.model.open_channels.add(self.routes.heartbeats.open_channel())
 
+    def brokers_at(self, number: int) -> list[tuple[LiveKey, Broker]]:
+        """One broker, the same for the same number; none if there is none."""
+        brokers = sorted(self.model.brokers.items(), key=lambda item: item[0])
+        return brokers[number % len(brokers) :][:1] if brokers else []
+
     def heartbeat(self, number: int) -> None:
-        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+        for key, broker in self.brokers_at(number):
             if broker.unconfirmed:
                 with refuses(Reason.BROKER_NOT_REGISTERED):
                     self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
+                self.reaches("refused while unconfirmed")
             else:
                 self.routes.heartbeats.broker_heartbeat(broker.group, broker.broker_id, key.broker_addr)
                 broker.heard(self.now)
 
     def query_of_one(self, number: int) -> None:
-        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+        for key, broker in self.brokers_at(number):
             answer = self.routes.heartbeats.query_data_version(
                 broker.group, broker.broker_id, key.broker_addr, broker.version
             )
@@ -237,7 +271,7 @@ class ReferenceMachine(RuleBasedStateMachine):
                 broker.heard(self.now)
 
     def heartbeat_by_address(self, number: int) -> None:
-        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+        for key, broker in self.brokers_at(number):
             assert self.routes.heartbeats.heartbeat_by_address(key) == broker.topic_by_topic
             if broker.topic_by_topic:
                 broker.heard_by_address(self.now)
@@ -310,12 +344,15 @@ class ReferenceMachine(RuleBasedStateMachine):
             self.last_read = self.last_read.next
             assert self.last_read.rows
             assert self.last_read.cause.call in self.causes
+            for outcome in outcomes_of(self.last_read, self.reader):
+                self.reaches(outcome)
             self.reader.apply(self.last_read)
         assert self.reader == tables_of(self.state)
         visible = self.model.visible()
         assert (self.last_read is not before) == (visible != self.seen)
         assert self.state.revision == self.last_read.revision <= before.revision + self.most_changes
         self.seen, self.most_changes = visible, 2
+        self.notice()
 
     @invariant()
     def joined_routes_are_what_generated_code_encodes(self) -> None:

@@ -121,7 +121,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.patch.setattr(watch_module, "CHANGE_SLICE", 1)
         self.patch.setattr(watch_module, "LOOK_SLICE", 2)
         self.patch.setattr(watch_module, "SUBSCRIBE_SLICE", 1)
-        super().start(replace(behaviour, order_message_enable=enabled))
+        super().start(replace(behaviour, order_message_enable=enabled), [])
         self.is_warm = is_warm
         self.watch_the_fleet()
         for number, name in enumerate(("broker-a", "broker-b"), 1):

@@ -7,12 +7,12 @@ happens: some are given up, and some meet tables that have been frozen.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
@@ -39,8 +39,9 @@ from namesrv.core.model import (
 from namesrv.core.operator_changes import OperatorOutcome
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import StateChange, apply_now
-from tests.properties import examples
+from tests.properties import machine_test
 from tests.support.refusals import refuses
+from tests.unit.namesrv.reference_change_log import GUARDED
 from tests.unit.namesrv.reference_guard import bound_to, forget_topic, lose, overdue, remove_the_rest
 from tests.unit.namesrv.reference_inputs import (
     ADDRS,
@@ -100,21 +101,31 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         self.said: dict[BrokerKey, Mapping[str, ReportedQueues]] = {}
         """The last table of each group that came topic by topic, with its mark."""
 
-    @initialize(acting_master=st.booleans(), exactly=st.booleans(), places=places(0), topics=TOPICS)
+    @initialize(
+        acting_master=st.booleans(), exactly=st.booleans(), places=places(1), topics=TOPICS,
+        intents=st.lists(st.tuples(INTENT_KEYS, st.booleans(), st.none()), max_size=3),
+    )  # fmt: skip
     def start(
-        self, acting_master: bool, exactly: bool, places: list[FleetPlace], topics: dict[str, QueueNumbers]
+        self,
+        acting_master: bool,
+        exactly: bool,
+        places: list[FleetPlace],
+        topics: dict[str, QueueNumbers],
+        intents: list[tuple[IntentKey, bool, int | None]],
     ) -> None:
         self.start_with(
             replace(self.behaviour, support_acting_master=acting_master, delete_topic_with_broker_registration=exactly)
         )
+        self.decide_on(intents, [], UNDISTURBED)
+        self.the_change_log_has_a_change_for_all_that_can_be_seen()
         self.a_fleet_comes(places, topics)
 
-    def a_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers]) -> None:
-        """Over one channel, so that it can vanish at once."""
+    def a_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers], *, channels: int = 1) -> None:
+        """Over one channel, so that it can vanish at once, or over several."""
         self.most_changes = len(places)
-        channel = self.routes.heartbeats.open_channel()
-        self.model.open_channels.add(channel)
-        for addr, group, broker_id in places:
+        opened = [self.routes.heartbeats.open_channel() for _ in range(channels)]
+        self.model.open_channels.update(opened)
+        for (addr, group, broker_id), channel in zip(places, itertools.cycle(opened), strict=False):
             version = DataVersion(1, 1, 1)
             registration = Registration(group, broker_id, addr, version, topics, channel_id=channel)
             self.register_with(registration, UNDISTURBED)
@@ -125,8 +136,15 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def register(self, registration: Registration, plan: Plan, data: st.DataObject) -> None:
         self.register_with(replace(registration, channel_id=self.some_channel(data)), plan)
 
+    @rule(registration=REGISTRATIONS | PARTIAL_REGISTRATIONS, number=st.integers(0, 3), plan=PLANS)
+    def take_an_id(self, registration: Registration, number: int, plan: Plan) -> None:
+        """Of a broker, mostly at another address."""
+        for _, broker in self.brokers_at(number):
+            self.register_with(replace(registration, broker=broker.group, broker_id=broker.broker_id), plan)
+
     def some_channel(self, data: st.DataObject) -> str | None:
-        return data.draw(st.sampled_from([*sorted(self.model.open_channels)[:2], None]))
+        channels = [*sorted(self.model.open_channels)[:2], *sorted(self.model.ended_channels)[:1]]
+        return data.draw(st.sampled_from([*channels, None]))
 
     @rule(
         number=st.integers(0, 3), version=st.none() | VERSIONS, topics=TOPICS, table=TABLES, plan=PLANS,
@@ -145,7 +163,7 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         data: st.DataObject,
     ) -> None:
         partial = kind.endswith("topic by topic")
-        for key, broker in sorted(self.model.brokers.items(), key=lambda item: item[0])[number : number + 1]:
+        for key, broker in self.brokers_at(number):
             said = self.said.get(broker.group, topics) if kind.startswith("the same") else topics
             registration = Registration(
                 broker.group,
@@ -210,6 +228,12 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         else:
             with refuses(Reason.BROKER_NOT_REGISTERED):
                 apply_now(change)
+            self.reaches(Reason.BROKER_NOT_REGISTERED)
+
+    @rule(number=st.integers(0, 3), plan=PLANS, generation=st.sampled_from([None, None, 0, 1]))
+    def unregister_one(self, number: int, plan: Plan, generation: int | None) -> None:
+        for key, broker in self.brokers_at(number):
+            self.unregister(group=broker.group, addr=key.broker_addr, plan=plan, generation=generation)
 
     @rule(group=GROUPS, addr=ADDRS, plan=PLANS, generation=st.sampled_from([None, None, 0, 1]))
     def unregister(self, group: BrokerKey, addr: str, plan: Plan, generation: int | None) -> None:
@@ -314,6 +338,9 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         lifted=st.lists(st.integers(0, 3), max_size=2), plan=PLANS,
     )  # fmt: skip
     def decide(self, intents: list[tuple[IntentKey, bool, int | None]], lifted: list[int], plan: Plan) -> None:
+        self.decide_on(intents, lifted, plan)
+
+    def decide_on(self, intents: list[tuple[IntentKey, bool, int | None]], lifted: list[int], plan: Plan) -> None:
         now = self.fleet.clock.wall_millis()
         present = list(self.model.intents)
         table = self.state.intents.without([present[number] for number in lifted if number < len(present)])
@@ -403,18 +430,70 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         mass_loss_percent=50, mass_loss_min_brokers=2, mass_loss_window_seconds=30.0, mass_loss_settle_seconds=0.0
     )
     """Everything counts at once; ``test_guard_against_model`` has owners, and brokers that have not settled."""
+    outcomes = TablesAgreeWithTheModel.outcomes | GUARDED | {"LOSS_CONFIRMED gone", "refused while unconfirmed"}
 
-    @rule(places=places(3), topics=TOPICS)
-    def another_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers]) -> None:
-        self.a_fleet_comes(places, topics)
+    @rule(places=places(3), topics=TOPICS, channels=st.integers(1, 4))
+    def another_fleet_comes(self, places: list[FleetPlace], topics: dict[str, QueueNumbers], channels: int) -> None:
+        self.a_fleet_comes(places, topics, channels=channels)
 
-    @rule(seconds=st.sampled_from([0.0, 5.0, 29.0, 31.0]), plan=LOSS_PLANS)
-    def a_fleet_goes(self, seconds: float, plan: Plan) -> None:
-        """Over the first channel that is open, some time after the change before."""
+    @rule(seconds=st.sampled_from([0.0, 5.0, 29.0, 31.0]), plan=LOSS_PLANS, number=st.integers(0, 3))
+    def a_part_of_the_fleet_goes(self, seconds: float, plan: Plan, number: int) -> None:
+        """The brokers of one channel, some time after the change before."""
         self.fleet.clock.advance(seconds)
-        for channel in sorted(self.model.open_channels)[:1]:
+        bound = {broker.channel for broker in self.model.brokers.values()}
+        channels = [channel for channel in self.model.open_channels if channel in bound]
+        for channel in sorted(channels)[number : number + 1]:
             self.end_channel(channel)
         self.notice_ends_of_channels(plan, 1)
+
+    @rule(
+        places=places(3), topics=TOPICS, plans=st.lists(LOSS_PLANS, min_size=2, max_size=4), topic=TOPIC_NAMES,
+        meanwhile=st.sets(st.sampled_from(["hold", "delete", "replace"])), reported=TOPICS,
+        then=st.sampled_from(["beat", "confirm", "return"]),
+    )  # fmt: skip
+    def a_fleet_goes_one_by_one(
+        self,
+        places: list[FleetPlace],
+        topics: dict[str, QueueNumbers],
+        plans: list[Plan],
+        topic: str,
+        meanwhile: set[str],
+        reported: dict[str, QueueNumbers],
+        then: str,
+    ) -> None:
+        """Much happens after the first: of what the guard brings back, only what nobody has decided otherwise."""
+        self.a_fleet_comes(places, topics, channels=4)
+        self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        self.a_part_of_the_fleet_goes(1.0, UNDISTURBED, 0)
+        self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        if "hold" in meanwhile:
+            self.decide_on([(HoldKey(topic, None), True, None)], [], UNDISTURBED)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        if "replace" in meanwhile:
+            self.another_broker_of_the_lost_group_comes(reported)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        if "delete" in meanwhile:
+            self.delete_topic(topic=topic, cluster=None, plan=UNDISTURBED)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        for plan in plans:
+            self.a_part_of_the_fleet_goes(1.0, plan, 0)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        if then == "confirm":
+            self.confirm_broker_loss(wanted={key.broker_addr for key in self.model.unconfirmed()}, plan=plans[0])
+        elif then == "return":
+            self.a_fleet_comes(places[:2], topics)
+        elif then == "beat":
+            for number in range(4):
+                self.heartbeat(number)
+
+    def another_broker_of_the_lost_group_comes(self, topics: dict[str, QueueNumbers]) -> None:
+        """At another address and with another id, as a broker of RocketMQ's that speaks for its group."""
+        for lost in list(self.model.recent.values())[-1:]:
+            registration = Registration(
+                lost.broker.group, 0 if lost.broker.broker_id else 1, "10.0.0.6:10911", DataVersion(1, 1, 1), topics,
+                enable_acting_master=True, topic_by_topic=True,
+            )  # fmt: skip
+            self.register_with(registration, UNDISTURBED)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -423,7 +502,5 @@ def _changes_are_often_disturbed() -> Iterator[None]:
         yield
 
 
-TestTablesAgreeWithTheModel = TablesAgreeWithTheModel.TestCase
-TestTablesAgreeWithTheModel.settings = settings(max_examples=examples(100), stateful_step_count=40)
-TestTablesAgreeWithTheModelUnderTheGuard = pytest.mark.slow(TablesAgreeWithTheModelUnderTheGuard.TestCase)
-TestTablesAgreeWithTheModelUnderTheGuard.settings = settings(max_examples=examples(100), stateful_step_count=40)
+TestTablesAgreeWithTheModel = machine_test(TablesAgreeWithTheModel, 100, steps=40)
+TestTablesAgreeWithTheModelUnderTheGuard = machine_test(TablesAgreeWithTheModelUnderTheGuard, 100, steps=40)

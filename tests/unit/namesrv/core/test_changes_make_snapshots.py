@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
-
-from tests.properties import examples
+from tests.properties import machine_test
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
-TestChangesMakeSnapshots = ChangesMakeSnapshots.TestCase
-TestChangesMakeSnapshots.settings = settings(max_examples=examples(250), stateful_step_count=30)
+TestChangesMakeSnapshots = machine_test(ChangesMakeSnapshots, 250, steps=30)

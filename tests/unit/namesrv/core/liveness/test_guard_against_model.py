@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_all_now
-from tests.properties import examples
+from tests.properties import Machine, machine_test
 from tests.support.core_fleet import Fleet
 
 NUMBERS = Behaviour(mass_loss_percent=50, mass_loss_min_brokers=3)
@@ -135,7 +134,8 @@ class Model:
         )
 
 
-class GuardAgreesWithTheModel(RuleBasedStateMachine):
+class GuardAgreesWithTheModel(Machine):
+    outcomes = frozenset({"believed", "held", "brought back", "confirmed again", "given up"})
     owners: tuple[str, ...] = ("a", "b", "c", "d")
 
     def __init__(self) -> None:
@@ -160,6 +160,9 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
             channel_id=self.channels[number], timeout_seconds=FOR_EVER, owner=principal_of(owner),
             address="" if principal_of(owner) else owner,
         )  # fmt: skip
+        known = self.model.brokers.get(number)
+        if known is not None and known.is_in and known.held_until is not None:
+            self.reaches("confirmed again")
         self.model.come(number, owner)
 
     @rule(number=BROKERS)
@@ -179,14 +182,31 @@ class GuardAgreesWithTheModel(RuleBasedStateMachine):
                 self.fleet.routes.heartbeats.end_channel(self.channels[number])
             apply_all_now(self.fleet.routes.removals.on_channel_destroy([self.channels[number] for number in some]))
             if some:
-                self.model.lose(some)
+                self.lose(some)
             self.routes_agree()
+
+    def lose(self, numbers: list[int]) -> None:
+        gone = {number for number, broker in self.model.brokers.items() if not broker.is_in}
+        self.model.lose(numbers)
+        for number, broker in self.model.brokers.items():
+            if number in numbers:
+                self.reaches("held" if broker.is_in else "believed")
+            elif number in gone and broker.is_in:
+                self.reaches("brought back")
 
     @rule(seconds=st.sampled_from([1, 10, 29, 30, 31, 59, 60, 61, 600]))
     def time_passes(self, seconds: int) -> None:
         self.fleet.clock.advance(seconds)
         self.fleet.scan()
+        held = sum(broker.is_in and not broker.is_live for broker in self.model.brokers.values())
         self.model.pass_time(seconds)
+        if held > sum(broker.is_in and not broker.is_live for broker in self.model.brokers.values()):
+            self.reaches("given up")
+
+    @precondition(lambda self: any(broker.held_until is not None for broker in self.model.brokers.values()))
+    @rule()
+    def nobody_comes_for_long(self) -> None:
+        self.time_passes(seconds=int(HOLD) + 1)
 
     @invariant()
     def routes_agree(self) -> None:
@@ -204,9 +224,6 @@ class GuardOfAddressesAgreesWithTheModel(GuardAgreesWithTheModel):
     owners = ("address 1", "address 2", "address 3", "address 4")
 
 
-TestGuardAgreesWithTheModel = GuardAgreesWithTheModel.TestCase
-TestGuardAgreesWithTheModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
-TestGuardOfOneOwnerAgreesWithTheModel = GuardOfOneOwnerAgreesWithTheModel.TestCase
-TestGuardOfOneOwnerAgreesWithTheModel.settings = settings(max_examples=examples(30), stateful_step_count=30)
-TestGuardOfAddressesAgreesWithTheModel = GuardOfAddressesAgreesWithTheModel.TestCase
-TestGuardOfAddressesAgreesWithTheModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TestGuardAgreesWithTheModel = machine_test(GuardAgreesWithTheModel, 60, steps=30)
+TestGuardOfOneOwnerAgreesWithTheModel = machine_test(GuardOfOneOwnerAgreesWithTheModel, 60, steps=30)
+TestGuardOfAddressesAgreesWithTheModel = machine_test(GuardOfAddressesAgreesWithTheModel, 60, steps=30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -16,7 +15,7 @@ from namesrv.core.model import EMPTY, DataVersion
 from namesrv.core.snapshot import ALL_TABLES, RouteTable
 from namesrv.core.state_change import apply_now
 from namesrv.core.watch import Follower
-from tests.properties import examples
+from tests.properties import machine_test
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
@@ -197,5 +196,4 @@ def _on_wire(tables: Iterable[RouteTable]) -> list[pb.RouteTable]:
     return [table for table in TABLES if pb.RouteTable.Name(table) in asked]
 
 
-TestFollowersHoldSnapshots = FollowersHoldSnapshots.TestCase
-TestFollowersHoldSnapshots.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TestFollowersHoldSnapshots = machine_test(FollowersHoldSnapshots, 100, steps=30)

@@ -3,10 +3,7 @@ why each broker left. What it recorded keeps the promises of a watch."""
 
 from __future__ import annotations
 
-from hypothesis import settings
-
-from tests.properties import examples
+from tests.properties import machine_test
 from tests.unit.namesrv.watch_machine import WatchesAgainstLookups
 
-TestWatchesAgainstLookups = WatchesAgainstLookups.TestCase
-TestWatchesAgainstLookups.settings = settings(max_examples=examples(100), stateful_step_count=40)
+TestWatchesAgainstLookups = machine_test(WatchesAgainstLookups, 100, steps=40)
