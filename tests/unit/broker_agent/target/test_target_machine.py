@@ -1,0 +1,262 @@
+"""Whatever happens between two rounds: what a name server holds of the broker after a round is what the agent has.
+
+The agent leaves out what it knows to be useless: a table that was refused for good, and an id that another agent holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
+
+from broker_agent.errors import NameServerError
+from broker_agent.name_server import (
+    FIRST_REFUSED_SECONDS,
+    LONGEST_REFUSED_SECONDS,
+    CallRetries,
+    NamesrvTarget,
+    RegistrationSync,
+)
+from broker_agent.registration import Registration
+from broker_agent.timing import Timing
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
+from tests.properties import Machine, machine_test
+from tests.support.virtual_clock import VirtualClock
+from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, registration, topic
+
+OTHER = "10.0.0.9:10911"
+"""The address of another agent's broker, which has the same id."""
+
+
+class NameServer:
+    """What a name server holds, and what it refuses."""
+
+    def __init__(self) -> None:
+        self.channel_id: str | None = "1"
+        self.holder: str | None = None
+        """The address that holds the broker's id."""
+        self.held: dict[str, int] = {}
+        """Queues by topic."""
+        self.version: Any = None
+        self.refuses: set[str] = set()
+        """Names of topics with which a table is refused for good."""
+        self.is_full = False
+        """Whether it has no room for the next registration, whatever that is."""
+        self.registrations = 0
+        """Calls, refused ones among them."""
+
+    def forget(self, holder: str | None = None) -> None:
+        self.holder, self.held, self.version = holder, {}, None
+
+    def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
+        self.registrations += 1
+        if request.channel_id != self.channel_id:
+            raise refused("CHANNEL_GONE")
+        if request.HasField("base_version") and (self.version is None or self.version != request.base_version):
+            raise refused("NEED_FULL_REGISTRATION")
+        topics = {config.topic: config.read_queue_nums for config in request.topic_configs}
+        if self.is_full:
+            self.is_full = False
+            raise refused("LIMIT_EXCEEDED", caller="your address")
+        after = {**self.held, **topics} if request.HasField("base_version") else topics
+        if self.refuses & after.keys():
+            raise refused("LIMIT_EXCEEDED")
+        self.held = after
+        self.version, self.holder = request.data_version, request.broker.broker_addr
+        return pb.RegisterBrokerResponse(generation=self.registrations)
+
+    def query(self, request: pb.QueryDataVersionRequest) -> pb.QueryDataVersionResponse:
+        return pb.QueryDataVersionResponse(changed=self.version != request.data_version, data_version=self.version)
+
+    def members(self) -> route_service_pb2.GetBrokerMemberGroupResponse:
+        response = route_service_pb2.GetBrokerMemberGroupResponse()
+        if self.holder is not None:
+            response.broker_data.broker_addrs.add(broker_id=STATE.broker_id, broker_addr=self.holder)
+        return response
+
+
+def refused(reason: str, **metadata: str) -> NameServerError:
+    return NameServerError(RichError(grpc.StatusCode.FAILED_PRECONDITION, "no", reason, "namesrv", metadata))
+
+
+class Target(NamesrvTarget):
+    """Calls the name server without a connection."""
+
+    def __init__(self, server: NameServer, timing: Timing) -> None:
+        super().__init__(Endpoint("127.0.0.1", 1), "test", OPTIONS, lambda _: None, timing)
+        self._server = server
+
+    def open(self) -> None:
+        """Nothing: the channel is the machine's."""
+
+    def has_channel(self, channel_id: str | None) -> None:
+        with self._changed:
+            self._channel.id = channel_id
+
+    def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
+        if isinstance(request, pb.RegisterBrokerRequest):
+            return self._server.register(request)
+        return (
+            self._server.query(request) if isinstance(request, pb.QueryDataVersionRequest) else self._server.members()
+        )
+
+
+class RoundsAgainstANameServer(Machine):
+    outcomes = frozenset(
+        {
+            "left to another",
+            "no room",
+            "nothing to do",
+            "refused before",
+            "refused for good",
+            "registered",
+            "taken from another",
+            "tried again",
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = VirtualClock()
+        self.timing = Timing(clock=self.clock)
+        self.server = NameServer()
+        self.target = Target(self.server, self.timing)
+        self.sync = RegistrationSync(self.timing, CallRetries(self.timing, stopping=NEVER, sleep=self.clock.advance))
+        self.channels = 1
+        self.topics = {"A": 4}
+        self.counter = 0
+        self.is_claiming = True
+        """Whether the agent shall take the id from another one: it has a new channel or a new role."""
+        self.knows_of_other = False
+        """Whether the agent has seen that its registration went."""
+        self.refused: tuple[dict[str, int], int] | None = None
+        """The table that was refused for good over the present channel, and how often in turn."""
+        self.refused_until = 0.0
+
+    @initialize()
+    def start(self) -> None:
+        self.target.has_channel("1")
+        self.target.channel_opened()
+        self.round(force=False)
+
+    def now(self) -> Registration:
+        return registration(self.counter, *(topic(name, queues) for name, queues in sorted(self.topics.items())))
+
+    @rule(name=st.sampled_from("ABC"), queues=st.sampled_from([None, 4, 8]))
+    def topics_change(self, name: str, queues: int | None) -> None:
+        before = dict(self.topics)
+        self.topics.pop(name, None)
+        if queues is not None:
+            self.topics[name] = queues
+        self.counter += self.topics != before
+
+    @rule(names=st.sets(st.sampled_from("ABC")), forces=st.lists(st.booleans(), max_size=3))
+    def some_topics_are_refused_from_now_on(self, names: set[str], forces: list[bool]) -> None:
+        self.server.refuses = set(names)
+        self.rounds(forces=forces, pause=0.0)
+
+    @rule()
+    def there_is_no_room_for_one(self) -> None:
+        self.server.is_full = True
+
+    @rule(seconds=st.sampled_from([1.0, FIRST_REFUSED_SECONDS, 2 * FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def the_channel_ends_and_another_one_opens(self) -> None:
+        self.target.has_channel(None)
+        self.target.channel_ended("it ended", was_open=True)
+        self.channels += 1
+        self.server.channel_id = str(self.channels)
+        if self.server.holder != OTHER:
+            self.server.forget()
+        self.target.has_channel(self.server.channel_id)
+        self.target.channel_opened()
+        self.is_claiming, self.refused = True, None
+
+    @rule()
+    def the_name_server_forgets_the_broker(self) -> None:
+        self.server.forget()
+
+    @rule(forces=st.lists(st.booleans(), max_size=3))
+    def another_agent_takes_the_id(self, forces: list[bool]) -> None:
+        self.server.forget(OTHER)
+        self.rounds(forces=forces, pause=0.0)
+
+    @rule()
+    def the_broker_has_a_new_role(self) -> None:
+        self.target.state.claim_id()
+        self.is_claiming = True
+
+    @rule(forces=st.lists(st.booleans(), min_size=2, max_size=4), pause=st.sampled_from([0.0, FIRST_REFUSED_SECONDS]))
+    def rounds(self, forces: list[bool], pause: float) -> None:
+        for force in forces:
+            self.round(force=force)
+            self.clock.advance(pause)
+
+    @rule(force=st.booleans())
+    def round(self, force: bool) -> None:
+        held, before, now = self.target.state.held, self.server.registrations, self.clock.seconds
+        content = self.now()
+        asks = not force and held is not None and held.same_as(content) and not self.target.state.registration_wanted
+        may_be_left = not self.is_claiming and self.server.holder == OTHER
+        is_refused = bool(self.server.refuses & self.topics.keys())
+        is_full = self.server.is_full
+        self.sync.run(self.target, content, now + 60.0, force=force)
+        sent = self.server.registrations - before
+        if self.refused is not None and self.refused[0] == self.topics and now < self.refused_until:
+            assert sent == 0, "it was refused a short while ago"
+            self.reaches("refused before")
+        elif may_be_left and (asks or self.knows_of_other):
+            assert sent == 0, "another agent has the id"
+            self.it_is_left_to_the_other()
+        elif may_be_left and self.server.holder == OTHER and not is_full and not is_refused:
+            self.it_is_left_to_the_other()  # an increment was refused first
+        elif asks and not sent:
+            self.reaches("nothing to do")
+            assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
+        elif is_full:
+            self.reaches("no room")
+        elif is_refused:
+            times = self.refused[1] + 1 if self.refused is not None and self.refused[0] == self.topics else 0
+            self.refused = dict(self.topics), times
+            self.refused_until = now + min(FIRST_REFUSED_SECONDS * 2**times, LONGEST_REFUSED_SECONDS)
+            self.reaches("tried again" if times else "refused for good")
+        else:
+            assert sent
+            self.reaches("taken from another" if may_be_left else "registered")
+            self.it_is_registered()
+
+    def it_is_left_to_the_other(self) -> None:
+        assert self.server.holder == OTHER
+        assert self.target.status().broker_id_held_by == OTHER
+        self.knows_of_other = True
+        self.reaches("left to another")
+
+    def it_is_registered(self) -> None:
+        assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
+        self.is_claiming = self.knows_of_other = False
+
+    @invariant()
+    def the_agent_says_that_it_is_registered_only_if_it_was(self) -> None:
+        held = self.target.state.held
+        assert held is None or self.server.registrations
+
+    def teardown(self) -> None:
+        self.target._connection.close()
+
+
+class _Never:
+    def is_set(self) -> bool:
+        return False
+
+
+NEVER: Any = _Never()
+
+TestRoundsAgainstANameServer = machine_test(RoundsAgainstANameServer, 100, steps=30)
