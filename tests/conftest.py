@@ -108,3 +108,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((shared[0] for shared in SHARED if module.startswith(shared)), module)
 
     return Groups(config, log)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What runs tests that are coroutines."""
+    return "asyncio"

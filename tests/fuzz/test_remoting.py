@@ -148,45 +148,39 @@ def test_no_frames_do_more_than_be_answered_or_end_their_connection(tmp_path: Pa
 
 
 @pytest.mark.timeout(600)
-def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tmp_path: Path) -> None:
-    async def run() -> int:
-        front = SocketlessFront(tmp_path)
-        life, count = Life(front), 0
-        for sample in samples("remoting_frames"):
-            for data in with_other_kinds(sample):
-                await life.send(data, [data])
-                count += 1
-        await life.end()
-        await front.end()
-        return count
+async def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tmp_path: Path) -> None:
 
-    assert asyncio.run(run()) > 5_000
+    front = SocketlessFront(tmp_path)
+    life, count = Life(front), 0
+    for sample in samples("remoting_frames"):
+        for data in with_other_kinds(sample):
+            await life.send(data, [data])
+            count += 1
+    await life.end()
+    await front.end()
+    assert count > 5_000
 
 
-def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:
-    async def ask() -> list[tuple[int, bool]]:
-        front = SocketlessFront(tmp_path)
-        client = SocketlessClient(front)
-        for sample in samples("remoting_frames"):
-            await client.send([sample])
-            assert client.is_open
-        await client.close()
-        await front.end()
-        return [(code, problem is None) for code, problem in front.told]
+async def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:
 
-    told = Counter(asyncio.run(ask()))
+    front = SocketlessFront(tmp_path)
+    client = SocketlessClient(front)
+    for sample in samples("remoting_frames"):
+        await client.send([sample])
+        assert client.is_open
+    await client.close()
+    await front.end()
+    told = Counter([(code, problem is None) for code, problem in front.told])
     assert {code for code, _ in told} == set(RequestCode)
     assert {code for code, is_sound in told if not is_sound} == {318}
 
 
-def test_a_frame_that_never_comes_whole_holds_no_more_than_what_came(tmp_path: Path) -> None:
-    async def hold() -> int:
-        front = SocketlessFront(tmp_path)
-        client = SocketlessClient(front)
-        await client.send([(MAX_FRAME_BYTES - 4).to_bytes(4, "big") + b"\0\0\0\x02{}", b" " * 100])
-        held = client.held
-        await client.close()
-        await front.end()
-        return held
+async def test_a_frame_that_never_comes_whole_holds_no_more_than_what_came(tmp_path: Path) -> None:
 
-    assert asyncio.run(hold()) == 110
+    front = SocketlessFront(tmp_path)
+    client = SocketlessClient(front)
+    await client.send([(MAX_FRAME_BYTES - 4).to_bytes(4, "big") + b"\0\0\0\x02{}", b" " * 100])
+    held = client.held
+    await client.close()
+    await front.end()
+    assert held == 110

@@ -130,6 +130,7 @@ class SocketlessFront:
         self.fleet = Fleet()
         self._database = Database(folder)
         self.calls = self._calls()
+        self._others = asyncio.all_tasks()
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
 
     def _calls(self) -> Calls:
@@ -182,7 +183,7 @@ class SocketlessFront:
         for _ in range(SETTLE_ROUNDS):
             for _ in range(LEAVE_TURNS):
                 await asyncio.sleep(0)
-            under_way = asyncio.all_tasks() - {self._removing, asyncio.current_task()}
+            under_way = asyncio.all_tasks() - self._others - {self._removing, asyncio.current_task()}
             if under_way:
                 _, unended = await asyncio.wait(under_way, timeout=SETTLE_SECONDS)
                 assert not unended, f"these never end: {unended}"
@@ -190,7 +191,7 @@ class SocketlessFront:
 
     async def end(self) -> None:
         """Ends what runs, also after a failure: nothing of it may be there in the next life."""
-        running = asyncio.all_tasks() - {asyncio.current_task()}
+        running = asyncio.all_tasks() - self._others - {asyncio.current_task()}
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

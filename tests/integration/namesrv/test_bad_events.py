@@ -120,15 +120,13 @@ def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
     assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"]
 
 
-def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
-    async def run() -> None:
-        async with connected(server := _Server()) as call:
-            with pytest.raises(grpc.RpcError) as caught:
-                await call("BrokenAnswer")
-            assert caught.value.code() is grpc.StatusCode.INTERNAL
-            await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
+async def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
 
-    asyncio.run(run())
+    async with connected(server := _Server()) as call:
+        with pytest.raises(grpc.RpcError) as caught:
+            await call("BrokenAnswer")
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
 
 
 def test_an_internal_error_is_kept_for_nobody() -> None:

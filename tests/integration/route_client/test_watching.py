@@ -43,20 +43,17 @@ def test_topics_given_at_the_start_are_looked_up_in_one_batch(fake: FakeNameServ
     assert len(fake.watch_requests) == 1
 
 
-def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
+async def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
     for number in range(5):
         fake.put(f"topic-{number}", wire_route())
 
-    async def run() -> None:
-        async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-            await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
-            await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
-            await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
-            with client.changes(["topic-3"]) as changes:
-                fake.put("topic-3", wire_route("broker-z"))
-                assert (await anext(changes)).new_route == route("broker-z")
-
-    asyncio.run(run())
+    async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+        await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+        await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
+        await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
+        with client.changes(["topic-3"]) as changes:
+            fake.put("topic-3", wire_route("broker-z"))
+            assert (await anext(changes)).new_route == route("broker-z")
     assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together"
     assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1, 5]
 

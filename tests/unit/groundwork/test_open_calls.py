@@ -34,36 +34,32 @@ async def begun(*tasks: asyncio.Task[None]) -> None:
     await asyncio.wait(tasks, timeout=0)
 
 
-def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
-    async def run() -> None:
-        calls = OpenCalls()
-        ended, kept = (asyncio.create_task(waiting(calls, check)) for check in (refused, admitted))
-        await begun(ended, kept)
-        with capture_logs() as lines:
-            await calls.check_again()
-            with refuses(CommonReason.NOT_PERMITTED) as raised:
-                await ended
-        assert raised.value is REFUSAL
-        assert ended.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
-        assert [(line["event"], line["count"]) for line in lines] == [("open_calls_ended", 1)]
-        await begun(kept)
-        assert not kept.done()
-        kept.cancel()
+async def test_a_refused_call_ends_with_the_refusal_and_others_go_on() -> None:
 
-    asyncio.run(run())
-
-
-def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
-    async def run() -> None:
-        calls = OpenCalls()
-        call = asyncio.create_task(waiting(calls, refused))
-        await begun(call)
+    calls = OpenCalls()
+    ended, kept = (asyncio.create_task(waiting(calls, check)) for check in (refused, admitted))
+    await begun(ended, kept)
+    with capture_logs() as lines:
         await calls.check_again()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        with refuses(CommonReason.NOT_PERMITTED) as raised:
+            await ended
+    assert raised.value is REFUSAL
+    assert ended.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
+    assert [(line["event"], line["count"]) for line in lines] == [("open_calls_ended", 1)]
+    await begun(kept)
+    assert not kept.done()
+    kept.cancel()
 
-    asyncio.run(run())
+
+async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
+
+    calls = OpenCalls()
+    call = asyncio.create_task(waiting(calls, refused))
+    await begun(call)
+    await calls.check_again()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
 
 
 def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
@@ -87,18 +83,16 @@ def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
     asyncio.run(run())
 
 
-def test_a_call_that_has_ended_is_not_checked() -> None:
-    async def run() -> None:
-        calls = OpenCalls()
+async def test_a_call_that_has_ended_is_not_checked() -> None:
 
-        def fails() -> None:
-            raise AssertionError("it has ended")
+    calls = OpenCalls()
 
-        with calls.while_allowed(fails):
-            pass
-        await calls.check_again()
+    def fails() -> None:
+        raise AssertionError("it has ended")
 
-    asyncio.run(run())
+    with calls.while_allowed(fails):
+        pass
+    await calls.check_again()
 
 
 class Connection:
@@ -114,44 +108,38 @@ class Connection:
         self.ended_with.append(refusal)
 
 
-def test_each_call_is_ended_once_however_often_permits_change() -> None:
-    async def run() -> None:
-        calls, connection = OpenCalls(), Connection()
+async def test_each_call_is_ended_once_however_often_permits_change() -> None:
+
+    calls, connection = OpenCalls(), Connection()
+    calls.add(connection)
+    await calls.check_again()
+    await calls.check_again()
+    assert connection.ended_with == [REFUSAL]
+    calls.remove(connection)
+
+
+async def test_others_have_their_turn_between_slices_of_many_calls() -> None:
+
+    calls, connections = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)]
+    for connection in connections:
         calls.add(connection)
-        await calls.check_again()
-        await calls.check_again()
-        assert connection.ended_with == [REFUSAL]
-        calls.remove(connection)
-
-    asyncio.run(run())
-
-
-def test_others_have_their_turn_between_slices_of_many_calls() -> None:
-    async def run() -> None:
-        calls, connections = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)]
-        for connection in connections:
-            calls.add(connection)
-        checking = asyncio.create_task(calls.check_again())
-        seen = []
-        while not checking.done():
-            await asyncio.sleep(0)
-            seen.append(sum(len(connection.ended_with) for connection in connections))
-        assert set(seen) == {CHECK_SLICE, 2 * CHECK_SLICE, 3 * CHECK_SLICE}
-
-    asyncio.run(run())
-
-
-def test_a_call_that_ends_while_others_are_checked_is_passed_over() -> None:
-    async def run() -> None:
-        calls = OpenCalls()
-        first = [Connection() for _ in range(CHECK_SLICE)]
-        last = Connection()
-        for connection in (*first, last):
-            calls.add(connection)
-        checking = asyncio.create_task(calls.check_again())
+    checking = asyncio.create_task(calls.check_again())
+    seen = []
+    while not checking.done():
         await asyncio.sleep(0)
-        calls.remove(last)
-        await checking
-        assert not last.ended_with
+        seen.append(sum(len(connection.ended_with) for connection in connections))
+    assert set(seen) == {CHECK_SLICE, 2 * CHECK_SLICE, 3 * CHECK_SLICE}
 
-    asyncio.run(run())
+
+async def test_a_call_that_ends_while_others_are_checked_is_passed_over() -> None:
+
+    calls = OpenCalls()
+    first = [Connection() for _ in range(CHECK_SLICE)]
+    last = Connection()
+    for connection in (*first, last):
+        calls.add(connection)
+    checking = asyncio.create_task(calls.check_again())
+    await asyncio.sleep(0)
+    calls.remove(last)
+    await checking
+    assert not last.ended_with

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -30,22 +30,19 @@ class Blocked:
         assert await asyncio.to_thread(self.begun.acquire, timeout=WAIT_SECONDS)
 
 
-def run(steps: Callable[[CallThreads, Blocked], Coroutine[Any, Any, None]]) -> None:
+@asynccontextmanager
+async def two_threads() -> AsyncIterator[tuple[CallThreads, Blocked]]:
     threads, call = CallThreads(2, "calls"), Blocked()
-
-    async def main() -> None:
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await steps(threads, call)
-        finally:
-            call.lets.set()
-            threads.shutdown()
-
-    asyncio.run(main())
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            yield threads, call
+    finally:
+        call.lets.set()
+        threads.shutdown()
 
 
-def test_calls_whose_callers_went_away_before_a_thread_was_free_leave_nothing_behind() -> None:
-    async def steps(threads: CallThreads, call: Blocked) -> None:
+async def test_calls_whose_callers_went_away_before_a_thread_was_free_leave_nothing_behind() -> None:
+    async with two_threads() as (threads, call):
         working = [asyncio.create_task(threads.run(call, number)) for number in range(2)]
         for _ in working:
             await call.until_begun()
@@ -58,11 +55,9 @@ def test_calls_whose_callers_went_away_before_a_thread_was_free_leave_nothing_be
         call.lets.set()
         assert await asyncio.gather(*working) == [0, 1]
 
-    run(steps)
 
-
-def test_a_thread_whose_caller_went_away_is_free_when_its_call_has_ended() -> None:
-    async def steps(threads: CallThreads, call: Blocked) -> None:
+async def test_a_thread_whose_caller_went_away_is_free_when_its_call_has_ended() -> None:
+    async with two_threads() as (threads, call):
         gone = [asyncio.create_task(threads.run(call, number)) for number in range(2)]
         for task in gone:
             await call.until_begun()
@@ -74,16 +69,12 @@ def test_a_thread_whose_caller_went_away_is_free_when_its_call_has_ended() -> No
         call.lets.set()
         assert await later == 2
 
-    run(steps)
 
-
-def test_an_error_of_a_call_is_its_callers_and_frees_the_thread() -> None:
+async def test_an_error_of_a_call_is_its_callers_and_frees_the_thread() -> None:
     def fails() -> None:
         raise OSError("disk full")
 
-    async def steps(threads: CallThreads, _call: Blocked) -> None:
+    async with two_threads() as (threads, _call):
         for _ in range(5):
             with pytest.raises(OSError, match="disk full"):
                 await threads.run(fails)
-
-    run(steps)

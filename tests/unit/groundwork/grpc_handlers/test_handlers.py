@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -228,25 +228,23 @@ def test_a_call_that_something_else_cancels_is_told_that_the_program_ends(failur
 
 
 @both
-def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
-    async def run() -> None:
-        begun = asyncio.Event()
+async def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind(failures: Failures) -> None:
 
-        async def work() -> Any:
-            begun.set()
-            await asyncio.Event().wait()
+    begun = asyncio.Event()
 
-        world, reader = World(failures, work), Reader()
-        call = asyncio.create_task(world.check(reader))
-        await begun.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert reader.error is None
-        assert (world.tally.inside, world.tally.taken) == (0, 0)
-        assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
+    async def work() -> Any:
+        begun.set()
+        await asyncio.Event().wait()
 
-    asyncio.run(run())
+    world, reader = World(failures, work), Reader()
+    call = asyncio.create_task(world.check(reader))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert reader.error is None
+    assert (world.tally.inside, world.tally.taken) == (0, 0)
+    assert world.observer.ended_with == [grpc.StatusCode.CANCELLED]
 
 
 def test_a_cancelled_call_does_not_wait_for_the_garbage_collector() -> None:
@@ -306,21 +304,19 @@ def test_a_reader_that_takes_nothing_is_cut_and_told_so(failures: Failures) -> N
 
 
 @both
-def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
-    async def run() -> Sequence[int]:
-        taken: list[int] = []
-        world = World(failures, answering(b"message"))
+async def test_a_stream_gives_its_requests_memory_back_with_the_first_message(failures: Failures) -> None:
 
-        async def writing() -> None:
-            taken.append(world.tally.taken)
-            if len(taken) == 2:
-                raise grpc.aio.InternalError
+    taken: list[int] = []
+    world = World(failures, answering(b"message"))
 
-        with pytest.raises(asyncio.CancelledError):
-            await world.watch(Reader(writing))
-        return taken
+    async def writing() -> None:
+        taken.append(world.tally.taken)
+        if len(taken) == 2:
+            raise grpc.aio.InternalError
 
-    assert asyncio.run(run()) == [0, 0]
+    with pytest.raises(asyncio.CancelledError):
+        await world.watch(Reader(writing))
+    assert taken == [0, 0]
 
 
 @both
@@ -338,21 +334,18 @@ def test_a_stream_refuses_a_request_larger_than_it_needs(failures: Failures) -> 
     assert asyncio.run(run(("grpc.health.v1.Health.Watch",))) == (None, 0)
 
 
-def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
-    async def run() -> tuple[int, int]:
-        world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
-        before, while_open = sys.getrefcount(request), 0
+async def test_an_observed_stream_does_not_keep_the_bytes_of_its_request() -> None:
 
-        async def writing() -> None:
-            nonlocal while_open
-            while_open = sys.getrefcount(request)
-            raise grpc.aio.InternalError
+    world, request = World(OF_NAME_SERVER, answering(b"message")), bytes(bytearray(REQUEST))
+    before, while_open = sys.getrefcount(request), 0
 
-        with pytest.raises(asyncio.CancelledError):
-            await world.handlers["Watch"].unary_stream(request, Reader(writing))
-        return before, while_open
+    async def writing() -> None:
+        nonlocal while_open
+        while_open = sys.getrefcount(request)
+        raise grpc.aio.InternalError
 
-    before, while_open = asyncio.run(run())
+    with pytest.raises(asyncio.CancelledError):
+        await world.handlers["Watch"].unary_stream(request, Reader(writing))
     assert while_open == before
 
 
@@ -368,20 +361,18 @@ def test_who_is_not_let_in_takes_no_room(failures: Failures) -> None:
     assert World(failures, answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
 
 
-def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
-    async def run() -> None:
-        held: list[Refused] = []
+async def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
 
-        async def work() -> Any:
-            error = invalid_field("service", "is bad")
-            held.append(error)
-            raise error
+    held: list[Refused] = []
 
-        with pytest.raises(grpc.aio.AbortError):
-            await World(OF_NAME_SERVER, work).check(Reader())
-        assert held[0].__traceback__ is None
+    async def work() -> Any:
+        error = invalid_field("service", "is bad")
+        held.append(error)
+        raise error
 
-    asyncio.run(run())
+    with pytest.raises(grpc.aio.AbortError):
+        await World(OF_NAME_SERVER, work).check(Reader())
+    assert held[0].__traceback__ is None
 
 
 class Slowly(Part):
@@ -432,20 +423,17 @@ class Parsed(Tally):
 
 
 @pytest.mark.parametrize(("large", "most"), [(True, 1), (False, 5)])
-def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
+async def test_of_large_requests_one_is_parsed_in_a_turn_of_the_event_loop(large: bool, most: int) -> None:
     tally = Parsed(large=large)
     handlers = CallHandlers(OF_NAME_SERVER, 20.0, gate_of=lambda _: tally, memory=tally)
     check: Any = handlers.of(SERVICE, (Slowly(answering(b"answer")), LIST))["Check"].unary_unary
 
-    async def at_once() -> list[int]:
-        calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
-        in_turns = []
-        while not all(call.done() for call in calls):
-            before = tally.parsed
-            await asyncio.sleep(0)
-            in_turns.append(tally.parsed - before)
-        assert [await call for call in calls] == [b"answer"] * 5
-        return in_turns
-
-    assert max(asyncio.run(at_once())) == most
+    calls = [asyncio.create_task(check(REQUEST, Reader())) for _ in range(5)]
+    in_turns = []
+    while not all(call.done() for call in calls):
+        before = tally.parsed
+        await asyncio.sleep(0)
+        in_turns.append(tally.parsed - before)
+    assert [await call for call in calls] == [b"answer"] * 5
+    assert max(in_turns) == most
     assert (tally.parsed, tally.inside, tally.taken) == (5, 0, 0)

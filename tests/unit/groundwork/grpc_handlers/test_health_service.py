@@ -42,53 +42,44 @@ class _World:
         return status
 
 
-def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
-    async def run() -> list[int]:
-        world = _World()
-        stuck, reading = world.watch("a"), world.watch("a")
-        told = [(await anext(stuck)).status]
-        for status in (SERVING, NOT_SERVING, SERVING):
-            world.health.set("a", status)
-            told.append((await anext(reading)).status)
-        world.health.enter_shutdown()
-        told += [(await anext(reading)).status, (await anext(stuck)).status]
-        await stuck.aclose()
-        await reading.aclose()
-        return told
-
-    assert asyncio.run(run()) == [UNKNOWN, SERVING, NOT_SERVING, SERVING, NOT_SERVING, NOT_SERVING]
-
-
-def test_an_open_watch_does_not_keep_its_request() -> None:
-    async def run() -> tuple[int, int]:
-        world, request = _World(), pb.HealthCheckRequest(service="a")
-        before = sys.getrefcount(request)
-        watch: Any = world.health.Watch(request, world.context)
-        await anext(watch)
-        return before, sys.getrefcount(request)
-
-    before, while_open = asyncio.run(run())
-    assert while_open == before
-
-
-def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
-    async def run() -> list[object]:
-        return [answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]
+async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
 
     world = _World()
-    assert asyncio.run(run()) == []
+    stuck, reading = world.watch("a"), world.watch("a")
+    told = [(await anext(stuck)).status]
+    for status in (SERVING, NOT_SERVING, SERVING):
+        world.health.set("a", status)
+        told.append((await anext(reading)).status)
+    world.health.enter_shutdown()
+    told += [(await anext(reading)).status, (await anext(stuck)).status]
+    await stuck.aclose()
+    await reading.aclose()
+    assert told == [UNKNOWN, SERVING, NOT_SERVING, SERVING, NOT_SERVING, NOT_SERVING]
+
+
+async def test_an_open_watch_does_not_keep_its_request() -> None:
+
+    world, request = _World(), pb.HealthCheckRequest(service="a")
+    before = sys.getrefcount(request)
+    watch: Any = world.health.Watch(request, world.context)
+    await anext(watch)
+    assert sys.getrefcount(request) == before
+
+
+async def test_a_watch_of_a_name_longer_than_any_service_is_refused() -> None:
+
+    world = _World()
+    assert ([answer async for answer in world.watch("a" * (MAX_SERVICE_LENGTH + 1))]) == []
     assert world.context.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
-    async def run() -> tuple[int, int]:
-        world = _World()
-        world.health.set("a", SERVING)
-        world.health.enter_shutdown()
-        world.health.set("a", SERVING)
-        return await world.check("a"), await world.check("")
+async def test_statuses_that_are_set_during_the_shutdown_are_ignored() -> None:
 
-    assert asyncio.run(run()) == (NOT_SERVING, NOT_SERVING)
+    world = _World()
+    world.health.set("a", SERVING)
+    world.health.enter_shutdown()
+    world.health.set("a", SERVING)
+    assert (await world.check("a"), await world.check("")) == (NOT_SERVING, NOT_SERVING)
 
 
 def test_an_unknown_service_is_not_found() -> None:

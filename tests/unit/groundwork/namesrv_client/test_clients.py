@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent import futures
-from contextlib import aclosing, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from unittest import mock
 
 import grpc
@@ -235,17 +235,14 @@ def test_a_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoi
     assert fake.ended.wait(TIMEOUT)
 
 
-def run(work: Callable[[AioNamesrvClient], Awaitable[None]], endpoint: Endpoint) -> None:
-    """Does something with a client of an event loop."""
-
-    async def connected() -> None:
-        client = AioNamesrvClient(endpoint, TIMEOUT)
-        try:
-            await work(client)
-        finally:
-            await client.close()
-
-    asyncio.run(connected())
+@asynccontextmanager
+async def connected(endpoint: Endpoint) -> AsyncIterator[AioNamesrvClient]:
+    """A client of an event loop."""
+    client = AioNamesrvClient(endpoint, TIMEOUT)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def one(request: Message) -> AsyncIterator[Message]:
@@ -253,18 +250,16 @@ async def one(request: Message) -> AsyncIterator[Message]:
     yield request
 
 
-def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
-    async def read_one(client: AioNamesrvClient) -> None:
+async def test_an_endless_stream_that_is_closed_ends_at_the_server(fake: Fake, endpoint: Endpoint) -> None:
+    async with connected(endpoint) as client:
         follow = pb.StreamRouteSnapshotRequest(follow=True)
         async with aclosing(client.endless_stream("StreamRouteSnapshot", one(follow))) as stream:
             await anext(stream)
         assert await asyncio.to_thread(fake.ended.wait, TIMEOUT)
 
-    run(read_one, endpoint)
 
-
-def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endpoint: Endpoint) -> None:
-    async def give_up(client: AioNamesrvClient) -> None:
+async def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endpoint: Endpoint) -> None:
+    async with connected(endpoint) as client:
         stream = client.endless_stream("StreamRouteSnapshot", one(pb.StreamRouteSnapshotRequest(follow=True)))
         await anext(stream)
         waiting = asyncio.ensure_future(anext(stream))
@@ -272,8 +267,6 @@ def test_a_task_that_is_cancelled_while_it_waits_for_a_message_is_cancelled(endp
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-
-    run(give_up, endpoint)
 
 
 def test_bytes_that_are_no_message_are_a_failure(ask: Ask) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 import pytest
@@ -72,12 +72,8 @@ class Told:
         routes.operator_changes.publish_kv_config(routes.state.kv_config.with_value(namespace, key, value), CAUSE)
 
 
-def run(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:
-    async def with_told() -> None:
-        async with Told(Behaviour(support_acting_master=True, **behaviour)) as told:
-            await test(told)
-
-    asyncio.run(with_told())
+def with_channels(**behaviour: bool) -> Told:
+    return Told(Behaviour(support_acting_master=True, **behaviour))
 
 
 def lowest(addr: str, broker_id: int, offline: str | None = None) -> pb.OpenChannelResponse:
@@ -99,28 +95,24 @@ ORDER_CONFIG_CHANGED = pb.OpenChannelResponse(order_topic_config_changed=pb.Orde
 # The lowest broker id
 
 
-def test_slaves_are_told_of_a_master_that_comes_and_the_master_is_not() -> None:
-    async def test(told: Told) -> None:
+async def test_slaves_are_told_of_a_master_that_comes_and_the_master_is_not() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(B, 1)
         await told.register(C, 2)
         await told.register(A, 0)
         assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(A, 0)], [lowest(A, 0)]]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_all_who_are_left_are_told_of_a_master_that_leaves() -> None:
-    async def test(told: Told) -> None:
+async def test_all_who_are_left_are_told_of_a_master_that_leaves() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         for broker_id, addr in enumerate((A, B, C)):
             await told.register(addr, broker_id)
         told.fleet.unregister(A)
         assert [told.events(addr) for addr in (A, B, C)] == [[], [lowest(B, 1, A)], [lowest(B, 1, A)]]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_where_no_slave_may_stand_in_only_a_master_that_comes_is_told_of() -> None:
-    async def test(told: Told) -> None:
+async def test_where_no_slave_may_stand_in_only_a_master_that_comes_is_told_of() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(A, 0, acting=False)
         await told.register(B, 1, acting=False)
         told.fleet.unregister(A)
@@ -128,30 +120,24 @@ def test_where_no_slave_may_stand_in_only_a_master_that_comes_is_told_of() -> No
         await told.register(A, 0, acting=False)
         assert told.events(B) == [lowest(A, 0)]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_a_slave_that_becomes_master_is_told_itself_if_it_is_alone_and_nobody_is_offline() -> None:
-    async def test(told: Told) -> None:
+async def test_a_slave_that_becomes_master_is_told_itself_if_it_is_alone_and_nobody_is_offline() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(B, 1)
         await told.register(B, 0)
         assert told.events(B) == [lowest(B, 0)]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_a_master_that_becomes_slave_is_not_called_offline() -> None:
-    async def test(told: Told) -> None:
+async def test_a_master_that_becomes_slave_is_not_called_offline() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(A, 0)
         await told.register(B, 1)
         await told.register(A, 2)
         assert [told.events(addr) for addr in (A, B)] == [[lowest(B, 1)], [lowest(B, 1)]]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
-    async def test(told: Told) -> None:
+async def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(A, 0)
         await told.register(A, 0)
         await told.register(B, 1)
@@ -160,60 +146,48 @@ def test_changes_that_leave_the_lowest_id_as_it_is_are_not_told() -> None:
         await told.register(C, 0)  # takes the master's place
         assert [told.events(addr) for addr in (A, B, C)] == [[], [], []]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_a_broker_without_a_channel_is_passed_over() -> None:
-    async def test(told: Told) -> None:
+async def test_a_broker_without_a_channel_is_passed_over() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(B, 1, channel=False)
         await told.register(C, 2)
         await told.register(A, 0)
         assert told.events(C) == [lowest(A, 0)]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_groups_of_other_names_are_not_told() -> None:
-    async def test(told: Told) -> None:
+async def test_groups_of_other_names_are_not_told() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         told.fleet.register(C, 1, name="broker-c", channel_id=await told.channel(C))
         await told.register(B, 1)
         await told.register(A, 0)
         assert told.events(C) == []
         assert told.events(B) == [lowest(A, 0)]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
-    async def test(told: Told) -> None:
+async def test_a_master_that_is_lost_with_its_channel_is_told_as_offline() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(A, 0)
         await told.register(B, 1)
         told.fleet.end_channel(await told.channel(A))
         assert told.events(B) == [lowest(B, 1, A)]
 
-    run(test, notify_min_broker_id_changed=True)
 
-
-def test_by_default_nobody_is_told_of_lowest_ids() -> None:
-    async def test(told: Told) -> None:
+async def test_by_default_nobody_is_told_of_lowest_ids() -> None:
+    async with with_channels() as told:
         await told.register(B, 1)
         await told.register(A, 0)
         told.fleet.unregister(A)
         assert told.events(B) == []
 
-    run(test)
 
-
-def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
-    async def test(told: Told) -> None:
+async def test_a_holder_that_reads_nothing_is_closed_and_not_waited_for() -> None:
+    async with with_channels(notify_min_broker_id_changed=True) as told:
         await told.register(B, 1)
         for _ in range(MAX_CHANNEL_EVENTS // 2 + 1):
             await told.register(A, 0)
             told.fleet.unregister(A)
         closing = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClosing.REASON_SLOW_READER))
         assert told.events(B)[-1] == closing
-
-    run(test, notify_min_broker_id_changed=True)
 
 
 # The order configuration
@@ -225,17 +199,16 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "ORDER_NOTICE_PAUSE_SECONDS", 0.0)
 
 
-def run_telling(test: Callable[[Told], Awaitable[None]], **behaviour: bool) -> None:
-    async def beside(told: Told) -> None:
-        telling = asyncio.create_task(told.notices.tell_order_config_changes())
+@asynccontextmanager
+async def telling(**behaviour: bool) -> AsyncIterator[Told]:
+    async with with_channels(**behaviour) as told:
+        task = asyncio.create_task(told.notices.tell_order_config_changes())
         try:
-            await test(told)
+            yield told
         finally:
-            telling.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await telling
-
-    run(beside, **behaviour)
+                await task
 
 
 async def let_tell() -> None:
@@ -245,8 +218,8 @@ async def let_tell() -> None:
 
 
 @pytest.mark.usefixtures("no_pause")
-def test_every_channel_is_told_of_a_changed_order_configuration_once_for_many_keys() -> None:
-    async def test(told: Told) -> None:
+async def test_every_channel_is_told_of_a_changed_order_configuration_once_for_many_keys() -> None:
+    async with telling() as told:
         for addr in (A, B):
             await told.channel(addr)
         for key in ("T1", "T2", "T3"):
@@ -256,12 +229,10 @@ def test_every_channel_is_told_of_a_changed_order_configuration_once_for_many_ke
         assert [await told.next_event(addr) for addr in (A, B)] == [ORDER_CONFIG_CHANGED] * 2
         assert [told.events(addr) for addr in (A, B)] == [[], []]
 
-    run_telling(test)
-
 
 @pytest.mark.usefixtures("no_pause")
-def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
-    async def test(told: Told) -> None:
+async def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
+    async with telling() as told:
         await told.channel(A)
         told.put_order_config("T", "broker-a:4")
         assert await told.next_event(A) == ORDER_CONFIG_CHANGED
@@ -272,23 +243,19 @@ def test_values_that_stay_and_other_namespaces_are_not_told() -> None:
         told.put_order_config("T", "broker-a:8")
         assert await told.next_event(A) == ORDER_CONFIG_CHANGED
 
-    run_telling(test)
-
 
 @pytest.mark.usefixtures("no_pause")
-def test_brokers_that_do_not_get_the_order_configuration_are_not_told_of_it() -> None:
-    async def test(told: Told) -> None:
+async def test_brokers_that_do_not_get_the_order_configuration_are_not_told_of_it() -> None:
+    async with telling(return_order_topic_config_to_broker=False) as told:
         await told.channel(A)
         told.put_order_config("T", "broker-a:4")
         await let_tell()
         assert told.events(A) == []
 
-    run_telling(test, return_order_topic_config_to_broker=False)
-
 
 @pytest.mark.usefixtures("no_pause")
-def test_more_channels_than_one_slice_are_all_told_and_the_event_loop_runs_in_between() -> None:
-    async def test(told: Told) -> None:
+async def test_more_channels_than_one_slice_are_all_told_and_the_event_loop_runs_in_between() -> None:
+    async with telling() as told:
         addrs = [f"10.0.0.1:{port}" for port in range(1, CHANNEL_SLICE + 2)]
         for addr in addrs:
             await told.channel(addr)
@@ -297,5 +264,3 @@ def test_more_channels_than_one_slice_are_all_told_and_the_event_loop_runs_in_be
         assert told.events(addrs[-1]) == []  # not yet
         assert await told.next_event(addrs[-1]) == ORDER_CONFIG_CHANGED
         assert [told.events(addr) for addr in addrs[1:-1]] == [[ORDER_CONFIG_CHANGED]] * (CHANNEL_SLICE - 1)
-
-    run_telling(test)

@@ -14,19 +14,16 @@ from namesrv.app.writer import TableWriter
 from tests.support.core_fleet import Fleet
 
 
-def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_scan_does_not_wait_for_the_interval(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FIRST_SCAN_SECONDS", 0.01)
     scanned = asyncio.Event()
     monkeypatch.setattr(StallDetector, "check", lambda _: scanned.set())
 
-    async def test() -> None:
-        writer = TableWriter()
-        detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-        scans = ExpiryScanner(fleet.routes, writer, ChannelStreams(fleet.routes, writer, detector), detector)
-        scans.set_interval(3_600.0)
-        scanning = asyncio.create_task(scans.run())
-        async with asyncio.timeout(20):
-            await scanned.wait()
-        scanning.cancel()
-
-    asyncio.run(test())
+    writer = TableWriter()
+    detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
+    scans = ExpiryScanner(fleet.routes, writer, ChannelStreams(fleet.routes, writer, detector), detector)
+    scans.set_interval(3_600.0)
+    scanning = asyncio.create_task(scans.run())
+    async with asyncio.timeout(20):
+        await scanned.wait()
+    scanning.cancel()

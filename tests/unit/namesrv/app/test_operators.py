@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -132,32 +132,25 @@ class World:
         self.applied.append((settings, rows, cause))
         self.fleet.routes.operator_changes.publish_behaviour(settings.behaviour, cause, tuple(rows))
 
-    def run(self, steps: Callable[[Operators], Awaitable[None]], writer: TableWriter | None = None) -> None:
-        """Runs steps from a start to a shutdown. In the end memory and disk must be the same."""
-
-        async def started_and_shut_down() -> None:
-            self.database = Database(self.folder)
-            try:
-                operators = self.start(self.database, writer)
-                self.fleet.register()
-                await steps(operators)
-                self.state.frozen = True
-                await operators.close(20)
-            finally:
-                await self.database.close(20)
-
-        asyncio.run(started_and_shut_down())
+    @asynccontextmanager
+    async def running(self, writer: TableWriter | None = None) -> AsyncIterator[Operators]:
+        """Operators from a start to a shutdown. In the end memory and disk must be the same."""
+        self.database = Database(self.folder)
+        try:
+            operators = self.start(self.database, writer)
+            self.fleet.register()
+            yield operators
+            self.state.frozen = True
+            await operators.close(20)
+        finally:
+            await self.database.close(20)
         assert self.stored == self.in_force
 
-    def keep(self, table: DurableTable[ContentT], content: ContentT) -> None:
+    async def keep(self, table: DurableTable[ContentT], content: ContentT) -> None:
         """Has a former life of the name server leave something in the database."""
-
-        async def replace() -> None:
-            database = Database(self.folder)
-            await database.replace(table, content)
-            await database.close(20)
-
-        asyncio.run(replace())
+        database = Database(self.folder)
+        await database.replace(table, content)
+        await database.close(20)
 
     @property
     def in_force(self) -> tuple[IntentTable, KvConfigTable, Mapping[str, str]]:
@@ -201,8 +194,8 @@ async def under_way(operators: Operators) -> None:
 
 
 @of_each_kind
-def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         before, revision = world.in_force, world.state.revision
         async with busy(world.database):
             change = asyncio.ensure_future(kind.change(operators))
@@ -212,12 +205,10 @@ def test_a_change_is_in_force_only_once_it_is_durable(world: World, kind: Kind) 
         assert world.in_force == world.stored != before
         assert (world.state.revision, world.state.change_log.last.cause) == (revision + 1, CAUSE)
 
-    world.run(steps)
-
 
 @of_each_kind
-def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             with refuses(Reason.NOT_DURABLE, match="database is locked"):
@@ -226,53 +217,45 @@ def test_a_change_that_the_disk_refuses_changes_nothing(world: World, kind: Kind
         await kind.change(operators)
         assert world.in_force == world.stored != before
 
-    world.run(steps)
-
 
 @of_each_kind
-def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_change_of_nothing_takes_no_revision_and_no_write(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         await kind.change(operators)
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             await kind.change(operators)
         assert (world.in_force, world.state.revision) == (before, revision)
 
-    world.run(steps)
-
 
 @of_each_kind
-def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_preview_changes_nothing(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         before, revision = world.in_force, world.state.revision
         async with refusing(world.database):
             await kind.preview(operators)
         assert (world.in_force, world.state.revision) == (before, revision)
 
-    world.run(steps)
-
 
 @of_each_kind
-def test_without_a_database_changes_are_previewed_and_refused(world: World, kind: Kind) -> None:
-    async def steps() -> None:
-        operators = world.start(None)
-        world.fleet.register()
-        before, revision = world.in_force, world.state.revision
-        assert await kind.preview(operators)
-        with refuses(Reason.NO_DATA_DIR):
-            await kind.change(operators)
-        with refuses(Reason.CONFIG_KEY_DENIED):
-            await operators.change_settings({"dataDir": "/"}, CAUSE)
-        assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
-        await operators.close(20)
+async def test_without_a_database_changes_are_previewed_and_refused(world: World, kind: Kind) -> None:
 
-    asyncio.run(steps())
+    operators = world.start(None)
+    world.fleet.register()
+    before, revision = world.in_force, world.state.revision
+    assert await kind.preview(operators)
+    with refuses(Reason.NO_DATA_DIR):
+        await kind.change(operators)
+    with refuses(Reason.CONFIG_KEY_DENIED):
+        await operators.change_settings({"dataDir": "/"}, CAUSE)
+    assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
+    await operators.close(20)
     assert list(world.folder.iterdir()) == []
 
 
 @of_each_kind
-def test_only_a_change_under_way_is_made_without_its_caller(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_only_a_change_under_way_is_made_without_its_caller(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         async with busy(world.database):
             writing = asyncio.ensure_future(kind.change(operators))
             await under_way(operators)
@@ -285,12 +268,10 @@ def test_only_a_change_under_way_is_made_without_its_caller(world: World, kind: 
         await operators.change_kv_config(put("next"), Cause("next"))
         assert list(world.causes)[1:] == [CAUSE.call, "next"]
 
-    world.run(steps)
-
 
 @of_each_kind
-def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: World, kind: Kind) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: World, kind: Kind) -> None:
+    async with world.running() as operators:
         before = world.in_force
         async with busy(world.database) as lets:
             writing = asyncio.ensure_future(kind.change(operators))
@@ -314,11 +295,9 @@ def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(world: Wor
         with refuses(Reason.SHUTTING_DOWN):
             operators.preview_kv_config(put("late"))
 
-    world.run(steps)
 
-
-def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World) -> None:
+    async with world.running() as operators:
         async with busy(world.database):
             first = asyncio.create_task(operators.change_kv_config(put("key", "1"), Cause("first")))
             await under_way(operators)
@@ -329,11 +308,11 @@ def test_changes_of_all_kinds_are_made_in_the_order_they_came(world: World) -> N
         assert befores == [None, "1"]
         assert list(world.causes)[-3:] == ["first", "second", "third"]
 
-    world.run(steps)
 
+async def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> None:
 
-def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> None:
-    async def steps(operators: Operators) -> None:
+    assert len(KINDS) == 1 + MAX_WAITING
+    async with world.running() as operators:
         async with busy(world.database):
             changes = [asyncio.ensure_future(kind.change(operators)) for kind in KINDS.values()]
             await under_way(operators)
@@ -343,41 +322,34 @@ def test_changes_of_all_kinds_that_wait_are_bounded_together(world: World) -> No
         await asyncio.gather(*changes)
         await operators.change_kv_config(put("next"), CAUSE)
 
-    assert len(KINDS) == 1 + MAX_WAITING
-    world.run(steps)
 
-
-def test_what_a_change_raises_is_raised_and_the_next_one_is_taken(world: World) -> None:
+async def test_what_a_change_raises_is_raised_and_the_next_one_is_taken(world: World) -> None:
     def refuse(_: IntentTable) -> IntentTable:
         raise topic_not_found("TopicTest")
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         for refused in (operators.change_intents(refuse, CAUSE), operators.preview_intents(refuse)):
             with refuses(Reason.TOPIC_NOT_FOUND):
                 await refused
         await operators.change_intents(decide(WIPE), CAUSE)
 
-    world.run(steps)
 
+async def test_what_the_last_life_stored_is_in_force_before_any_registration(world: World) -> None:
+    await world.keep(INTENTS, IntentTable.of([WIPE, hold("TopicHeld")]))
+    await world.keep(KV_CONFIG, put("key")(EMPTY))
 
-def test_what_the_last_life_stored_is_in_force_before_any_registration(world: World) -> None:
-    world.keep(INTENTS, IntentTable.of([WIPE, hold("TopicHeld")]))
-    world.keep(KV_CONFIG, put("key")(EMPTY))
-
-    async def steps(_operators: Operators) -> None:
+    async with world.running() as _operators:
         assert world.perm == 4
         world.fleet.register(B, topics=["TopicHeld"], name="broker-b")
         assert world.fleet.topics == {"TopicTest"}
         assert world.state.kv_config.get("ns", "key") == "v"
 
-    world.run(steps)
-
 
 # Intents.
 
 
-def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: World) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: World) -> None:
+    async with world.running() as operators:
         radius = BlastRadius(1, 1, 0, ("TopicTest",))
         assert (await operators.preview_intents(decide(WIPE))).blast_radius == radius
         with capture_logs() as logs:
@@ -396,13 +368,11 @@ def test_a_change_of_intents_is_answered_and_logged_with_what_it_did(world: Worl
         warned = [(line["event"], line["log_level"]) for line in logs if "kind" not in line]
         assert warned == [("topics_in_use_taken", "warning")]
 
-    world.run(steps)
 
-
-def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World) -> None:
+async def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World) -> None:
     writer = TableWriter(max_waiting=1)
 
-    async def steps(operators: Operators) -> None:
+    async with world.running(writer) as operators:
         held = Held(world.state)
         before = asyncio.create_task(writer.apply_own(held))
         await held.begun()
@@ -416,11 +386,9 @@ def test_durable_intents_get_in_force_though_too_many_changes_wait(world: World)
         await asyncio.gather(before, change)
         assert world.perm == 4
 
-    world.run(steps, writer)
 
-
-def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(world: World) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(world: World) -> None:
+    async with world.running() as operators:
         radius = BlastRadius(1, 1, 0, ("TopicTest",))
         with refuses(Reason.TOPICS_IN_USE, match="TopicTest"):
             await operators.change_intents(decide(WIPE), CAUSE, refuse_in_use=True)
@@ -437,13 +405,11 @@ def test_what_takes_topics_from_producers_is_refused_before_it_is_durable(world:
         assert outcome.blast_radius == radius
         assert outcome.in_use == TopicsInUse(1, ("TopicTest",))
 
-    world.run(steps)
 
+async def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:
+    await world.keep(INTENTS, IntentTable.of([hold(str(number)) for number in range(limits.MAX_INTENTS - 1)]))
 
-def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> None:
-    world.keep(INTENTS, IntentTable.of([hold(str(number)) for number in range(limits.MAX_INTENTS - 1)]))
-
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         await operators.change_intents(decide(WIPE), CAUSE)
         one_more = decide(hold("one more"))
         for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
@@ -451,14 +417,12 @@ def test_intents_are_taken_up_to_the_limit_and_not_one_more(world: World) -> Non
                 await refused
         await operators.change_intents(decide(hold("0", ends_at_millis=9)), CAUSE)
 
-    world.run(steps)
 
-
-def test_intents_about_what_is_absent_are_taken_up_to_a_limit_of_their_own(world: World) -> None:
+async def test_intents_about_what_is_absent_are_taken_up_to_a_limit_of_their_own(world: World) -> None:
     absent = [hold(str(number)) for number in range(limits.MAX_ABSENT_INTENTS)]
-    world.keep(INTENTS, IntentTable.of(absent))
+    await world.keep(INTENTS, IntentTable.of(absent))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         for intent in (hold("one more"), replace(WIPE, key=BrokerKey(CLUSTER, "nobody"))):
             one_more = decide(intent)
             for refused in (operators.change_intents(one_more, CAUSE), operators.preview_intents(one_more)):
@@ -471,8 +435,6 @@ def test_intents_about_what_is_absent_are_taken_up_to_a_limit_of_their_own(world
         await operators.change_intents(decide(hold("one more")), CAUSE)
         world.fleet.unregister()
         await operators.change_intents(lift(WIPE), CAUSE)
-
-    world.run(steps)
 
 
 # The ends of intents.
@@ -492,7 +454,7 @@ class Pauses:
         self._actions.pop(0)()
 
 
-def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: World) -> None:
+async def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: World) -> None:
     clock, perms = world.fleet.clock, []
 
     def passes(seconds: float) -> Callable[[], None]:
@@ -502,7 +464,7 @@ def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: Wor
 
         return note_and_advance
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         ending = Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "somebody", 1, "", clock.wall_millis() + 1_000)
         await operators.change_intents(decide(ending), CAUSE)
         await operators.change_intents(decide(hold("without end")), CAUSE)
@@ -515,25 +477,21 @@ def test_an_intent_ends_by_itself_in_force_on_disk_and_in_the_journal(world: Wor
         assert world.state.change_log.last.cause == INTENT_ENDED
         assert [(line["event"], line["cause"]) for line in logs] == [("intent_lifted", "intent ended")]
 
-    world.run(steps)
 
-
-def test_what_ended_while_the_name_server_was_down_is_lifted_at_once(world: World) -> None:
+async def test_what_ended_while_the_name_server_was_down_is_lifted_at_once(world: World) -> None:
     kept = IntentTable.of([hold("without end"), hold("later", 2**62)])
-    world.keep(INTENTS, IntentTable.of([hold("a", 1), hold("b", 2), *kept.intents.values()]))
+    await world.keep(INTENTS, IntentTable.of([hold("a", 1), hold("b", 2), *kept.intents.values()]))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         with pytest.raises(asyncio.CancelledError):
             await operators.lift_ended(Pauses().sleep)
         assert world.state.intents == kept
 
-    world.run(steps)
 
+async def test_an_end_that_the_disk_refuses_is_tried_again_ever_more_seldom(world: World) -> None:
+    await world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
 
-def test_an_end_that_the_disk_refuses_is_tried_again_ever_more_seldom(world: World) -> None:
-    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
-
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         async with refusing(world.database) as mend:
             pauses = Pauses(*[lambda: None] * 9, mend)
             with pytest.raises(asyncio.CancelledError):
@@ -545,24 +503,20 @@ def test_an_end_that_the_disk_refuses_is_tried_again_ever_more_seldom(world: Wor
         assert len(set(failed)) == len(failed), "no jitter"
         assert after == POLL_SECONDS
 
-    world.run(steps)
 
+async def test_a_shutdown_ends_the_lifting(world: World) -> None:
+    await world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
 
-def test_a_shutdown_ends_the_lifting(world: World) -> None:
-    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
-
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         world.state.frozen = True
         await operators.lift_ended(Pauses().sleep)
         assert world.state.intents == IntentTable.of([hold("a", 1)])
 
-    world.run(steps)
 
+async def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> None:
+    await world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
 
-def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> None:
-    world.keep(INTENTS, IntentTable.of([hold("a", 1)]))
-
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         async with busy(world.database):
             moved = asyncio.create_task(operators.change_intents(decide(hold("a", 2**62)), CAUSE))
             await under_way(operators)
@@ -573,8 +527,6 @@ def test_an_end_that_an_operator_moves_meanwhile_counts(world: World) -> None:
             await lifting
         assert world.state.intents == IntentTable.of([hold("a", 2**62)])
 
-    world.run(steps)
-
 
 # KV configuration.
 
@@ -584,24 +536,22 @@ async def previewed_or_changed(operators: Operators, change: KvChange, *, previe
 
 
 @pytest.mark.parametrize("preview", [False, True])
-def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World, preview: bool) -> None:
-    world.keep(KV_CONFIG, put("key")(EMPTY))
+async def test_a_change_of_kv_config_is_answered_with_the_table_before_it(world: World, preview: bool) -> None:
+    await world.keep(KV_CONFIG, put("key")(EMPTY))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         assert await previewed_or_changed(operators, delete("key"), preview=preview) == put("key")(EMPTY)
         assert world.state.kv_config.get("ns", "key") == ("v" if preview else None)
 
-    world.run(steps)
-
 
 @pytest.mark.parametrize("preview", [False, True])
-def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: World, preview: bool) -> None:
+async def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: World, preview: bool) -> None:
     value = "x" * (limits.MAX_KV_BYTES // limits.MAX_KV_KEYS)
     full = {f"{key:05}": value[: -len("ns12345")] for key in range(limits.MAX_KV_KEYS)}
     left = limits.MAX_KV_BYTES - KvConfigTable.of({"ns": full}).byte_size
-    world.keep(KV_CONFIG, delete("00000")(KvConfigTable.of({"ns": full})))
+    await world.keep(KV_CONFIG, delete("00000")(KvConfigTable.of({"ns": full})))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         last = full["00000"] + "x" * left
         await operators.change_kv_config(put("00000", last), CAUSE)
         table = world.state.kv_config
@@ -614,27 +564,23 @@ def test_kv_keys_and_bytes_are_taken_up_to_their_limits_and_no_further(world: Wo
                 await previewed_or_changed(operators, change, preview=preview)
         await previewed_or_changed(operators, put("00000", "shorter"), preview=preview)
 
-    world.run(steps)
 
-
-def test_imported_kv_config_over_the_limits_may_shrink_but_not_grow(world: World) -> None:
+async def test_imported_kv_config_over_the_limits_may_shrink_but_not_grow(world: World) -> None:
     too_many = {str(key): "x" * 250 for key in range(limits.MAX_KV_KEYS + 10)}
-    world.keep(KV_CONFIG, KvConfigTable.of({"ns": too_many}))
+    await world.keep(KV_CONFIG, KvConfigTable.of({"ns": too_many}))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         await operators.change_kv_config(put("1", "shorter"), CAUSE)
         await operators.change_kv_config(delete("2"), CAUSE)
         for growth in (put("3", "x" * 5_000), put("2")):
             with refuses(Reason.LIMIT_EXCEEDED):
                 await operators.change_kv_config(growth, CAUSE)
 
-    world.run(steps)
-
 
 # Settings.
 
 
-def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world: World) -> None:
+async def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world: World) -> None:
     values = {
         "scanNotActiveBrokerInterval": "007",
         "returnOrderTopicConfigToBroker": "off",
@@ -642,7 +588,7 @@ def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world
     }
     rows = (ConfigPut("returnOrderTopicConfigToBroker", "false"), ConfigPut("scanNotActiveBrokerInterval", "7"))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         assert operators.preview_settings(values) == rows
         with capture_logs() as logs:
             assert await operators.change_settings(values, CAUSE) == rows
@@ -656,22 +602,16 @@ def test_several_settings_are_one_change_with_each_value_in_its_usual_form(world
         told = {"event": "config_changed", "log_level": "info", "caller": CAUSE.caller}
         assert logs == [{**told, "key": row.key, "value": row.value} for row in rows]
 
-    world.run(steps)
 
-
-def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: World) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: World) -> None:
+    async with world.running() as operators:
         assert await operators.change_settings(ON, CAUSE) == ()
         assert (world.applied, world.stored[2]) == ([], ON)
 
-    world.run(steps)
     world = World(world.folder)
     world.flags = {"return_order_topic_config_to_broker": False}
-
-    async def after_restart(operators: Operators) -> None:
+    async with world.running() as operators:
         assert operators.in_force.settings.return_order_topic_config_to_broker is True
-
-    world.run(after_restart)
 
 
 @pytest.mark.parametrize(
@@ -683,33 +623,29 @@ def test_a_setting_with_the_value_it_has_is_stored_so_that_it_wins_later(world: 
         ({"configStorePath": "/"}, Reason.CONFIG_KEY_DENIED),
     ],
 )
-def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], reason: Reason) -> None:
-    async def steps(operators: Operators) -> None:
+async def test_one_bad_setting_refuses_all(world: World, bad: dict[str, str], reason: Reason) -> None:
+    async with world.running() as operators:
         with refuses(reason):
             operators.preview_settings({**OFF, **bad})
         with refuses(reason):
             await operators.change_settings({**OFF, **bad}, CAUSE)
         assert (operators.in_force.texts, world.applied) == ({}, [])
 
-    world.run(steps)
 
-
-def test_stored_settings_win_over_flags_and_environment_and_are_logged(
+async def test_stored_settings_win_over_flags_and_environment_and_are_logged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: Mapping[str, str] = {"orderMessageEnable": "true", **OFF, "scanNotActiveBrokerInterval": "10"}
-    world.keep(SETTINGS, stored)
+    await world.keep(SETTINGS, stored)
     monkeypatch.setenv("NAMESRV_SCAN_NOT_ACTIVE_BROKER_INTERVAL_MILLIS", "20")
     world.flags = {"order_message_enable": False, "listen": "127.0.0.1:1"}
 
-    async def steps(operators: Operators) -> None:
-        settings = operators.in_force.settings
-        assert (settings.return_order_topic_config_to_broker, settings.order_message_enable) == (False, True)
-        assert (settings.scan_not_active_broker_interval_millis, settings.listen) == (10, "127.0.0.1:1")
-        assert await operators.change_settings({"orderMessageEnable": "true"}, CAUSE) == ()
-
     with capture_logs() as logs:
-        world.run(steps)
+        async with world.running() as operators:
+            settings = operators.in_force.settings
+            assert (settings.return_order_topic_config_to_broker, settings.order_message_enable) == (False, True)
+            assert (settings.scan_not_active_broker_interval_millis, settings.listen) == (10, "127.0.0.1:1")
+            assert await operators.change_settings({"orderMessageEnable": "true"}, CAUSE) == ()
     told = [(line["key"], line["value"]) for line in logs if line["event"] == "config_override"]
     assert told == list(stored.items())
     assert world.applied == []
@@ -725,22 +661,20 @@ def test_stored_settings_win_over_flags_and_environment_and_are_logged(
         ("orderMessageEnable", "x" * 256, "has 256 characters, at most 255"),
     ],
 )
-def test_a_stored_setting_that_is_refused_stops_the_start_with_its_remedy(
+async def test_a_stored_setting_that_is_refused_stops_the_start_with_its_remedy(
     world: World, key: str, value: str, problem: str
 ) -> None:
     stored: Mapping[str, str] = {**OFF, key: value}
-    world.keep(SETTINGS, stored)
+    await world.keep(SETTINGS, stored)
     database = Database(world.folder)
     with capture_logs() as logs, pytest.raises(DataDirError) as refused:
         world.start(database)
     assert logs == []
     before, _, remedy = str(refused.value).partition("; take it back: sqlite3 FILE ")
     assert before == f"{database.path}: setting {key}: {problem}"
-    asyncio.run(database.close(20))
+    await database.close(20)
     with closing(sqlite3.connect(database.path, isolation_level=None)) as shell:
         shell.execute(remedy.strip('"'))
 
-    async def steps(operators: Operators) -> None:
+    async with world.running() as operators:
         assert operators.in_force.texts == OFF
-
-    world.run(steps)

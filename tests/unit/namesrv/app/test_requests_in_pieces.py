@@ -163,55 +163,44 @@ class Parsing:
         self._go_on.set()
 
 
-def test_registrations_are_parsed_one_after_the_other() -> None:
-    async def run() -> list[int]:
-        parsing = Parsing()
-        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT)) for _ in range(2)]
-        await parsing.stopped()
-        parsing.go_on()
-        assert await asyncio.gather(*both) == [pb.RegisterBrokerRequest.FromString(MANY)] * 2
-        return parsing.begun
+async def test_registrations_are_parsed_one_after_the_other() -> None:
 
-    assert asyncio.run(run()) == [*range(0, len(MANY), TOPIC_BYTES)] * 2
+    parsing = Parsing()
+    requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+    both = [asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT)) for _ in range(2)]
+    await parsing.stopped()
+    parsing.go_on()
+    assert await asyncio.gather(*both) == [pb.RegisterBrokerRequest.FromString(MANY)] * 2
+    assert parsing.begun == [*range(0, len(MANY), TOPIC_BYTES)] * 2
 
 
-def test_a_large_lookup_waits_for_no_registration() -> None:
+async def test_a_large_lookup_waits_for_no_registration() -> None:
     lookup = route_service_pb2.BatchGetTopicRoutesRequest(topics=["abc"])
 
-    async def run() -> None:
-        parsing = Parsing()
-        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-        await parsing.stopped()
-        requests._end_of_piece = lambda request, *_: len(request)
-        async with asyncio.timeout(DEADLINE):
-            found = await requests.parsed(
-                route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT
-            )
-        assert (found, registration.done()) == (lookup, False)
-        parsing.go_on()
-        await registration
-
-    asyncio.run(run())
+    parsing = Parsing()
+    requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+    registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
+    await parsing.stopped()
+    requests._end_of_piece = lambda request, *_: len(request)
+    async with asyncio.timeout(DEADLINE):
+        found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT)
+    assert (found, registration.done()) == (lookup, False)
+    parsing.go_on()
+    await registration
 
 
-def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> None:
-    async def run() -> list[int]:
-        parsing = Parsing()
-        requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
-        going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
-        await parsing.stopped()
-        going.cancel()
-        await asyncio.sleep(0)  # it is told
-        parsing.go_on()
-        await asyncio.wait([going])
-        assert going.cancelled()
-        pieces_of_first = len(parsing.begun)
-        assert await requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT) == pb.RegisterBrokerRequest.FromString(
-            MANY
-        )
-        assert len(parsing.begun) == pieces_of_first + len(MANY) // TOPIC_BYTES
-        return parsing.begun[:pieces_of_first]
+async def test_a_caller_that_goes_leaves_the_turn_and_its_request_half_parsed() -> None:
 
-    assert asyncio.run(run()) == [0]
+    parsing = Parsing()
+    requests = RequestsInPieces(TableWriter(), Worker("reader"), parsing)
+    going = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
+    await parsing.stopped()
+    going.cancel()
+    await asyncio.sleep(0)  # it is told
+    parsing.go_on()
+    await asyncio.wait([going])
+    assert going.cancelled()
+    pieces_of_first = len(parsing.begun)
+    assert await requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT) == pb.RegisterBrokerRequest.FromString(MANY)
+    assert len(parsing.begun) == pieces_of_first + len(MANY) // TOPIC_BYTES
+    assert (parsing.begun[:pieces_of_first]) == [0]

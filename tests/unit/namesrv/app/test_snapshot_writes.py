@@ -19,7 +19,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.storage import snapshot_file
 from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, names, restarted, run, until, writes
+from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, ended, names, restarted, until, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module
 
@@ -54,11 +54,11 @@ class Schedule:
             task.cancel()
 
 
-def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
+async def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
+    async with ended(made):
         schedule = Schedule()
         with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
             await schedule._asleep.acquire()
@@ -75,50 +75,51 @@ def test_each_interval_writes_what_has_changed_and_nothing_if_nothing_has(tmp_pa
             assert disk.busy.is_set()
             assert set(schedule.slept) == {INTERVAL}
 
-    run(made, steps)
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
 
-def test_what_was_loaded_is_not_written_again(tmp_path: Path, disk: SlowFile) -> None:
+async def test_what_was_loaded_is_not_written_again(tmp_path: Path, disk: SlowFile) -> None:
     before = Fleet()
     before.register(A)
     made = writes(before, disk)
-    run(made, lambda: made.write_if_changed(20))
+    async with ended(made):
+        await made.write_if_changed(20)
     loaded, _ = restarted(tmp_path)
     again = writes(loaded, disk)
     disk.busy.clear()
-    run(again, lambda: again.write_if_changed(20))
+    async with ended(again):
+        await again.write_if_changed(20)
     assert not disk.busy.is_set()
 
 
-def test_a_name_server_that_is_not_warm_does_not_overwrite_the_file_of_the_whole_fleet(
+async def test_a_name_server_that_is_not_warm_does_not_overwrite_the_file_of_the_whole_fleet(
     tmp_path: Path, disk: SlowFile
 ) -> None:
     before = Fleet()
     before.register(A)
     before.register(B, name="broker-b")
     made = writes(before, disk)
-    run(made, lambda: made.write_if_changed(20))
+    async with ended(made):
+        await made.write_if_changed(20)
     after, _ = restarted(tmp_path)
     cold = writes(after, disk)
     disk.busy.clear()
 
-    async def steps() -> None:
+    async with ended(cold):
         after.register(A, topics=["New"])
         await cold.write_if_changed(20)
         after.state.frozen = True
         await cold.write_last(20)
         assert not disk.busy.is_set(), "not at its shutdown either"
 
-    run(cold, steps)
     assert restarted(tmp_path)[0].topics == {"TopicTest"}
 
 
-def test_it_is_written_from_the_moment_on_at_which_it_is_warm(tmp_path: Path, disk: SlowFile) -> None:
+async def test_it_is_written_from_the_moment_on_at_which_it_is_warm(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk, warm_up_seconds=45)
 
-    async def steps() -> None:
+    async with ended(made):
         fleet.register(A)
         await made.write_if_changed(20)
         assert names(tmp_path) == set()
@@ -126,30 +127,27 @@ def test_it_is_written_from_the_moment_on_at_which_it_is_warm(tmp_path: Path, di
         await made.write_if_changed(20)
         assert names(tmp_path) == {""}
 
-    run(made, steps)
 
-
-def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk: SlowFile) -> None:
+async def test_the_last_write_has_what_came_after_the_one_before(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
+    async with ended(made):
         fleet.register(A)
         await made.write_if_changed(20)
         fleet.register(B, 1)
         fleet.state.frozen = True
 
-    run(made, steps)
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
 
-def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
+async def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_file_is_of_one_revision(
     tmp_path: Path, disk: SlowFile
 ) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
+    async with ended(made):
         fleet.register(A, topics=["T1"])
         disk.lets.clear()
         writing = asyncio.ensure_future(made.write_if_changed(20))
@@ -161,17 +159,15 @@ def test_the_event_loop_runs_and_changes_go_on_while_the_disk_is_slow_and_the_fi
         await made.write_if_changed(20)
         assert restarted(tmp_path)[0].topics == {"T1", "T2"}
 
-    run(made, steps)
 
-
-def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
+async def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
     warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
     made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
 
-    async def steps() -> None:
+    async with ended(made):
         schedule = Schedule()
         with schedule.of(lambda sleep: made.write_periodically(INTERVAL, sleep)):
             await schedule._asleep.acquire()
@@ -182,8 +178,6 @@ def test_a_file_that_the_disk_refused_is_tried_again_sooner(disk: SlowFile) -> N
             await schedule.run_once()
         assert schedule.slept == [INTERVAL, RETRY_SECONDS, RETRY_PAUSES * 2.0, INTERVAL]
 
-    run(made, steps)
-
 
 def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> None:
     """The work of a disk that takes so long."""
@@ -191,75 +185,71 @@ def take_seconds(fleet: Fleet, seconds: float, operate: Callable[[], None]) -> N
     operate()
 
 
-def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Path, disk: SlowFile) -> None:
+async def test_a_problem_of_the_disk_is_logged_once_while_it_lasts(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
-        fleet.register(A)
-        for problem in (errno.ENOSPC, errno.ENOSPC, errno.EROFS, None, errno.EROFS):
-            disk.problem = problem and OSError(problem, f"problem {problem}")  # type: ignore[assignment]
-            await made.write_if_changed(20)
-            assert fleet.topics == {"TopicTest"}
-            if problem is None:
-                fleet.register(B, 1)
-        disk.problem = None
-
     with capture_logs() as logs:
-        run(made, steps)
+        async with ended(made):
+            fleet.register(A)
+            for problem in (errno.ENOSPC, errno.ENOSPC, errno.EROFS, None, errno.EROFS):
+                disk.problem = problem and OSError(problem, f"problem {problem}")  # type: ignore[assignment]
+                await made.write_if_changed(20)
+                assert fleet.topics == {"TopicTest"}
+                if problem is None:
+                    fleet.register(B, 1)
+            disk.problem = None
     problems = [line["problem"] for line in logs if line["event"] == "snapshot_not_written"]
     assert problems == [f"problem {errno.ENOSPC}", f"problem {errno.EROFS}", f"problem {errno.EROFS}"]
     assert restarted(tmp_path)[0].addrs() == {0: A, 1: B}
 
 
-def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
+async def test_a_message_that_the_file_cannot_take_leaves_the_file_before(tmp_path: Path, disk: SlowFile) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
-        fleet.register(A)
-        await made.write_if_changed(20)
-        fleet.register(B, 1)
-        with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
-            await made.write_if_changed(20)
-        assert restarted(tmp_path)[0].addrs() == {0: A}
-        fleet.state.frozen = True
-
     with capture_logs() as logs:
-        run(made, steps)
+        async with ended(made):
+            fleet.register(A)
+            await made.write_if_changed(20)
+            fleet.register(B, 1)
+            with mock.patch.object(snapshot_file, "MAX_MESSAGE_BYTES", 100):
+                await made.write_if_changed(20)
+            assert restarted(tmp_path)[0].addrs() == {0: A}
+            fleet.state.frozen = True
     assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [mock.ANY]
     assert names(tmp_path) == {""}
 
 
-def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(tmp_path: Path, disk: SlowFile) -> None:
+async def test_a_disk_that_hangs_is_given_up_and_the_next_write_waits_for_its_end(
+    tmp_path: Path, disk: SlowFile
+) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
-        fleet.register(A)
-        disk.lets.clear()
-        for _ in range(3):
-            await made.write_if_changed(0.01)
-        assert made._thread._calls.qsize() <= 1, "what is tried meanwhile does not pile up"
-        disk.lets.set()
-        await made.write_if_changed(20)
-        assert names(tmp_path) == {""}
-
     with capture_logs() as logs:
-        run(made, steps)
+        async with ended(made):
+            fleet.register(A)
+            disk.lets.clear()
+            for _ in range(3):
+                await made.write_if_changed(0.01)
+            assert made._thread._calls.qsize() <= 1, "what is tried meanwhile does not pile up"
+            disk.lets.set()
+            await made.write_if_changed(20)
+            assert names(tmp_path) == {""}
     assert [line["problem"] for line in logs if line["event"] == "snapshot_not_written"] == [
         "the disk took longer than 0.01 s"
     ]
     assert restarted(tmp_path)[0].addrs() == {0: A}
 
 
-def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
+async def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_one(
     tmp_path: Path, disk: SlowFile
 ) -> None:
     fleet = Fleet()
     made = writes(fleet, disk)
 
-    async def steps() -> None:
+    async with ended(made):
         fleet.register(A)
         disk.lets.clear()
         writing = asyncio.ensure_future(made.write_if_changed(20))
@@ -270,18 +260,17 @@ def test_a_write_that_is_cancelled_at_the_shutdown_leaves_its_place_to_the_last_
         fleet.state.frozen = True
         disk.lets.set()
 
-    run(made, steps)
     assert names(tmp_path) == {""}
     assert restarted(tmp_path)[0].addrs() == {0: A}
 
 
-def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
+async def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
     warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
     made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
 
-    async def steps() -> None:
+    async with ended(made):
         assert made.age_seconds() is None
         await made.write_if_changed(20)
         assert made.age_seconds() == 0.0
@@ -297,17 +286,15 @@ def test_the_file_ages_only_while_it_lacks_something(disk: SlowFile) -> None:
         await made.write_if_changed(20)
         assert made.age_seconds() == 0.0
 
-    run(made, steps)
 
-
-def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
+async def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try_on(disk: SlowFile) -> None:
     fleet = Fleet()
     fleet.register(A)
     warm_up = WarmUp(fleet.state, fleet.clock, 0.0)
     made = SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", disk), fleet.clock.monotonic)
     disk.problem = OSError(errno.ENOSPC, "No space left on device")
 
-    async def steps() -> None:
+    async with ended(made):
         await made.write_if_changed(20)
         fleet.clock.advance(300)
         await made.write_if_changed(20)
@@ -315,5 +302,3 @@ def test_a_disk_that_never_took_a_file_is_seen_to_fall_behind_from_the_first_try
         disk.problem = None
         await made.write_if_changed(20)
         assert (made.age_seconds(), made.problem) == (0.0, None)
-
-    run(made, steps)

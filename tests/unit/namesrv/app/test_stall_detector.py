@@ -49,17 +49,15 @@ def test_a_start_that_takes_long_is_no_stall(stalls: StallDetector, clock: Virtu
     assert (told, stalls.longest_delay()) == ([], 0.0)
 
 
-def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(
+async def test_a_stall_before_the_first_tick_counts_as_callers_may_have_come(
     stalls: StallDetector, clock: VirtualClock, told: list[float]
 ) -> None:
-    async def watch_late() -> None:
-        watching = asyncio.create_task(stalls.watch())
-        await asyncio.sleep(0)
-        watching.cancel()
 
     stalls.begin()
     clock.advance(TICK_SECONDS + 300.0)
-    asyncio.run(watch_late())
+    watching = asyncio.create_task(stalls.watch())
+    await asyncio.sleep(0)
+    watching.cancel()
     assert stalls.longest_delay() == 300.0
     assert stalls.channel_ends_are_doubtful()
     assert told == [300.0]

@@ -104,42 +104,34 @@ def shown(state: RouteState) -> object:
 # Where changes are made.
 
 
-def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
+async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled_on: list[int] = []
     monkeypatch.setattr(RouteState, "settle", lambda _: settled_on.append(threading.get_ident()))
 
-    async def test() -> None:
-        writer, loop = TableWriter(), threading.get_ident()
-        small, large, larger = (
-            Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE)
-        )
-        for change in (small, large, larger):
-            await writer.apply_own(change)
-        thread = large.is_prepared_on
-        assert thread != loop
-        assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
-        assert [change.is_committed_on for change in (small, large, larger)] == [loop] * 3
-        assert settled_on == [loop, thread, thread]
-
-    run(test())
+    writer, loop = TableWriter(), threading.get_ident()
+    small, large, larger = (Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE))
+    for change in (small, large, larger):
+        await writer.apply_own(change)
+    thread = large.is_prepared_on
+    assert thread != loop
+    assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
+    assert [change.is_committed_on for change in (small, large, larger)] == [loop] * 3
+    assert settled_on == [loop, thread, thread]
 
 
-def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
+async def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
     events: list[str] = []
 
-    async def test() -> list[list[str]]:
-        writer = TableWriter()
-        sizes = (LARGE, 0, LARGE, 1)
-        changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
-        return await asyncio.gather(*map(writer.apply_own, changes))
-
-    assert run(test()) == [["0"], ["1"], ["2"], ["3"]]
+    writer = TableWriter()
+    sizes = (LARGE, 0, LARGE, 1)
+    changes = [Noted(fleet.state, str(number), events, size) for number, size in enumerate(sizes)]
+    assert await asyncio.gather(*map(writer.apply_own, changes)) == [["0"], ["1"], ["2"], ["3"]]
     assert events == [f"{part} {number}" for number in range(4) for part in ("prepare", "commit")]
 
 
-def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: Fleet) -> None:
+async def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: Fleet) -> None:
     events: list[str] = []
     asked_on: list[int] = []
 
@@ -148,52 +140,43 @@ def test_changes_that_follow_from_each_other_have_no_other_between_them(fleet: F
             asked_on.append(threading.get_ident())
             yield Noted(fleet.state, name, events, topics)
 
-    async def test() -> None:
-        writer = TableWriter()
-        each = asyncio.create_task(writer.apply_each(changes()))
-        await asyncio.sleep(0)
-        other = asyncio.create_task(writer.apply_own(Noted(fleet.state, "other", events)))
-        assert await each == ["first", "second"]
-        await other
-        assert threading.get_ident() not in asked_on
-
-    run(test())
+    writer = TableWriter()
+    each = asyncio.create_task(writer.apply_each(changes()))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(writer.apply_own(Noted(fleet.state, "other", events)))
+    assert await each == ["first", "second"]
+    await other
+    assert threading.get_ident() not in asked_on
     assert [event for event in events if "commit" in event] == ["commit first", "commit second", "commit other"]
 
 
-def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(fleet: Fleet) -> None:
+async def test_a_large_body_that_is_read_lets_changes_and_small_bodies_go_first(fleet: Fleet) -> None:
     events: list[str] = []
 
-    async def test() -> None:
-        writer, large = TableWriter(), HeldWork()
-        reading = asyncio.create_task(writer.read(large, "a", is_large=True))
-        await large.begun()
-        await writer.apply(Noted(fleet.state, "it", events, LARGE), "a")
-        await writer.read(partial(events.append, "read"), "a")
-        assert not reading.done()
-        large.let_go()
-        await reading
-
-    run(test())
+    writer, large = TableWriter(), HeldWork()
+    reading = asyncio.create_task(writer.read(large, "a", is_large=True))
+    await large.begun()
+    await writer.apply(Noted(fleet.state, "it", events, LARGE), "a")
+    await writer.read(partial(events.append, "read"), "a")
+    assert not reading.done()
+    large.let_go()
+    await reading
     assert events == ["prepare it", "commit it", "read"]
 
 
-def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: Fleet) -> None:
+async def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: Fleet) -> None:
     topics = {f"topic-{number}": (number + 1, 4, 6, 0) for number in range(LARGE_TOPICS + 1)}
     broker = BrokerKey(CLUSTER, "broker-a")
     change = fleet.routes.registrations.register_broker(Registration(broker, 0, A, NEWER, topics))
 
-    async def test() -> None:
-        writer, held = TableWriter(), Held(fleet.state)
-        busy = asyncio.create_task(writer.apply(held, "b"))
-        await held.begun()
-        registering = asyncio.create_task(writer.apply(change, "a"))
-        await asyncio.sleep(0)
-        held.let_go()
-        await asyncio.gather(busy, registering)
-
     queue_datas = fleet.state.tables.queue_datas
-    run(test())
+    writer, held = TableWriter(), Held(fleet.state)
+    busy = asyncio.create_task(writer.apply(held, "b"))
+    await held.begun()
+    registering = asyncio.create_task(writer.apply(change, "a"))
+    await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.gather(busy, registering)
     assert len(change._encoded) == len(topics)
     assert all(queue_datas.intern(broker, reported) is made for reported, made in change._encoded.items())
 
@@ -202,42 +185,37 @@ def test_a_large_registration_encodes_what_it_reports_before_others_wait(fleet: 
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet: Fleet, *, is_known: bool) -> None:
+async def test_a_caller_that_goes_half_way_leaves_the_tables_as_they_were(fleet: Fleet, *, is_known: bool) -> None:
     if is_known:
         fleet.register(topics=["topic-1", "another"])
     before = shown(fleet.state)
 
-    async def test() -> None:
-        writer, held = TableWriter(), HeldWork()
-        going = asyncio.create_task(writer.apply_own(registration(fleet, held)))
-        await held.begun()
-        going.cancel()
-        await asyncio.wait([going])
-        assert going.cancelled()
-        await writer.apply_own(Nothing(fleet.state))
-        assert shown(fleet.state) == before
-        assert (await writer.apply_own(registration(fleet))).changed
-        assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
-
-    run(test())
+    writer, held = TableWriter(), HeldWork()
+    going = asyncio.create_task(writer.apply_own(registration(fleet, held)))
+    await held.begun()
+    going.cancel()
+    await asyncio.wait([going])
+    assert going.cancelled()
+    await writer.apply_own(Nothing(fleet.state))
+    assert shown(fleet.state) == before
+    assert (await writer.apply_own(registration(fleet))).changed
+    assert fleet.topics >= {f"topic-{number}" for number in range(LARGE)}
 
 
-def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: Fleet) -> None:
-    async def test() -> None:
-        writer, events = TableWriter(), list[str]()
-        change = Noted(fleet.state, "it", events, LARGE)
-        going = asyncio.create_task(writer.apply_own(change))
-        while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
-            await asyncio.sleep(0)
-        going.cancel()  # the thread has told its end or is about to, and the caller has not heard of it
-        await asyncio.wait([going])
-        assert going.cancelled()
-        assert events == ["prepare it"]
+async def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: Fleet) -> None:
 
-    run(test())
+    writer, events = TableWriter(), list[str]()
+    change = Noted(fleet.state, "it", events, LARGE)
+    going = asyncio.create_task(writer.apply_own(change))
+    while not events:  # noqa: ASYNC110 - the thread knows no event loop's events
+        await asyncio.sleep(0)
+    going.cancel()  # the thread has told its end or is about to, and the caller has not heard of it
+    await asyncio.wait([going])
+    assert going.cancelled()
+    assert events == ["prepare it"]
 
 
-def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
+async def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle, held = RouteState.settle, HeldWork()
@@ -252,34 +230,29 @@ def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
         def prepare(self) -> None:
             was_settled.append(self.state.tables.topic_queue_table.is_settled)
 
-    async def test() -> None:
-        writer = TableWriter()
-        monkeypatch.setattr(RouteState, "settle", settle_when_let_go)
-        going = asyncio.create_task(writer.apply_own(registration(fleet)))
-        await held.begun()
-        assert fleet.route("topic-0") is not None, "lookups find it before it is merged"
-        going.cancel()
-        following = asyncio.create_task(writer.apply_own(Looks(fleet.state, "next", [])))
-        await asyncio.sleep(0)
-        assert not going.done()
-        held.let_go()
-        await asyncio.wait([going, following])
-        assert going.cancelled()
-
-    run(test())
+    writer = TableWriter()
+    monkeypatch.setattr(RouteState, "settle", settle_when_let_go)
+    going = asyncio.create_task(writer.apply_own(registration(fleet)))
+    await held.begun()
+    assert fleet.route("topic-0") is not None, "lookups find it before it is merged"
+    going.cancel()
+    following = asyncio.create_task(writer.apply_own(Looks(fleet.state, "next", [])))
+    await asyncio.sleep(0)
+    assert not going.done()
+    held.let_go()
+    await asyncio.wait([going, following])
+    assert going.cancelled()
     assert was_settled == [True]
     assert len(fleet.topics) == LARGE
 
 
-def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(fleet: Fleet) -> None:
-    async def test() -> None:
-        writer = TableWriter()
-        groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
-        with refuses(Reason.BROKER_NOT_REGISTERED):
-            await writer.apply_own(fleet.routes.registrations.register_topic("T", groups))
-        assert (await writer.apply_own(registration(fleet))).changed
+async def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(fleet: Fleet) -> None:
 
-    run(test())
+    writer = TableWriter()
+    groups = {BrokerKey(CLUSTER, f"broker-{number}"): QUEUES for number in range(LARGE)}
+    with refuses(Reason.BROKER_NOT_REGISTERED):
+        await writer.apply_own(fleet.routes.registrations.register_topic("T", groups))
+    assert (await writer.apply_own(registration(fleet))).changed
     assert len(fleet.topics) == LARGE
 
 
@@ -293,149 +266,131 @@ def refuse(*_: object) -> None:
 
 @pytest.mark.parametrize("topics", [1, LARGE])
 @pytest.mark.parametrize("defect", [fail, refuse])
-def test_a_listener_that_fails_ends_the_name_server(fleet: Fleet, topics: int, defect: Callable[..., None]) -> None:
+async def test_a_listener_that_fails_ends_the_name_server(
+    fleet: Fleet, topics: int, defect: Callable[..., None]
+) -> None:
     fleet.state.change_log.listen(defect)
 
-    async def test() -> None:
-        writer = TableWriter()
-        with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
-            await writer.apply_own(registration(fleet, topics=topics))
-        (line,) = [line for line in lines if line["event"] == "commit_failed"]
-        assert (line["change"], line["listener"]) == ("BrokerRegistration", defect.__name__)
-        with pytest.raises(CommitFailed, match="BrokerRegistration"):
-            await writer.until_failed()
-        with refuses(Reason.SHUTTING_DOWN):
-            await writer.apply_own(Nothing(fleet.state))
-        with refuses(Reason.SHUTTING_DOWN):
-            fleet.state.snapshot()
-
-    run(test())
+    writer = TableWriter()
+    with capture_logs() as lines, refuses(Reason.SHUTTING_DOWN):
+        await writer.apply_own(registration(fleet, topics=topics))
+    (line,) = [line for line in lines if line["event"] == "commit_failed"]
+    assert (line["change"], line["listener"]) == ("BrokerRegistration", defect.__name__)
+    with pytest.raises(CommitFailed, match="BrokerRegistration"):
+        await writer.until_failed()
+    with refuses(Reason.SHUTTING_DOWN):
+        await writer.apply_own(Nothing(fleet.state))
+    with refuses(Reason.SHUTTING_DOWN):
+        fleet.state.snapshot()
 
 
 @pytest.mark.parametrize("part", ["publish", "settle", "heard"])
-def test_a_commit_that_fails_ends_the_name_server(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+async def test_a_commit_that_fails_ends_the_name_server(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
     monkeypatch.setattr(RouteState, part, fail)
 
-    async def test() -> None:
-        writer = TableWriter()
+    writer = TableWriter()
+    with refuses(Reason.SHUTTING_DOWN):
+        await writer.apply_own(registration(fleet))
+    with pytest.raises(CommitFailed, match="a defect"):
+        await writer.until_failed()
+
+
+async def test_a_change_without_preparation_that_fails_ends_the_name_server(fleet: Fleet) -> None:
+
+    writer = TableWriter()
+    for _ in range(2):
         with refuses(Reason.SHUTTING_DOWN):
-            await writer.apply_own(registration(fleet))
-        with pytest.raises(CommitFailed, match="a defect"):
-            await writer.until_failed()
-
-    run(test())
+            writer.commit_now(fleet.state, "PutKvConfig", fail)
+    with pytest.raises(CommitFailed, match="PutKvConfig"):
+        await writer.until_failed()
 
 
-def test_a_change_without_preparation_that_fails_ends_the_name_server(fleet: Fleet) -> None:
-    async def test() -> None:
-        writer = TableWriter()
-        for _ in range(2):
-            with refuses(Reason.SHUTTING_DOWN):
-                writer.commit_now(fleet.state, "PutKvConfig", fail)
-        with pytest.raises(CommitFailed, match="PutKvConfig"):
-            await writer.until_failed()
+async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
 
-    run(test())
+    writer = TableWriter()
+    with pytest.raises(KeyError):
+        await writer.apply_own(registration(fleet, fail))
+    assert (await writer.apply_own(registration(fleet))).changed
 
 
-def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
-    async def test() -> None:
-        writer = TableWriter()
-        with pytest.raises(KeyError):
-            await writer.apply_own(registration(fleet, fail))
-        assert (await writer.apply_own(registration(fleet))).changed
+async def test_a_copy_of_the_topic_table_waits_until_the_last_change_is_merged(fleet: Fleet) -> None:
 
-    run(test())
-
-
-def test_a_copy_of_the_topic_table_waits_until_the_last_change_is_merged(fleet: Fleet) -> None:
-    async def test() -> int:
-        change = registration(fleet)
-        change.prepare()
-        change.commit()
-        waiting = asyncio.create_task(settled(fleet.state))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        fleet.state.settle()
-        await waiting
-        return len(fleet.state.tables.topic_queue_table.copy())
-
-    assert run(test()) == LARGE
+    change = registration(fleet)
+    change.prepare()
+    change.commit()
+    waiting = asyncio.create_task(settled(fleet.state))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    fleet.state.settle()
+    await waiting
+    assert len(fleet.state.tables.topic_queue_table.copy()) == LARGE
 
 
-def test_the_death_of_the_thread_ends_the_watch_of_the_writer(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_death_of_the_thread_ends_the_watch_of_the_writer(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_memory(*_: object) -> int:
         raise MemoryError
 
-    async def test() -> None:
-        writer = TableWriter()
-        watching = asyncio.create_task(writer.watch())
-        monkeypatch.setattr(gc, "collect", no_memory)
-        await asyncio.gather(writer.apply_own(registration(fleet)), return_exceptions=True)
-        with pytest.raises(MemoryError):
-            await watching
-
-    run(test())
+    writer = TableWriter()
+    watching = asyncio.create_task(writer.watch())
+    monkeypatch.setattr(gc, "collect", no_memory)
+    await asyncio.gather(writer.apply_own(registration(fleet)), return_exceptions=True)
+    with pytest.raises(MemoryError):
+        await watching
 
 
 # The line of changes.
 
 
 @pytest.mark.parametrize("count", [1, 12])
-def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet, count: int) -> None:
+async def test_a_change_waits_for_one_of_an_owner_however_many_that_one_has_in_line(fleet: Fleet, count: int) -> None:
     events: list[str] = []
 
-    async def test() -> None:
-        writer, held = TableWriter(), Held(fleet.state)
-        busy = asyncio.create_task(writer.apply(held, "many"))
-        await held.begun()
-        others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
-        await asyncio.sleep(0)
-        one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
-        own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
-        await asyncio.sleep(0)
-        held.let_go()
-        await asyncio.gather(busy, *others, one, own)
-
-    run(test())
+    writer, held = TableWriter(), Held(fleet.state)
+    busy = asyncio.create_task(writer.apply(held, "many"))
+    await held.begun()
+    others = [asyncio.create_task(writer.apply(Noted(fleet.state, "many", events), "many")) for _ in range(count)]
+    await asyncio.sleep(0)
+    one = asyncio.create_task(writer.apply(Noted(fleet.state, "one", events), "one"))
+    own = asyncio.create_task(writer.apply_own(Noted(fleet.state, "own", events)))
+    await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.gather(busy, *others, one, own)
     assert [event for event in events if "commit" in event][:2] == ["commit one", "commit own"]
 
 
-def test_small_changes_leave_others_their_turn_after_each(fleet: Fleet) -> None:
+async def test_small_changes_leave_others_their_turn_after_each(fleet: Fleet) -> None:
     events: list[str] = []
 
-    async def test() -> list[int]:
-        writer = TableWriter()
-        changes = [asyncio.create_task(writer.apply(Noted(fleet.state, "", events), "a")) for _ in range(20)]
-        made_by_turn = [0]
-        while made_by_turn[-1] < len(changes):
-            await asyncio.sleep(0)
-            made_by_turn.append(len(events) // 2)
-        await asyncio.gather(*changes)
-        return made_by_turn
-
-    assert max(after - before for before, after in itertools.pairwise(run(test()))) == 1
-
-
-def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fleet) -> None:
-    events: list[str] = []
-
-    async def test() -> None:
-        writer, held = TableWriter(max_waiting=2), Held(fleet.state)
-        waiting = [
-            asyncio.create_task(writer.apply(held, "a")),
-            asyncio.create_task(writer.apply(Nothing(fleet.state), "b")),
-        ]
-        await held.begun()
-        with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
-            await writer.apply(Noted(fleet.state, "refused", events), "c")
-        durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
+    writer = TableWriter()
+    changes = [asyncio.create_task(writer.apply(Noted(fleet.state, "", events), "a")) for _ in range(20)]
+    made_by_turn = [0]
+    while made_by_turn[-1] < len(changes):
         await asyncio.sleep(0)
-        held.let_go()
-        await asyncio.gather(*waiting, durable)
-        await writer.apply_own(Noted(fleet.state, "later", events))
+        made_by_turn.append(len(events) // 2)
+    await asyncio.gather(*changes)
+    assert max(after - before for before, after in itertools.pairwise(made_by_turn)) == 1
 
-    run(test())
+
+async def test_too_many_waiting_changes_are_refused_but_durable_ones_are_not(fleet: Fleet) -> None:
+    events: list[str] = []
+
+    writer, held = TableWriter(max_waiting=2), Held(fleet.state)
+    waiting = [
+        asyncio.create_task(writer.apply(held, "a")),
+        asyncio.create_task(writer.apply(Nothing(fleet.state), "b")),
+    ]
+    await held.begun()
+    with refuses(Reason.OVERLOADED, match="2 changes wait for their turn already"):
+        await writer.apply(Noted(fleet.state, "refused", events), "c")
+    durable = asyncio.create_task(writer.apply_own(Noted(fleet.state, "durable", events)))
+    await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.gather(*waiting, durable)
+    await writer.apply_own(Noted(fleet.state, "later", events))
     assert [event for event in events if "commit" in event] == ["commit durable", "commit later"]
 
 
@@ -473,7 +428,7 @@ def test_an_idle_event_loop_holds_steps_up_for_a_bounded_number_of_turns() -> No
     assert asyncio.run(turns_between_two_slices(1.0, 0.0)) == MAX_YIELDS
 
 
-def test_other_threads_are_offered_the_core_before_the_next_step(
+async def test_other_threads_are_offered_the_core_before_the_next_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events: list[str] = []
@@ -489,11 +444,8 @@ def test_other_threads_are_offered_the_core_before_the_next_step(
             events.append("turn")
             await asyncio.sleep(0)
 
-    async def run() -> None:
-        looking_up = asyncio.create_task(others())
-        await run_cooperatively(slices(), VirtualClock().monotonic)
-        looking_up.cancel()
-
-    asyncio.run(run())
+    looking_up = asyncio.create_task(others())
+    await run_cooperatively(slices(), VirtualClock().monotonic)
+    looking_up.cancel()
     second = events.index("slice", events.index("slice") + 1)
     assert events[second - 2 : second] == ["turn", "core"]

@@ -15,7 +15,7 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from namesrv.storage.snapshot_file import SnapshotFile
 from tests.support.core_fleet import A, B, Fleet
-from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restarted, run, writes
+from tests.unit.namesrv.worlds.slow_snapshot_file import SlowFile, disk, restarted, writes
 
 __all__ = ["disk"]  # pytest finds the fixture by its name in this module
 
@@ -24,7 +24,7 @@ def test_what_was_written_is_loaded_and_the_log_says_how_much_and_how_old(tmp_pa
     fleet = Fleet()
     fleet.register(A, topics=["T1", "T2"])
     made = writes(fleet, disk)
-    run(made, lambda: made.write_if_changed(20))
+    asyncio.run(made.write_last(20))
     loading = Fleet()
     loading.clock.advance(90.5)
     with capture_logs() as logs:

@@ -26,37 +26,31 @@ from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
-from tests.unit.namesrv.worlds.watching import Caller, Messages, Requests, Server, failure_of, next_of, run
+from tests.unit.namesrv.worlds.watching import Caller, Messages, Requests, Server, failure_of, next_of, serving
 
 
-def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
-    async def work(server: Server) -> None:
-        async with server.watch("T1") as stream:
+async def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
+    async with serving() as server, server.watch("T1") as stream:
+        await next_of(stream)
+        waiting = asyncio.ensure_future(next_of(stream))
+        await asyncio.sleep(0)
+        server.fleet.unregister()
+        assert not (await waiting).changes[0].HasField("route")
+
+
+async def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 2 + 1)]
+        for stream in streams:
             await next_of(stream)
-            waiting = asyncio.ensure_future(next_of(stream))
-            await asyncio.sleep(0)
-            server.fleet.unregister()
-            assert not (await waiting).changes[0].HasField("route")
-
-    run(work)
+        waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
+        await asyncio.sleep(0)
+        server.fleet.unregister()
+        assert {message.header.revision for message in await asyncio.gather(*waiting)} == {2}
 
 
-def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
-    async def work(server: Server) -> None:
-        async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 2 + 1)]
-            for stream in streams:
-                await next_of(stream)
-            waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
-            await asyncio.sleep(0)
-            server.fleet.unregister()
-            assert {message.header.revision for message in await asyncio.gather(*waiting)} == {2}
-
-    run(work)
-
-
-def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
-    async def work(server: Server) -> None:
+async def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
+    async with serving() as server:
         fleet = server.fleet
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 3)]
@@ -71,11 +65,9 @@ def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
                 await asyncio.sleep(0)
             await asyncio.gather(*reading)
 
-    run(work)
 
-
-def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
-    async def work(server: Server) -> None:
+async def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
+    async with serving(max_watchers=2) as server:
         async with server.watch("T1") as first, server.watch("T1") as second, server.watch("T1") as third:
             await next_of(first)
             await next_of(second)
@@ -83,38 +75,31 @@ def test_one_watcher_too_many_is_told_to_try_again_until_another_goes() -> None:
         async with server.watch("T1") as again:
             await next_of(again)
 
-    run(work, max_watchers=2)
 
-
-def test_a_name_server_that_shuts_down_takes_no_watch() -> None:
-    async def work(server: Server) -> None:
+async def test_a_name_server_that_shuts_down_takes_no_watch() -> None:
+    async with serving() as server:
         server.fleet.state.frozen = True
         async with server.watch("T1") as stream:
             assert (await failure_of(stream)).reason == Reason.SHUTTING_DOWN
 
-    run(work)
+
+async def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() -> None:
+    async with serving() as server, AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(50)]
+        for stream in streams:
+            await next_of(stream)
+        waiting = [asyncio.ensure_future(failure_of(stream)) for stream in streams]
+        await server.watchers.close()
+        errors = [FAILURES.table.rich(error) for error in await asyncio.gather(*waiting)]
+        assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
+        seconds = [error.retry_after_seconds or 0.0 for error in errors]
+        assert len(set(seconds)) > 40
+        assert min(seconds) >= watches.FIRST_RETURN_SECONDS
+        assert max(seconds) <= watches.FIRST_RETURN_SECONDS + 1.0 + 50 / watches.RETURNS_PER_SECOND
 
 
-def test_at_a_shutdown_each_watch_is_told_another_time_to_come_back_elsewhere() -> None:
-    async def work(server: Server) -> None:
-        async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(50)]
-            for stream in streams:
-                await next_of(stream)
-            waiting = [asyncio.ensure_future(failure_of(stream)) for stream in streams]
-            await server.watchers.close()
-            errors = [FAILURES.table.rich(error) for error in await asyncio.gather(*waiting)]
-            assert {error.reason for error in errors} == {"SHUTTING_DOWN"}
-            seconds = [error.retry_after_seconds or 0.0 for error in errors]
-            assert len(set(seconds)) > 40
-            assert min(seconds) >= watches.FIRST_RETURN_SECONDS
-            assert max(seconds) <= watches.FIRST_RETURN_SECONDS + 1.0 + 50 / watches.RETURNS_PER_SECOND
-
-    run(work)
-
-
-def test_each_watch_expires_after_another_time_of_its_last_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: Server) -> None:
+async def test_each_watch_expires_after_another_time_of_its_last_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as server:
         loop, now = asyncio.get_running_loop(), [0.0]
         started = loop.time()
         monkeypatch.setattr(loop, "time", lambda: started + now[0])
@@ -132,24 +117,20 @@ def test_each_watch_expires_after_another_time_of_its_last_quarter(monkeypatch: 
             assert 5 < expired[2] < 25
             assert {failure and failure.reason for failure in failures} == {Reason.WATCH_EXPIRED}
 
-    run(work)
 
-
-def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_that_is_followed_does_not_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_WATCH_SECONDS", 0.0)
 
-    async def work(server: Server) -> None:
+    async with serving() as server:
         with server.watchers.following("StreamRouteSnapshot", "peer") as follower:
             async with server.watch("T1") as stream:
                 await next_of(stream)
                 assert (await failure_of(stream)).reason == Reason.WATCH_EXPIRED
             assert follower.reader.failure is None
 
-    run(work)
 
-
-def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
-    async def work(server: Server) -> None:
+async def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> None:
+    async with serving() as server:
         server.warm_up = WarmUp(server.fleet.state, server.fleet.clock, 30.0)
         server.watchers = WatchDispatcher(server.fleet.state, server.warm_up, server.fleet.clock)
         server.calls = WatchCalls(server.fleet.state, server.warm_up, server.watchers, Worker("reader"))
@@ -162,11 +143,9 @@ def test_topics_that_are_not_there_are_told_when_the_name_server_is_warm() -> No
             (change,) = (await waiting).changes
             assert (change.topic, change.HasField("route")) == ("T3", False)
 
-    run(work)
 
-
-def test_what_a_watch_may_ask_for_is_bounded() -> None:
-    async def work(server: Server) -> None:
+async def test_what_a_watch_may_ask_for_is_bounded() -> None:
+    async with serving() as server:
         topics = [f"T{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         prefixes = [f"p{number}" for number in range(limits.MAX_WATCH_PREFIXES)]
         async with server.watch(*topics, topic_prefixes=prefixes) as stream:
@@ -175,11 +154,9 @@ def test_what_a_watch_may_ask_for_is_bounded() -> None:
             async with server.watch(*names, topic_prefixes=beginnings) as stream:
                 assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
 
-    run(work)
 
-
-def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused() -> None:
-    async def work(server: Server) -> None:
+async def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused() -> None:
+    async with serving() as server:
         async with server.watch(topic_prefixes=[""]) as stream:
             assert len((await next_of(stream)).changes) == 2
         for prefix in ("a\tb", "x" * 401):
@@ -187,8 +164,6 @@ def test_an_empty_prefix_is_of_all_topics_and_an_impossible_one_is_refused() -> 
                 error = await failure_of(stream)
                 assert error.reason == Reason.INVALID_FIELD
                 assert error.violations[0].field == "topic_prefixes[1]"
-
-    run(work)
 
 
 def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
@@ -201,8 +176,8 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
         assert len(server.watchers.watches._index._by_topic) == 0
 
 
-def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
-    async def work(server: Server) -> None:
+async def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
+    async with serving(watched_names=2) as server:
         async with server.watch("T1", "T2") as stream:
             await next_of(stream)
             async with server.watch("T1") as refused:
@@ -210,11 +185,9 @@ def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:
         async with server.watch("T1", "T2") as stream:
             await next_of(stream)
 
-    run(work, watched_names=2)
 
-
-def test_an_update_is_applied_when_all_that_waits_has_been_sent() -> None:
-    async def work(server: Server) -> None:
+async def test_an_update_is_applied_when_all_that_waits_has_been_sent() -> None:
+    async with serving() as server:
         requests = Requests(pb.WatchTopicRoutesRequest(topics=["T1"]))
         async with server.watch_of(requests) as stream:
             first = await next_of(stream)
@@ -231,11 +204,9 @@ def test_an_update_is_applied_when_all_that_waits_has_been_sent() -> None:
             assert (second.request_count, [change.topic for change in second.changes]) == (2, ["T2"])
             assert ((await next_of(stream)).request_count, (await next_of(stream)).request_count) == (3, 4)
 
-    run(work)
 
-
-def test_a_watch_may_become_empty_and_gives_back_the_names_that_it_leaves() -> None:
-    async def work(server: Server) -> None:
+async def test_a_watch_may_become_empty_and_gives_back_the_names_that_it_leaves() -> None:
+    async with serving(watched_names=2) as server:
         requests = Requests(pb.WatchTopicRoutesRequest(topics=["T1", "T2"]))
         names = server.shares.watched_names
         async with server.watch_of(requests) as stream:
@@ -250,11 +221,9 @@ def test_a_watch_may_become_empty_and_gives_back_the_names_that_it_leaves() -> N
             requests.send("T3")
             assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
 
-    run(work, watched_names=2)
 
-
-def test_an_update_is_refused_by_the_rules_of_an_open_watch() -> None:
-    async def work(server: Server) -> None:
+async def test_an_update_is_refused_by_the_rules_of_an_open_watch() -> None:
+    async with serving() as server:
         for update, field in (
             (pb.WatchTopicRoutesRequest(zone_name="z"), "zone_name"),
             (pb.WatchTopicRoutesRequest(resume_after=pb.ResumePoint(epoch="e")), "resume_after"),
@@ -266,19 +235,15 @@ def test_an_update_is_refused_by_the_rules_of_an_open_watch() -> None:
                 assert error.reason == Reason.INVALID_FIELD
                 assert error.violations[0].field == field
 
-    run(work)
 
-
-def test_all_messages_together_may_not_name_more_than_a_watch_may_have() -> None:
-    async def work(server: Server) -> None:
+async def test_all_messages_together_may_not_name_more_than_a_watch_may_have() -> None:
+    async with serving() as server:
         topics = [f"T{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         update = pb.WatchTopicRoutesRequest(topics=["one-more"])
         async with server.watch_of(Requests(pb.WatchTopicRoutesRequest(topics=topics), update)) as stream:
             while not (await next_of(stream)).bookmark:
                 pass
             assert (await failure_of(stream)).reason == Reason.LIMIT_EXCEEDED
-
-    run(work)
 
 
 class _Reader(Caller):
@@ -297,8 +262,8 @@ class _Reader(Caller):
         self.messages.put_nowait(message)
 
 
-def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied() -> None:
-    async def work(server: Server) -> None:
+async def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied() -> None:
+    async with serving() as server:
         topics = [f"a-topic-{number}" for number in range(limits.MAX_WATCH_TOPICS)]
         request = pb.WatchTopicRoutesRequest(topics=topics).SerializeToString()
         shares, reader = FairShares.of(request_bytes=len(request)), _Reader()
@@ -321,11 +286,9 @@ def test_the_requests_of_a_watch_count_as_under_way_until_they_are_applied() -> 
         await asyncio.gather(stream, return_exceptions=True)
         assert (shares.streams.used, shares.request_bytes.used) == (0, 0)
 
-    run(work)
 
-
-def test_a_watch_that_opens_waits_for_one_of_each_other_owner() -> None:
-    async def work(server: Server) -> None:
+async def test_a_watch_that_opens_waits_for_one_of_each_other_owner() -> None:
+    async with serving() as server:
         began: list[str] = []
 
         async def opened(topic: str) -> None:
@@ -340,5 +303,3 @@ def test_a_watch_that_opens_waits_for_one_of_each_other_owner() -> None:
                 await asyncio.sleep(0)
         await asyncio.gather(*tasks)
         assert began == ["b1", "a1", "a2"]
-
-    run(work)

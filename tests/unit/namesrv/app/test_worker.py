@@ -127,77 +127,70 @@ ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited, wen
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.usefixtures("no_collector")
-def test_nothing_is_left_of_a_job_however_it_ended(end: Callable[[Worker, Large], Coroutine[Any, Any, None]]) -> None:
-    async def left() -> Large | None:
-        worker, large = Worker("test"), Large()
-        reference = weakref.ref(large)
-        ending = end(worker, large)
-        del large
-        await ending
-        await worker.run(int)  # the thread is done with the job before
-        return reference()
+async def test_nothing_is_left_of_a_job_however_it_ended(
+    end: Callable[[Worker, Large], Coroutine[Any, Any, None]],
+) -> None:
 
-    assert run(left()) is None
+    worker, large = Worker("test"), Large()
+    reference = weakref.ref(large)
+    ending = end(worker, large)
+    del large
+    await ending
+    await worker.run(int)  # the thread is done with the job before
+    assert reference() is None
 
 
 # The event loop goes on.
 
 
 @pytest.mark.parametrize("takes_breaths", [True, False])
-def test_the_event_loop_goes_on_while_a_job_runs(*, takes_breaths: bool) -> None:
-    async def test() -> None:
-        turns = 0
+async def test_the_event_loop_goes_on_while_a_job_runs(*, takes_breaths: bool) -> None:
 
-        def work() -> None:
-            while turns < 100:
-                if takes_breaths:
-                    breathe()
+    turns = 0
 
-        job = await begin(Worker("test").run(work))
-        while not job.done():
-            turns += 1
-            await asyncio.sleep(0)
-        await job
+    def work() -> None:
+        while turns < 100:
+            if takes_breaths:
+                breathe()
 
-    run(test())
+    job = await begin(Worker("test").run(work))
+    while not job.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await job
 
 
-def test_a_job_has_the_context_of_its_caller() -> None:
+async def test_a_job_has_the_context_of_its_caller() -> None:
     caller: ContextVar[str] = ContextVar("caller")
 
-    async def test() -> str:
-        caller.set("somebody")
-        return await Worker("test").run(caller.get)
-
-    assert run(test()) == "somebody"
+    caller.set("somebody")
+    assert (await Worker("test").run(caller.get)) == "somebody"
 
 
 # The line of jobs.
 
 
-def test_jobs_that_wait_go_by_urgency_and_then_by_owner_in_turn() -> None:
-    async def test() -> list[str]:
-        worker, ahead, done = Worker("test"), HeldWork(), list[str]()
-        first = await begin(worker.run(ahead, "a"))
-        await ahead.begun()
-        waiting = [
-            ("a1", Urgency.USUAL),
-            ("a2", Urgency.USUAL),
-            ("b1", Urgency.USUAL),
-            ("b2", Urgency.USUAL),
-            ("c1", Urgency.LARGE),
-            ("a3", Urgency.FIRST),
-        ]
-        jobs = [await begin(worker.run(partial(done.append, name), name[0], urgency)) for name, urgency in waiting]
-        jobs.append(await begin(worker.run(partial(done.append, "a0"), "a", is_next=True)))
-        ahead.let_go()
-        await asyncio.gather(first, *jobs)
-        return done
+async def test_jobs_that_wait_go_by_urgency_and_then_by_owner_in_turn() -> None:
 
-    assert run(test()) == ["a3", "c1", "b1", "a0", "b2", "a1", "a2"]
+    worker, ahead, done = Worker("test"), HeldWork(), list[str]()
+    first = await begin(worker.run(ahead, "a"))
+    await ahead.begun()
+    waiting = [
+        ("a1", Urgency.USUAL),
+        ("a2", Urgency.USUAL),
+        ("b1", Urgency.USUAL),
+        ("b2", Urgency.USUAL),
+        ("c1", Urgency.LARGE),
+        ("a3", Urgency.FIRST),
+    ]
+    jobs = [await begin(worker.run(partial(done.append, name), name[0], urgency)) for name, urgency in waiting]
+    jobs.append(await begin(worker.run(partial(done.append, "a0"), "a", is_next=True)))
+    ahead.let_go()
+    await asyncio.gather(first, *jobs)
+    assert done == ["a3", "c1", "b1", "a0", "b2", "a1", "a2"]
 
 
-def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now, order = 0.0, list[str]()
 
     def works(seconds: float) -> None:
@@ -216,125 +209,111 @@ def test_a_large_job_is_interrupted_and_goes_on_as_long_as_that_took(monkeypatch
             works(OWN_SECONDS / 2)
             breathe()
 
-    async def test() -> None:
-        worker, ahead = Worker("test"), HeldWork()
-        first = await begin(worker.run(ahead))
-        await ahead.begun()
-        small = [await begin(worker.run(little, "b")) for _ in range(3)]
-        job = await begin(worker.run(large, "a", Urgency.LARGE))
-        ahead.let_go()
-        await asyncio.gather(first, job, *small)
-
-    run(test())
+    worker, ahead = Worker("test"), HeldWork()
+    first = await begin(worker.run(ahead))
+    await ahead.begun()
+    small = [await begin(worker.run(little, "b")) for _ in range(3)]
+    job = await begin(worker.run(large, "a", Urgency.LARGE))
+    ahead.let_go()
+    await asyncio.gather(first, job, *small)
     assert order[:9] == ["large", "small", "large", "large", "small", "large", "large", "small", "large"]
 
 
-def test_a_job_that_interrupts_and_kills_the_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        worker, large = Worker("test"), HeldWork()
-        reading = await begin(worker.run(large, "a", Urgency.LARGE))
-        await large.begun()
-        monkeypatch.setattr(gc, "collect", no_memory)
-        with pytest.raises(WorkerDied):
-            await worker.run(int, "b")
-        large.let_go()
-        with pytest.raises(WorkerDied):
-            await reading
+async def test_a_job_that_interrupts_and_kills_the_thread_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
 
-    run(test())
-
-
-def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:
-    async def test() -> list[str]:
-        worker, held, events = Worker("test"), HeldWork(), list[str]()
-
-        def work() -> None:
-            try:
-                held()
-            except Exception:  # noqa: BLE001 - what a computation does with an error of its own
-                events.append("taken for an error")
-            finally:
-                events.append("work")
-
-        task = await begin(worker.run(work))
-        task.add_done_callback(lambda _: events.append("caller"))
-        await held.begun()
-        task.cancel()
-        await asyncio.wait([task])
-        assert await worker.run(lambda: "the next one") == "the next one"
-        return events
-
-    assert run(test()) == ["work", "caller"]
+    worker, large = Worker("test"), HeldWork()
+    reading = await begin(worker.run(large, "a", Urgency.LARGE))
+    await large.begun()
+    monkeypatch.setattr(gc, "collect", no_memory)
+    with pytest.raises(WorkerDied):
+        await worker.run(int, "b")
+    large.let_go()
+    with pytest.raises(WorkerDied):
+        await reading
 
 
-def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
-    async def test() -> list[str]:
-        worker, ahead, begun = Worker("test"), HeldWork(), list[str]()
-        first = await begin(worker.run(ahead))
-        await ahead.begun()
-        going = await begin(worker.run(partial(begun.append, "going")))
-        staying = await begin(worker.run(partial(begun.append, "staying")))
-        going.cancel()
-        await asyncio.sleep(0)
-        ahead.let_go()
-        await asyncio.wait([first, going, staying])
-        return begun
+async def test_a_cancelled_job_ends_at_its_next_breath_and_its_caller_after_it() -> None:
 
-    assert run(test()) == ["staying"]
+    worker, held, events = Worker("test"), HeldWork(), list[str]()
 
-
-def test_work_to_its_end_goes_on_however_often_its_caller_is_cancelled() -> None:
-    async def test() -> None:
-        worker, held, events = Worker("test"), HeldWork(), list[str]()
-
-        def work() -> None:
+    def work() -> None:
+        try:
             held()
-            breathe()
+        except Exception:  # noqa: BLE001 - what a computation does with an error of its own
+            events.append("taken for an error")
+        finally:
             events.append("work")
 
-        task = await begin(worker.run(work, to_its_end=True))
-        task.add_done_callback(lambda _: events.append("caller"))
-        await held.begun()
-        for _ in range(3):
-            task.cancel()
-            await asyncio.sleep(0)
-        held.let_go()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert events == ["work", "caller"]
+    task = await begin(worker.run(work))
+    task.add_done_callback(lambda _: events.append("caller"))
+    await held.begun()
+    task.cancel()
+    await asyncio.wait([task])
+    assert await worker.run(lambda: "the next one") == "the next one"
+    assert events == ["work", "caller"]
 
-    run(test())
+
+async def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
+
+    worker, ahead, begun = Worker("test"), HeldWork(), list[str]()
+    first = await begin(worker.run(ahead))
+    await ahead.begun()
+    going = await begin(worker.run(partial(begun.append, "going")))
+    staying = await begin(worker.run(partial(begun.append, "staying")))
+    going.cancel()
+    await asyncio.sleep(0)
+    ahead.let_go()
+    await asyncio.wait([first, going, staying])
+    assert begun == ["staying"]
+
+
+async def test_work_to_its_end_goes_on_however_often_its_caller_is_cancelled() -> None:
+
+    worker, held, events = Worker("test"), HeldWork(), list[str]()
+
+    def work() -> None:
+        held()
+        breathe()
+        events.append("work")
+
+    task = await begin(worker.run(work, to_its_end=True))
+    task.add_done_callback(lambda _: events.append("caller"))
+    await held.begun()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert events == ["work", "caller"]
 
 
 # The thread.
 
 
-def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_thread_ends_and_the_next_job_has_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "LINGER_SECONDS", 0.0)
 
     def is_there() -> bool:
         return any(thread.name == "lingering" for thread in threading.enumerate())
 
-    async def test() -> None:
-        worker = Worker("lingering")
-        for _ in range(100):  # some come just as the thread ends
+    worker = Worker("lingering")
+    for _ in range(100):  # some come just as the thread ends
+        await worker.run(int)
+    await until(lambda: not is_there())
+    assert await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(3)))
+
+
+async def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    worker = Worker("test")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_memory)
+        with pytest.raises(MemoryError):
             await worker.run(int)
-        await until(lambda: not is_there())
-        assert await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(3)))
-
-    run(test())
-
-
-def test_a_thread_that_cannot_begin_leaves_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        worker = Worker("test")
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", no_memory)
-            with pytest.raises(MemoryError):
-                await worker.run(int)
-        assert await worker.run(lambda: "done") == "done"
-
-    run(test())
+    assert await worker.run(lambda: "done") == "done"
 
 
 def no_memory(*_: object) -> int:
@@ -342,39 +321,37 @@ def no_memory(*_: object) -> int:
 
 
 @pytest.mark.parametrize("is_watched_before", [True, False])
-def test_the_death_of_the_thread_ends_the_watch_with_its_error(
+async def test_the_death_of_the_thread_ends_the_watch_with_its_error(
     monkeypatch: pytest.MonkeyPatch, *, is_watched_before: bool
 ) -> None:
-    async def test() -> None:
-        worker = Worker("test")
-        watching = [await begin(worker.watch())] if is_watched_before else []
-        monkeypatch.setattr(gc, "collect", no_memory)  # which is called between jobs
-        with pytest.raises(WorkerDied):
-            await worker.run(int)
-        with pytest.raises(MemoryError, match="none is left"):
-            await (watching[0] if watching else worker.watch())
 
-    run(test())
+    worker = Worker("test")
+    watching = [await begin(worker.watch())] if is_watched_before else []
+    monkeypatch.setattr(gc, "collect", no_memory)  # which is called between jobs
+    with pytest.raises(WorkerDied):
+        await worker.run(int)
+    with pytest.raises(MemoryError, match="none is left"):
+        await (watching[0] if watching else worker.watch())
 
 
-def test_when_the_thread_dies_all_callers_are_told_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        worker, held = Worker("test"), HeldWork()
-        running = await begin(worker.run(held))
-        await held.begun()
-        waiting = await begin(worker.run(int))
-        going = await begin(worker.run(int))
-        monkeypatch.setattr(gc, "collect", no_memory)
-        going.cancel()
-        held.let_go()
-        await asyncio.wait([running, waiting, going])
-        assert isinstance(running.exception(), WorkerDied)
-        assert isinstance(waiting.exception(), WorkerDied)
-        assert going.cancelled()
-        with pytest.raises(WorkerDied):
-            await worker.run(int)
+async def test_when_the_thread_dies_all_callers_are_told_and_none_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
 
-    run(test())
+    worker, held = Worker("test"), HeldWork()
+    running = await begin(worker.run(held))
+    await held.begun()
+    waiting = await begin(worker.run(int))
+    going = await begin(worker.run(int))
+    monkeypatch.setattr(gc, "collect", no_memory)
+    going.cancel()
+    held.let_go()
+    await asyncio.wait([running, waiting, going])
+    assert isinstance(running.exception(), WorkerDied)
+    assert isinstance(waiting.exception(), WorkerDied)
+    assert going.cancelled()
+    with pytest.raises(WorkerDied):
+        await worker.run(int)
 
 
 # Ownership.

@@ -62,83 +62,73 @@ def test_an_address_may_have_260_characters_and_not_one_more() -> None:
         field_rules.check_address("broker.broker_addr", f"h{longest}")
 
 
-def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(
+async def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
 
-    async def run() -> None:
-        servicer = registration_servicer(fleet)
-        brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
-        for broker in (*brokers[:2], *brokers[:2]):
-            await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
-        before = fleet.state.revision
-        with refuses(Reason.LIMIT_EXCEEDED) as caught:
-            await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
-        assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
-        assert fleet.state.revision == before
-
-    asyncio.run(run())
+    servicer = registration_servicer(fleet)
+    brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
+    for broker in (*brokers[:2], *brokers[:2]):
+        await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
+    before = fleet.state.revision
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        await servicer.RegisterBroker(registration(broker=brokers[2]), CONTEXT)
+    assert caught.value.metadata == {"name": "live brokers", "value": "3", "limit": "2"}
+    assert fleet.state.revision == before
 
 
-def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet: Fleet) -> None:
-    async def run() -> None:
-        channels = channel_streams(fleet, max_channels=2)
-        async with asyncio.timeout(20), AsyncExitStack() as opened:
-            await opened.enter_async_context(channels.open("first"))
-            async with channels.open("second"):
-                with refuses(Reason.LIMIT_EXCEEDED) as caught:
-                    await opened.enter_async_context(channels.open("third"))
-                assert caught.value.metadata == {
-                    "name": "open channels",
-                    "value": "3",
-                    "limit": "2",
-                    "caller": "all",
-                }
-            with refuses(Reason.LIMIT_EXCEEDED):  # the brokers of the second are still to be removed
+async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet: Fleet) -> None:
+
+    channels = channel_streams(fleet, max_channels=2)
+    async with asyncio.timeout(20), AsyncExitStack() as opened:
+        await opened.enter_async_context(channels.open("first"))
+        async with channels.open("second"):
+            with refuses(Reason.LIMIT_EXCEEDED) as caught:
                 await opened.enter_async_context(channels.open("third"))
-            removing = asyncio.create_task(channels.remove_brokers_of_ended())
-            while channels._shares.used == 2:  # noqa: ASYNC110 - the removal sets no event
-                await asyncio.sleep(0)
+            assert caught.value.metadata == {
+                "name": "open channels",
+                "value": "3",
+                "limit": "2",
+                "caller": "all",
+            }
+        with refuses(Reason.LIMIT_EXCEEDED):  # the brokers of the second are still to be removed
             await opened.enter_async_context(channels.open("third"))
-            removing.cancel()
-
-    asyncio.run(run())
-
-
-def test_so_many_events_wait_for_the_reader_of_a_channel_and_its_closing_always_does(fleet: Fleet) -> None:
-    async def run() -> None:
-        channels = channel_streams(fleet)
-        async with channels.open("reader of nothing") as (channel_id, events):
-            for _ in range(limits.MAX_CHANNEL_EVENTS):
-                events.put_nowait(pb.OpenChannelResponse())
-            with pytest.raises(asyncio.QueueFull):
-                events.put_nowait(pb.OpenChannelResponse())
-            channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
-            last = [events.get_nowait() for _ in range(events.qsize())][-1]
-            assert last.closing.reason == pb.ChannelClosing.REASON_SLOW_READER
-
-    asyncio.run(run())
+        removing = asyncio.create_task(channels.remove_brokers_of_ended())
+        while channels._shares.used == 2:  # noqa: ASYNC110 - the removal sets no event
+            await asyncio.sleep(0)
+        await opened.enter_async_context(channels.open("third"))
+        removing.cancel()
 
 
-def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
+async def test_so_many_events_wait_for_the_reader_of_a_channel_and_its_closing_always_does(fleet: Fleet) -> None:
+
+    channels = channel_streams(fleet)
+    async with channels.open("reader of nothing") as (channel_id, events):
+        for _ in range(limits.MAX_CHANNEL_EVENTS):
+            events.put_nowait(pb.OpenChannelResponse())
+        with pytest.raises(asyncio.QueueFull):
+            events.put_nowait(pb.OpenChannelResponse())
+        channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
+        last = [events.get_nowait() for _ in range(events.qsize())][-1]
+        assert last.closing.reason == pb.ChannelClosing.REASON_SLOW_READER
+
+
+async def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 2)
 
-    async def run() -> None:
-        servicer = route_servicer(fleet)
-        request = route_service_pb2.StreamRouteSnapshotRequest()
-        async with AsyncExitStack() as streams:
-            for _ in range(2):
-                stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
-                await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
-                await anext(stream)
-            with refuses(Reason.OVERLOADED, match="snapshot streams: 3 is over the limit of 2 for all"):
-                await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
-        await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
-
-    asyncio.run(run())
+    servicer = route_servicer(fleet)
+    request = route_service_pb2.StreamRouteSnapshotRequest()
+    async with AsyncExitStack() as streams:
+        for _ in range(2):
+            stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
+            await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
+            await anext(stream)
+        with refuses(Reason.OVERLOADED, match="snapshot streams: 3 is over the limit of 2 for all"):
+            await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
+    await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
 
 
 def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:

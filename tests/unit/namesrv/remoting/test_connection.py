@@ -6,7 +6,8 @@ import asyncio
 import gc
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,22 +33,16 @@ LOOKUP = frame(105, {"topic": "NOPE"})
 LIST = frame(206)
 REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
 
-Use = Callable[[SocketlessFront, SocketlessClient], Awaitable[None]]
 
-
-@pytest.fixture
-def use(tmp_path: Path) -> Callable[[Use], None]:
-    """Runs a test with a connection, and checks that nothing is left of it."""
-
-    async def run(test: Use) -> None:
-        front = SocketlessFront(tmp_path)
-        client = SocketlessClient(front)
-        await test(front, client)
-        await client.close()
-        assert front.memory.shares.used == 0
-        await front.end()
-
-    return lambda test: asyncio.run(run(test))
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, SocketlessClient]]:
+    """A connection, of which nothing is left when its test has ended."""
+    front = SocketlessFront(folder)
+    client = SocketlessClient(front)
+    yield front, client
+    await client.close()
+    assert front.memory.shares.used == 0
+    await front.end()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -61,18 +56,16 @@ def overdue(front: SocketlessFront, client: SocketlessClient, seconds: float) ->
     return client.connection.overdue(front.fleet.clock(), IDLE_SECONDS, SLOW_READER_SECONDS)
 
 
-def test_a_silent_connection_is_overdue_and_one_that_asks_is_not(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_silent_connection_is_overdue_and_one_that_asks_is_not(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         assert overdue(front, client, IDLE_SECONDS) is None
         await client.send([LOOKUP])
         assert overdue(front, client, IDLE_SECONDS) is None
         assert overdue(front, client, 1) == "it was silent"
 
-    use(test)
 
-
-def test_a_frame_that_comes_too_slowly_is_overdue_however_often_a_byte_of_it_comes(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_frame_that_comes_too_slowly_is_overdue_however_often_a_byte_of_it_comes(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         for byte in LOOKUP[: int(FRAME_SECONDS)]:
             assert overdue(front, client, 1) is None
             await client.send([bytes([byte])])
@@ -80,11 +73,9 @@ def test_a_frame_that_comes_too_slowly_is_overdue_however_often_a_byte_of_it_com
         assert problem is not None
         assert problem.startswith("a frame did not arrive whole")
 
-    use(test)
 
-
-def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 100_000)
         for _ in range(3):
             await client.send([large[:70_000]])
@@ -95,11 +86,9 @@ def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(u
         await client.send([large[:70_000]])
         assert overdue(front, client, FRAME_SILENCE_SECONDS + 1) == "a frame stopped for 10 s"
 
-    use(test)
 
-
-def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         client.connection.pause_writing()
         assert not client.is_read_from
         assert await client.send([LOOKUP]) == []
@@ -109,18 +98,16 @@ def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(use: Callable[[U
         assert len(await client.send([b""])) == 1
         assert client.is_read_from
 
-    use(test)
-
 
 WIDE_GROUPS, MANY_TOPICS = 200, 2_000
 NO_READER: dict[str, bytes] = {"lists": LIST, "lookups": frame(105, {"topic": "wide"})}
 
 
 @pytest.mark.parametrize("asked", NO_READER.values(), ids=NO_READER)
-def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
-    use: Callable[[Use], None], asked: bytes
+async def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
+    tmp_path: Path, asked: bytes
 ) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+    async with connected(tmp_path) as (front, client):
         for number in range(WIDE_GROUPS):
             front.fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=["wide"])
         front.fleet.register(topics=[f"{number:0127}" for number in range(MANY_TOPICS)])
@@ -136,13 +123,11 @@ def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
         assert len(await client.send([])) == count
         assert client.is_read_from
 
-    use(test)
 
-
-def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their_order(
-    use: Callable[[Use], None],
+async def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their_order(
+    tmp_path: Path,
 ) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+    async with connected(tmp_path) as (_front, client):
         asked = [frame(206, opaque=number) for number in range(3 * MAX_WAITING_REQUESTS)]
         client.receive(b"".join(asked))
         assert len(client.connection._waiting) == MAX_WAITING_REQUESTS
@@ -152,11 +137,9 @@ def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their
             asked
         )
 
-    use(test)
 
-
-def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_flood_of_one_connection_gives_others_their_turn(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         front.frame_nanos = SLICE_NANOS // 10
         client.receive(LOOKUP * 100)
         assert client.sent_count < 15
@@ -170,11 +153,9 @@ def test_a_flood_of_one_connection_gives_others_their_turn(use: Callable[[Use], 
         for other in others:
             await other.close()
 
-    use(test)
 
-
-def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
         begun = SLICE_NANOS // STEP_NANOS
         brokers = [SocketlessClient(front) for _ in range(5 * begun + 1)]
         for number, broker in enumerate(brokers):
@@ -192,11 +173,9 @@ def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(
         for broker in brokers:
             await broker.close()
 
-    use(test)
 
-
-def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         before, writer = front.state(), front._writer
 
         held = Held(front.fleet.state)
@@ -211,24 +190,20 @@ def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_done(u
         await client.close()
         assert front.state() == before
 
-    use(test)
-
 
 LARGE = frame(103, broker_fields(), registration_body(["A"]) + b" " * 10_000_000)
 
 
-def test_memory_is_taken_for_bytes_that_arrive_and_not_for_declared_ones(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_memory_is_taken_for_bytes_that_arrive_and_not_for_declared_ones(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         for size in (100, 100_000, 1_000_000):
             await client.send([LARGE[size // 10 : size] if size > 100 else LARGE[:size]])
             held = client.held
             assert held - FREE_BYTES <= front.memory.shares.used <= held - FREE_BYTES + READ_BYTES
 
-    use(test)
 
-
-def test_an_address_without_memory_waits_and_no_other_address_does(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_an_address_without_memory_waits_and_no_other_address_does(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         most = front.memory.shares.most_of_caller
         holders = [SocketlessClient(front, "192.0.2.1") for _ in range(most // 9_000_000 + 2)]
         for holder in holders:
@@ -243,11 +218,9 @@ def test_an_address_without_memory_waits_and_no_other_address_does(use: Callable
         for holder in holders:
             await holder.close()
 
-    use(test)
 
-
-def test_frames_that_have_come_in_part_do_not_wait_for_each_other(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, _client: SocketlessClient) -> None:
+async def test_frames_that_have_come_in_part_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
         clients = [SocketlessClient(front, "192.0.2.1") for _ in range(12)]
         for client in clients:
             client.receive(LARGE[:8_000_000])
@@ -257,11 +230,9 @@ def test_frames_that_have_come_in_part_do_not_wait_for_each_other(use: Callable[
         for client in clients:
             await client.close()
 
-    use(test)
 
-
-def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         front.shares.lookups.take(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
         other = SocketlessClient(front, "192.0.2.1")
         other.receive(LIST)
@@ -270,11 +241,9 @@ def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(use: Callable
         front.shares.lookups.give_back(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
         await other.close()
 
-    use(test)
 
-
-def test_topics_under_way_are_counted_for_an_address_on_both_protocols(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, _client: SocketlessClient) -> None:
+async def test_topics_under_way_are_counted_for_an_address_on_both_protocols(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
         topics, other = front.shares.registered_topics, SocketlessClient(front, "192.0.2.1")
         with topics.holding(Sharer("192.0.2.1"), topics.most_of_caller):
             (refused,) = await other.send([REGISTRATION])
@@ -282,22 +251,18 @@ def test_topics_under_way_are_counted_for_an_address_on_both_protocols(use: Call
         assert (b'"code":2,' in refused.header, b'"code":0,' in taken.header) == (True, True)
         await other.close()
 
-    use(test)
 
-
-def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_not_asked(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_not_asked(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         client.receive(frame(206, body=bytes(1_000_000)) * 3)
         await until(lambda: client.sent_count == 3)
         assert not front.memory.shares.used
         assert await client.send([b"".join(frame(code, flag=2) for code in (206, 106, 319))]) != []
         assert [code for code, _ in front.told] == [206] * 3
 
-    use(test)
 
-
-def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use: Callable[[Use], None]) -> None:
-    async def test(front: SocketlessFront, client: SocketlessClient) -> None:
+async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
         tables, writer = front.fleet.state.tables, front._writer
 
         await client.send([REGISTRATION])
@@ -313,8 +278,6 @@ def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_all(use
         (answer,) = await answered
         assert b'"code":0' in answer.header
         assert list(tables.table_fingerprints.values()) == [mark]
-
-    use(test)
 
 
 def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:

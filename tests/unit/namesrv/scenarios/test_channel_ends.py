@@ -83,16 +83,16 @@ def test_a_channel_that_is_handed_over_leaves_its_brokers_the_grace(fleet: Fleet
     assert [(gone.live.broker_addr, gone.reason) for gone in fleet.scan()] == [(A, RemovalReason.EXPIRED)]
 
 
-def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channel(fleet: Fleet, calls: Calls) -> None:
-    async def take_over() -> None:
-        async with calls.channels.open("old") as (old, _), calls.channels.open("new") as (new, _):
-            fleet.register(A, channel_id=old)
-            hand_over(calls, old)
-            fleet.register(A, channel_id=new)
-            assert fleet.end_channel(old) == []
-            assert fleet.state.channels.bound(new)
+async def test_the_process_that_takes_over_is_not_touched_by_the_end_of_the_old_channel(
+    fleet: Fleet, calls: Calls
+) -> None:
 
-    asyncio.run(take_over())
+    async with calls.channels.open("old") as (old, _), calls.channels.open("new") as (new, _):
+        fleet.register(A, channel_id=old)
+        hand_over(calls, old)
+        fleet.register(A, channel_id=new)
+        assert fleet.end_channel(old) == []
+        assert fleet.state.channels.bound(new)
     fleet.clock.advance(GRACE + 0.001)
     assert fleet.scan() == []
     assert fleet.addrs() == {0: A}

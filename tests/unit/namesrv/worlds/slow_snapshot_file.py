@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,16 +67,13 @@ def writes(fleet: Fleet, file: SlowFile, warm_up_seconds: float = 0.0) -> Snapsh
     return SnapshotWrites(fleet.state, warm_up, cast("SnapshotFile", file))
 
 
-def run(made: SnapshotWrites, steps: Callable[[], Awaitable[None]]) -> None:
-    """Runs steps, and ends the thread as a shutdown does."""
-
-    async def ended() -> None:
-        try:
-            await steps()
-        finally:
-            await made.write_last(20)
-
-    asyncio.run(ended())
+@asynccontextmanager
+async def ended(made: SnapshotWrites) -> AsyncIterator[None]:
+    """Ends the thread as a shutdown does."""
+    try:
+        yield
+    finally:
+        await made.write_last(20)
     for thread in threading.enumerate():
         if thread.name.startswith("snapshot-file"):
             thread.join(20)

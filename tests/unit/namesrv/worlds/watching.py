@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from random import Random
 from typing import Any, Self, cast
@@ -104,20 +104,15 @@ async def failure_of(stream: Messages) -> Refused:
     return caught.value
 
 
-def run(
-    work: Callable[[Server], Awaitable[None]], fleet: Fleet | None = None, max_watchers: int = 100, **most: int
-) -> None:
-    """Runs a test on a name server with one broker."""
+@asynccontextmanager
+async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **most: int) -> AsyncIterator[Server]:
+    """A name server with one broker, of which nothing is left when its test ends."""
     if fleet is None:
         fleet = Fleet()
         fleet.register(topics=["T1", "T2"])
-
-    async def main() -> None:
-        server = Server(fleet, max_watchers, **most)
-        async with server.running():
-            await work(server)
-        assert len(server.watchers) == 0
-        with_breaths(server.fleet.state.leftovers.clear_up())
-        assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}
-
-    asyncio.run(main())
+    server = Server(fleet, max_watchers, **most)
+    async with server.running():
+        yield server
+    assert len(server.watchers) == 0
+    with_breaths(server.fleet.state.leftovers.clear_up())
+    assert {kind: shares.used for kind, shares in server.shares.by_kind().items() if shares.used} == {}

@@ -132,19 +132,17 @@ def test_two_writers_of_one_folder_never_leave_half_a_file(cache: DiskCache) -> 
     assert len(list(cache._folder.iterdir())) == 1
 
 
-def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
-    async def end_behind_a_load() -> None:
-        writer, loaded = DiskWriter(cache), threading.Event()
-        writer._thread.submit(loaded.wait, 20)
-        saving = asyncio.create_task(writer.run())
-        writer.save(TOPIC, route())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        saving.cancel()
-        await asyncio.gather(saving, return_exceptions=True)
-        loaded.set()
-        await writer.flush()
-        writer.close()
+async def test_a_writer_that_ends_behind_a_slow_load_saves_what_waits(cache: DiskCache) -> None:
 
-    asyncio.run(end_behind_a_load())
+    writer, loaded = DiskWriter(cache), threading.Event()
+    writer._thread.submit(loaded.wait, 20)
+    saving = asyncio.create_task(writer.run())
+    writer.save(TOPIC, route())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    loaded.set()
+    await writer.flush()
+    writer.close()
     assert cache.load(TOPIC) == route()

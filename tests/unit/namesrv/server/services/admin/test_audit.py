@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -260,22 +261,20 @@ class Life:
             request.page_token = answer.next_page_token
 
 
-def on_disk(folder: Path, steps: Callable[[Database], Awaitable[None]]) -> None:
-    async def opened_and_closed() -> None:
-        database = Database(folder)
-        try:
-            await steps(database)
-        finally:
-            await database.close(20)
-
-    asyncio.run(opened_and_closed())
+@asynccontextmanager
+async def on_disk(folder: Path) -> AsyncIterator[Database]:
+    database = Database(folder)
+    try:
+        yield database
+    finally:
+        await database.close(20)
 
 
 ROWS = (queues("broker-a", "TopicA"), queues("broker-b", "TopicB"), queues("broker-a", "TopicB"), KvPut("ns", "k", "v"))
 
 
-def test_pages_go_on_from_memory_to_the_disk_and_to_former_epochs(tmp_path: Path) -> None:
-    async def steps(database: Database) -> None:
+async def test_pages_go_on_from_memory_to_the_disk_and_to_former_epochs(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as database:
         await Life(database, "1-a").live(*ROWS)
         await Life(database, "1-b").live(*ROWS)
         life = Life(database, "2-a")
@@ -284,11 +283,9 @@ def test_pages_go_on_from_memory_to_the_disk_and_to_former_epochs(tmp_path: Path
         for page_size in (1, 2, 3, 4, 5, 12, 13):
             assert await life.all_pages(page_size) == every
 
-    on_disk(tmp_path, steps)
 
-
-def test_filters_hold_for_memory_and_disk(tmp_path: Path) -> None:
-    async def steps(database: Database) -> None:
+async def test_filters_hold_for_memory_and_disk(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as database:
         await Life(database, "1-a").live(*ROWS)
         life = Life(database, "2-a")
         await life.live(*ROWS, *ROWS)
@@ -304,11 +301,9 @@ def test_filters_hold_for_memory_and_disk(tmp_path: Path) -> None:
             for page_size in (1, 3, 100):
                 assert await life.all_pages(page_size, **filters) == wanted
 
-    on_disk(tmp_path, steps)
 
-
-def test_an_entry_on_disk_is_the_one_that_was_in_memory(tmp_path: Path) -> None:
-    async def steps(database: Database) -> None:
+async def test_an_entry_on_disk_is_the_one_that_was_in_memory(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as database:
         life = Life(database, "1-a")
         await life.live(*ROWS[:2])
         before = list((await life.page(pb.ListAuditEntriesRequest())).entries)
@@ -316,40 +311,32 @@ def test_an_entry_on_disk_is_the_one_that_was_in_memory(tmp_path: Path) -> None:
         after = list((await life.page(pb.ListAuditEntriesRequest())).entries)
         assert after[2:] == before
 
-    on_disk(tmp_path, steps)
 
-
-def test_a_token_stays_valid_across_a_restart(tmp_path: Path) -> None:
+async def test_a_token_stays_valid_across_a_restart(tmp_path: Path) -> None:
     request = pb.ListAuditEntriesRequest(page_size=2)
-
-    async def before(database: Database) -> None:
+    async with on_disk(tmp_path) as database:
         life = Life(database, "1-a")
         await life.live(*ROWS)
         request.page_token = (await life.page(request)).next_page_token
 
-    async def after(database: Database) -> None:
+    async with on_disk(tmp_path) as database:
         life = Life(database, "2-a")
         await life.live(*ROWS)
         answer = await life.page(request)
         assert [(entry.epoch, entry.revision) for entry in answer.entries] == [("1-a", 2), ("1-a", 1)]
         assert answer.next_page_token == ""
 
-    on_disk(tmp_path, before)
-    on_disk(tmp_path, after)
 
-
-def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(tmp_path: Path) -> None:
-    async def steps(database: Database) -> None:
+async def test_a_reason_that_a_newer_version_wrote_is_passed_on_by_its_number(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as database:
         life = Life(database, "1-a")
         await life.live(*ROWS)
         await database.write(lambda connection: connection.execute("UPDATE journal SET removal_reason = 99"))
         assert {entry.removal_reason for entry in (await life.page(pb.ListAuditEntriesRequest())).entries} == {0, 99}
 
-    on_disk(tmp_path, steps)
 
-
-def test_a_page_that_needs_a_disk_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    async def steps(database: Database) -> None:
+async def test_a_page_that_needs_a_disk_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as database:
         life = Life(database, "1-a")
         await life.live(*ROWS)
         (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
@@ -357,5 +344,3 @@ def test_a_page_that_needs_a_disk_that_cannot_be_read_is_refused(tmp_path: Path)
         assert [entry.revision for entry in answer.entries] == [4]
         with refuses(Reason.NOT_DURABLE, match=r"^the journal cannot be read from the disk: unable to open"):
             await life.page(pb.ListAuditEntriesRequest(page_size=2))
-
-    on_disk(tmp_path, steps)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -126,33 +127,30 @@ def test_an_explanation_with_two_long_comments_is_cut(fleet: Fleet) -> None:
 # Groups that left before the start.
 
 
-def after_restart(folder: Path, steps: Callable[[Fleet, Journal], Awaitable[None]]) -> None:
-    """Runs steps after a restart. The life before it knew broker-a, whose channel ended, and broker-b, which stayed."""
-
-    async def lives() -> None:
-        database = Database(folder)
-        former = Fleet()
-        journal = Journal(database, former.state.identity.epoch, 10**6)
-        former.state.change_log.listen(journal.on_change)
-        channel = former.routes.heartbeats.open_channel()
-        former.register(channel_id=channel)
-        former.register(B, name="broker-b")
-        former.clock.advance(10)
-        former.end_channel(channel)
-        former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
-        await journal.write_last()
-        fleet = Fleet()
-        fleet.state.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
-        try:
-            await steps(fleet, Journal(database, fleet.state.identity.epoch, 10**6))
-        finally:
-            await database.close(20)
-
-    asyncio.run(lives())
+@asynccontextmanager
+async def after_restart(folder: Path) -> AsyncIterator[tuple[Fleet, Journal]]:
+    """A fleet after a restart. The life before it knew broker-a, whose channel ended, and broker-b, which stayed."""
+    database = Database(folder)
+    former = Fleet()
+    journal = Journal(database, former.state.identity.epoch, 10**6)
+    former.state.change_log.listen(journal.on_change)
+    channel = former.routes.heartbeats.open_channel()
+    former.register(channel_id=channel)
+    former.register(B, name="broker-b")
+    former.clock.advance(10)
+    former.end_channel(channel)
+    former.register(B, name="broker-b", topics=["TopicTest", "Other"], version=NEWER)
+    await journal.write_last()
+    fleet = Fleet()
+    fleet.state.identity = NamesrvIdentity("ns-test", "000000000000002-00000000")
+    try:
+        yield fleet, Journal(database, fleet.state.identity.epoch, 10**6)
+    finally:
+        await database.close(20)
 
 
-def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path: Path) -> None:
-    async def steps(fleet: Fleet, journal: Journal) -> None:
+async def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path: Path) -> None:
+    async with after_restart(tmp_path) as (fleet, journal):
         request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
         (told,) = (await explained(fleet, request, journal)).explanations
         before, _, entry = told.explanation.partition("; before that, ")
@@ -164,11 +162,9 @@ def test_a_group_that_left_before_the_restart_is_told_from_the_journal(tmp_path:
         assert (told.state, told.since_millis) == (pb.RouteExplanation.STATE_NEVER_REGISTERED, T10_MILLIS)
         assert told.removal_reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
 
-    after_restart(tmp_path, steps)
 
-
-def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_path: Path) -> None:
-    async def steps(fleet: Fleet, journal: Journal) -> None:
+async def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_path: Path) -> None:
+    async with after_restart(tmp_path) as (fleet, journal):
         request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-b")
         (told,) = (await explained(fleet, request, journal)).explanations
         assert told.explanation.endswith(
@@ -176,11 +172,9 @@ def test_a_group_that_was_there_at_the_end_of_the_last_life_did_not_leave(tmp_pa
         )
         assert told.removal_reason == route_data_pb2.REMOVAL_REASON_UNSPECIFIED
 
-    after_restart(tmp_path, steps)
 
-
-def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Path) -> None:
-    async def steps(fleet: Fleet, journal: Journal) -> None:
+async def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Path) -> None:
+    async with after_restart(tmp_path) as (fleet, journal):
         fleet.state.change_log = ChangeLog(max_changes=1)
         fleet.state.change_log.listen(journal.on_change)
         fleet.register()
@@ -193,11 +187,9 @@ def test_a_group_that_memory_has_forgotten_is_told_from_the_journal(tmp_path: Pa
         assert before.endswith("; the change log reaches back to revision 2")
         assert entry.startswith(f"at {T0}: broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered: ")
 
-    after_restart(tmp_path, steps)
 
-
-def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(tmp_path: Path) -> None:
-    async def steps(fleet: Fleet, journal: Journal) -> None:
+async def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(tmp_path: Path) -> None:
+    async with after_restart(tmp_path) as (fleet, journal):
         fleet.register(name="broker-c")
         for broker_name in ("broker-c", "broker-x"):
             request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name=broker_name)
@@ -206,20 +198,16 @@ def test_a_group_in_memory_or_in_no_entry_is_explained_without_the_journal(tmp_p
         everything = pb.ExplainTopicRouteRequest(topic="TopicTest")
         assert [each.broker_name for each in (await explained(fleet, everything, journal)).explanations] == ["broker-c"]
 
-    after_restart(tmp_path, steps)
 
-
-def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(tmp_path: Path) -> None:
-    async def steps(fleet: Fleet, journal: Journal) -> None:
+async def test_a_journal_that_cannot_be_read_takes_nothing_from_an_explanation(tmp_path: Path) -> None:
+    async with after_restart(tmp_path) as (fleet, journal):
         (tmp_path / DATABASE_FILE).rename(tmp_path / "away")
         request = pb.ExplainTopicRouteRequest(topic="TopicTest", broker_name="broker-a")
         (told,) = (await explained(fleet, request, journal)).explanations
         assert told.explanation == only(fleet, broker_name="broker-a").text
 
-    after_restart(tmp_path, steps)
 
-
-def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[int] = []
     copy = ChangeLog.newest_first
 
@@ -229,24 +217,21 @@ def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, monkeypa
 
     monkeypatch.setattr(ChangeLog, "newest_first", counted)
 
-    async def test() -> None:
-        reader, held = Worker("reader"), HeldWork()
-        audit = AuditCalls(fleet.state, None, reader)
-        calls = ExplainCalls(fleet.state, audit, reader, STARTED_AT)
-        busy = asyncio.create_task(reader.run(held))
-        await held.begun()
-        tasks = [
-            asyncio.create_task(call)
-            for _ in range(10)
-            for call in (
-                calls.ExplainTopicRoute(pb.ExplainTopicRouteRequest(topic="TopicTest"), CONTEXT),
-                audit.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT),
-            )
-        ]
-        await asyncio.sleep(0)
-        assert len(copies) == 2, "one of each kind of call"
-        held.let_go()
-        await asyncio.gather(busy, *tasks)
-        assert len(copies) == len(tasks)
-
-    asyncio.run(test())
+    reader, held = Worker("reader"), HeldWork()
+    audit = AuditCalls(fleet.state, None, reader)
+    calls = ExplainCalls(fleet.state, audit, reader, STARTED_AT)
+    busy = asyncio.create_task(reader.run(held))
+    await held.begun()
+    tasks = [
+        asyncio.create_task(call)
+        for _ in range(10)
+        for call in (
+            calls.ExplainTopicRoute(pb.ExplainTopicRouteRequest(topic="TopicTest"), CONTEXT),
+            audit.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT),
+        )
+    ]
+    await asyncio.sleep(0)
+    assert len(copies) == 2, "one of each kind of call"
+    held.let_go()
+    await asyncio.gather(busy, *tasks)
+    assert len(copies) == len(tasks)

@@ -63,81 +63,71 @@ def reader_of(fleet: Fleet, registered_topics: int = 1_000) -> RegistrationReade
     return RegistrationReader(fleet.routes, TableWriter(), shares.registered_topics)
 
 
-def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
-    async def run() -> None:
-        namesrv = NameServer(fleet)
-        async with namesrv.busy():
-            with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
-                await namesrv.register(registration(["not\ta name"]))
-        assert fleet.state.revision == 0
+async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
 
-    asyncio.run(run())
+    namesrv = NameServer(fleet)
+    async with namesrv.busy():
+        with refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
+            await namesrv.register(registration(["not\ta name"]))
+    assert fleet.state.revision == 0
 
 
-def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
-    async def run() -> None:
-        namesrv = NameServer(fleet)
-        async with namesrv.busy():
-            bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
-            await asyncio.sleep(0)
-            assert namesrv.writer._waiting == 1, "the change that keeps it busy"
-        with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
-            await bad
-        assert fleet.state.revision == 0
+async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
 
-    asyncio.run(run())
-
-
-def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        namesrv = NameServer(fleet)
-        await namesrv.register(registration(LARGE))
-        with monkeypatch.context() as patch:
-            patch.delattr("namesrv.grpc_api.registration.read_topics")
-            assert not (await namesrv.register(registration(LARGE))).changed
-
-    asyncio.run(run())
-
-
-def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
-    async def run() -> None:
-        namesrv, reader = NameServer(fleet), reader_of(fleet)
-        await namesrv.register(registration(LARGE))
-        go_on = threading.Event()
-        working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20), "a"))
+    namesrv = NameServer(fleet)
+    async with namesrv.busy():
+        bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
         await asyncio.sleep(0)
-        async with asyncio.timeout(20):
-            small = await reader.read(registration(["T1"], counter=2), "a")
-            held = await reader.read(registration(LARGE), "a")
-        assert isinstance(small, Registration)
-        assert isinstance(held, Registration)
-        assert small.topic_configs is not None
-        assert held.topic_configs is None
-        go_on.set()
-        await working
-
-    asyncio.run(run())
+        assert namesrv.writer._waiting == 1, "the change that keeps it busy"
+    with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
+        await bad
+    assert fleet.state.revision == 0
 
 
-def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
-    async def run() -> None:
-        namesrv = NameServer(fleet)
-        request = registration(["T1"])
-        await namesrv.register(request)
-        broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
-        async with namesrv.busy():
-            leaving = fleet.routes.removals.unregister_broker(
-                broker, request.broker.broker_addr, RemovalReason.UNREGISTERED
-            )
-            left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
-            await until(lambda: namesrv.writer._waiting == 2)
-            registered = asyncio.create_task(namesrv.register(request))
-            await until(lambda: namesrv.writer._waiting == 3)
-        assert await left
-        assert (await registered).changed
-        assert fleet.topics >= {"T1"}
+async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    asyncio.run(run())
+    namesrv = NameServer(fleet)
+    await namesrv.register(registration(LARGE))
+    with monkeypatch.context() as patch:
+        patch.delattr("namesrv.grpc_api.registration.read_topics")
+        assert not (await namesrv.register(registration(LARGE))).changed
+
+
+async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
+
+    namesrv, reader = NameServer(fleet), reader_of(fleet)
+    await namesrv.register(registration(LARGE))
+    go_on = threading.Event()
+    working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20), "a"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        small = await reader.read(registration(["T1"], counter=2), "a")
+        held = await reader.read(registration(LARGE), "a")
+    assert isinstance(small, Registration)
+    assert isinstance(held, Registration)
+    assert small.topic_configs is not None
+    assert held.topic_configs is None
+    go_on.set()
+    await working
+
+
+async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
+
+    namesrv = NameServer(fleet)
+    request = registration(["T1"])
+    await namesrv.register(request)
+    broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
+    async with namesrv.busy():
+        leaving = fleet.routes.removals.unregister_broker(
+            broker, request.broker.broker_addr, RemovalReason.UNREGISTERED
+        )
+        left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
+        await until(lambda: namesrv.writer._waiting == 2)
+        registered = asyncio.create_task(namesrv.register(request))
+        await until(lambda: namesrv.writer._waiting == 3)
+    assert await left
+    assert (await registered).changed
+    assert fleet.topics >= {"T1"}
 
 
 def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:

@@ -6,7 +6,7 @@ The name servers are real gRPC servers on loopback in the event loop of the test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import grpc
@@ -109,98 +109,80 @@ class Env:
         return [len(namesrv.requests) for namesrv in self.namesrvs]
 
 
-def run(steps: Callable[[Env], Awaitable[None]]) -> None:
-    async def started_and_stopped() -> None:
-        env = Env()
+@pytest.fixture
+async def env() -> AsyncIterator[Env]:
+    env = Env()
+    for namesrv in env.namesrvs:
+        await namesrv.start()
+    try:
+        yield env
+    finally:
+        await env.lookups.close()
         for namesrv in env.namesrvs:
-            await namesrv.start()
-        try:
-            async with asyncio.timeout(60):
-                await steps(env)
-        finally:
-            await env.lookups.close()
-            for namesrv in env.namesrvs:
-                await namesrv.stop()
-
-    asyncio.run(started_and_stopped())
+            await namesrv.stop()
 
 
-def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_mode() -> None:
-    async def steps(env: Env) -> None:
-        assert await env.holder("a", "zone-1") == "a"
-        with refuses(Reason.TOPIC_NOT_FOUND):
-            await env.holder("b")
-        assert env.asked() == [2, 0]
-        assert env.a.requests[0] == pb.BatchGetTopicRoutesRequest(topics=["a"], zone_name="zone-1")
-        assert CLUSTER_TEST_KEY in env.a.metadata[0]
-
-    run(steps)
+async def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_mode(env: Env) -> None:
+    assert await env.holder("a", "zone-1") == "a"
+    with refuses(Reason.TOPIC_NOT_FOUND):
+        await env.holder("b")
+    assert env.asked() == [2, 0]
+    assert env.a.requests[0] == pb.BatchGetTopicRoutesRequest(topics=["a"], zone_name="zone-1")
+    assert CLUSTER_TEST_KEY in env.a.metadata[0]
 
 
-def test_a_name_server_that_fails_is_followed_by_the_next_and_asked_last_from_then_on() -> None:
-    async def steps(env: Env) -> None:
-        env.a.error = WARMING
-        assert await env.holder("b") == "b"
-        assert await env.holder("b") == "b"
-        assert env.asked() == [1, 2]
-
-    run(steps)
+async def test_a_name_server_that_fails_is_followed_by_the_next_and_asked_last_from_then_on(env: Env) -> None:
+    env.a.error = WARMING
+    assert await env.holder("b") == "b"
+    assert await env.holder("b") == "b"
+    assert env.asked() == [1, 2]
 
 
-def test_whoever_hangs_is_followed_by_the_next_after_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_hangs_is_followed_by_the_next_after_its_share_of_the_time(
+    env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "PRODUCT_ENV_TIMEOUT_SECONDS", 4.0)
 
-    async def steps(env: Env) -> None:
-        env.a.lets.clear()
-        assert await env.holder("b") == "b"
-        assert env.asked() == [1, 1]
-
-    run(steps)
+    env.a.lets.clear()
+    assert await env.holder("b") == "b"
+    assert env.asked() == [1, 1]
 
 
-def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did() -> None:
-    async def steps(env: Env) -> None:
-        await env.a.stop()
-        env.b.warming = {"T"}
-        with refuses(Reason.PRODUCT_ENV_UNAVAILABLE) as caught:
-            await env.holder("T")
-        assert f"cannot tell: {env.a.endpoint}: UNAVAILABLE; {env.b.endpoint}: is not warm" in caught.value.text
-
-    run(steps)
+async def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did(env: Env) -> None:
+    await env.a.stop()
+    env.b.warming = {"T"}
+    with refuses(Reason.PRODUCT_ENV_UNAVAILABLE) as caught:
+        await env.holder("T")
+    assert f"cannot tell: {env.a.endpoint}: UNAVAILABLE; {env.b.endpoint}: is not warm" in caught.value.text
 
 
-def test_a_batch_asks_the_next_only_about_topics_that_the_first_does_not_know_yet() -> None:
-    async def steps(env: Env) -> None:
-        env.a.warming, env.b.warming = {"b", "neither"}, {"neither"}
-        answer = await env.batch("b", "neither", "gone", "a")
-        assert [(named.topic, named.route) for named in answer.routes] == [("b", route_of("b")), ("a", route_of("a"))]
-        assert (list(answer.topics_not_found), list(answer.topics_warming)) == (["gone"], ["neither"])
-        assert list(env.b.requests[0].topics) == ["b", "neither"]
-
-    run(steps)
+async def test_a_batch_asks_the_next_only_about_topics_that_the_first_does_not_know_yet(env: Env) -> None:
+    env.a.warming, env.b.warming = {"b", "neither"}, {"neither"}
+    answer = await env.batch("b", "neither", "gone", "a")
+    assert [(named.topic, named.route) for named in answer.routes] == [("b", route_of("b")), ("a", route_of("a"))]
+    assert (list(answer.topics_not_found), list(answer.topics_warming)) == (["gone"], ["neither"])
+    assert list(env.b.requests[0].topics) == ["b", "neither"]
 
 
-def test_a_batch_leaves_out_routes_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_leaves_out_routes_that_do_not_fit(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 200)
 
-    async def steps(env: Env) -> None:
-        answer = await env.batch("a", "gone")
-        assert (list(answer.topics_left_out), list(answer.topics_not_found)) == (["a"], ["gone"])
-
-    run(steps)
+    answer = await env.batch("a", "gone")
+    assert (list(answer.topics_left_out), list(answer.topics_not_found)) == (["a"], ["gone"])
 
 
-def test_only_so_many_lookups_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_lookup_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_PRODUCT_ENV_LOOKUPS", 1)
 
-    async def steps(env: Env) -> None:
-        env.a.lets.clear()
-        waiting = asyncio.create_task(env.holder("a"))
-        await env.a.asked.wait()
-        with refuses(Reason.OVERLOADED):
-            await env.holder("a")
-        env.a.lets.set()
-        assert await waiting == "a"
-        assert await env.holder("a") == "a"
 
-    run(steps)
+@pytest.mark.usefixtures("one_lookup_at_once")
+async def test_only_so_many_lookups_wait_at_once(env: Env) -> None:
+    env.a.lets.clear()
+    waiting = asyncio.create_task(env.holder("a"))
+    await env.a.asked.wait()
+    with refuses(Reason.OVERLOADED):
+        await env.holder("a")
+    env.a.lets.set()
+    assert await waiting == "a"
+    assert await env.holder("a") == "a"

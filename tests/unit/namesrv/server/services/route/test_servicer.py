@@ -126,7 +126,7 @@ def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) 
     assert status.warm
 
 
-def test_lists_that_wait_have_not_copied_the_topic_table(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_that_wait_have_not_copied_the_topic_table(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[int] = []
     copy = TopicTable.copy
 
@@ -137,16 +137,13 @@ def test_lists_that_wait_have_not_copied_the_topic_table(fleet: Fleet, monkeypat
     fleet.state.topic_lists.names()
     monkeypatch.setattr(TopicTable, "copy", counted)
 
-    async def test() -> None:
-        reader, held = Worker("reader"), HeldWork()
-        calls = TopicListCalls(fleet.state, reader)
-        busy = asyncio.create_task(reader.run(held))
-        await held.begun()
-        request = pb.ListTopicsRequest(filter=pb.TOPIC_FILTER_UNIT)
-        tasks = [asyncio.create_task(calls.ListTopics(request, CONTEXT)) for _ in range(10)]
-        await asyncio.sleep(0)
-        assert len(copies) == 1
-        held.let_go()
-        await asyncio.gather(busy, *tasks)
-
-    asyncio.run(test())
+    reader, held = Worker("reader"), HeldWork()
+    calls = TopicListCalls(fleet.state, reader)
+    busy = asyncio.create_task(reader.run(held))
+    await held.begun()
+    request = pb.ListTopicsRequest(filter=pb.TOPIC_FILTER_UNIT)
+    tasks = [asyncio.create_task(calls.ListTopics(request, CONTEXT)) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert len(copies) == 1
+    held.let_go()
+    await asyncio.gather(busy, *tasks)
