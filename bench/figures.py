@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-from bench.workload import SEED
-
+_ROOT = Path(__file__).parent.parent
 _PACKAGES = ("grpcio", "protobuf", "namesrv-engine", "uvloop")
-_SIGNIFICANT_DIGITS = 3
-_STDOUT, _STDERR = 1, 2
 
 
 class Sample(NamedTuple):
@@ -54,80 +52,56 @@ def summarise(samples: Iterable[Sample]) -> list[Figure]:
 
 def table(figures: Iterable[Figure]) -> str:
     """The figures as one aligned table, a heading for each workload."""
-    figures = list(figures)
-    rows = [(figure.name, shown(figure.median), _spread(figure.values), figure.unit) for figure in figures]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    widths[1] = max(widths[1], len("median"))
-    widths[2] = max(widths[2], len("min..max"))
-    lines = [f"  {'figure':{widths[0]}}  {'median':>{widths[1]}}  {'min..max':>{widths[2]}}  unit"]
-    workload = ""
-    for figure, (name, median, spread, unit) in zip(figures, rows, strict=True):
+    lines, workload = [f"{'figure':<58} {'median':>12}  min..max"], ""
+    for figure in figures:
         if figure.workload != workload:
-            workload = figure.workload
-            lines.append(workload)
-        lines.append(f"  {name:{widths[0]}}  {median:>{widths[1]}}  {spread:>{widths[2]}}  {unit}")
+            lines.append(workload := figure.workload)
+        spread = f"{shown(min(figure.values))}..{shown(max(figure.values))}"
+        lines.append(f"  {figure.name:<56} {shown(figure.median):>12}  {spread} {figure.unit}")
     return "\n".join(lines)
 
 
 def shown(value: float) -> str:
     """A number with three significant digits; a large one in full."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{_SIGNIFICANT_DIGITS}g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def write_json(path: Path, figures: Iterable[Figure], **facts: Any) -> None:
-    """Writes every value of every round, with the facts of the machine."""
-    rows = [{**figure._asdict(), "median": figure.median} for figure in figures]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), **facts, "figures": rows}, indent=1) + "\n")
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The options that all benchmarks have."""
+    options = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=(doc or "").partition("\n")[0])
+    options.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    options.add_argument("--json", type=Path, help="file for every value of every round")
+    options.add_argument("--smoke", action="store_true", help="one tiny round, to show that it runs")
+    return options
+
+
+def report(options: argparse.Namespace, figures: Sequence[Figure]) -> None:
+    """Prints the table of figures, and writes the JSON file of an option."""
+    print(json.dumps(machine()))
+    print(table(figures))
+    if options.json:
+        rows = [{**figure._asdict(), "median": figure.median} for figure in figures]
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"machine": machine(), "figures": rows}, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:
     """What a reader needs to know to compare figures."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "cpu": _cpu_model(),
+        "cpu": models[0].partition(":")[2].strip() if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.system(),
         "python": platform.python_version(),
         "packages": {name: _version_of(name) for name in _PACKAGES},
         "commit": _commit(),
-        "seed": SEED,
     }
 
 
-def machine_line() -> str:
-    """The same in a line, to print above a table."""
-    facts = machine()
-    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
-    return (
-        f"{facts['date']}: {facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, {packages}, "
-        f"commit {facts['commit']}, seed {facts['seed']}"
-    )
-
-
-def own_output() -> TextIO:
-    """Standard output for this process alone: what Java, which it starts, prints there goes to standard error."""
-    mine = os.fdopen(os.dup(_STDOUT), "w", buffering=1)
-    os.dup2(_STDERR, _STDOUT)
-    return mine
-
-
 def progress(text: str) -> None:
-    """Says on standard error what is going on; standard output is for the table."""
+    """Writes to standard error what is measured; standard output is for the table."""
     print(text, file=sys.stderr, flush=True)
-
-
-def _spread(values: tuple[float, ...]) -> str:
-    return f"{shown(min(values))}..{shown(max(values))}"
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def _version_of(package: str) -> str:
@@ -139,12 +113,12 @@ def _version_of(package: str) -> str:
 
 def _commit() -> str:
     """The commit, with a plus sign if the files differ from it."""
-    root = Path(__file__).parent.parent
+    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "namesrv", "engine"])
     try:
-        commit = subprocess.check_output(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=root, text=True, stderr=subprocess.DEVNULL
+        commit, changed = (
+            subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True).stdout
+            for command in commands
         )
-        changed = subprocess.check_output(["git", "status", "--porcelain", "namesrv", "engine"], cwd=root, text=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit.strip() + "+" * bool(changed)

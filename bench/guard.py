@@ -1,117 +1,116 @@
 """Fails if a call has become much dearer than it was: ``python -m bench.guard``.
 
-Bare times mean nothing on a machine that is shared. So registrations are compared with those of the naive server, in
-the same minutes. Lookups are compared with a server of the engine's own kind, which looks nothing up, where cargo can
-build that one: what the engine answers by itself (a hit) and through Python (a miss). Beside the naive server they
-would be held to how fast a machine runs Python, which differs by half between two kinds of processors.
+Bare times mean nothing on a shared machine. So a registration is compared with one of the naive server, in the same
+minutes. Lookups are compared with the null server, where cargo can build that: those that the engine answers by itself
+(a hit) and those that call Python (a miss).
 
-Compared is CPU time of the server's processes, in several rounds that take turns. Each server is judged by its cheapest
-round: neighbours on a shared machine make a call dearer and never cheaper. The bounds leave room for other machines; a
-call that costs twice as much does so in every round, and does not pass. Nor does one bad minute fail: what was too dear
-is measured again from the start, and has to be too dear again.
-
-``--calibrate`` writes down what calls cost today, which is what they are held to from then on.
+Compared is CPU time of the processes of the server, in rounds that take turns. Each server is judged by its cheapest
+round: neighbours on a shared machine make a call dearer and never cheaper. A call that is too dear is measured again
+from the start, and has to be too dear again. ``--calibrate`` writes the present costs into ``guard.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import grpc
 from namesrv_api.v1 import route_service_pb2
 
-from bench.figures import Sample, machine, machine_line, progress, shown, summarise, table
-from bench.load import GET_TOPIC_ROUTE, REGISTER_BROKER, cpu_seconds, send
+from bench.figures import Sample, machine, parser, progress, report, shown, summarise
 from bench.peers import generator
-from bench.peers.recipes import Missing, RecipeFailed
+from bench.peers.generator import NotMeasured
 from bench.peers.servers import NAIVE, NATIVE, NULL, Server, server_cores, turned
 from bench.workload import Profile
 from namesrv.engines.factory import native_problem
 
-REGISTRATION = "unchanged registration"
-HIT = "hit"
-MISS = "miss"
+REGISTRATION, HIT, MISS = "unchanged registration", "hit", "miss"
 _PEERS = {REGISTRATION: NAIVE, HIT: NULL, MISS: NULL}
-"""What each call is compared with."""
+"""The server that each call is compared with."""
 COSTS_FILE = Path(__file__).parent / "guard.json"
-"""What calls cost when they were measured last, with the machine on which that was."""
+"""The costs of the last calibration, with its machine."""
 _MAY_RISE = 1.5
 """Room for other machines and unsteady ones. Twice as dear does not pass."""
 _PROFILE = Profile(topics=2_000, brokers=100, width=4)
-_ROUNDS = 5
-_LOOKUPS = 5_000
-_REGISTRATIONS = 1_000
+_ROUNDS, _LOOKUPS, _REGISTRATIONS = 5, 5_000, 1_000
+_GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
+_REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+# Otherwise all channels of a process to one target share one connection.
+_CLIENT_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+_CALL_SECONDS, _CONNECTIONS, _IN_FLIGHT = 30.0, 8, 32
 
 Costs = Mapping[str, float]
 """Server CPU of each call, divided by that of the server that it is compared with."""
 
 
 class Ratio(NamedTuple):
-    """How dear a call is, beside another server's."""
+    """The cost of a call compared with another server's."""
 
     call: str
     own: tuple[float, ...]
-    """What the call cost, one figure of each round."""
+    """One figure of each round."""
     peers: tuple[float, ...]
-    """What the other server's cost, in the same rounds."""
+    """Those of the other server, in the same rounds."""
 
     @property
     def value(self) -> float:
-        """The cheapest round beside the other server's."""
+        """The cheapest round divided by the other server's cheapest."""
         return min(self.own) / min(self.peers)
+
+    def judged(self, costs: Costs) -> tuple[bool, str]:
+        """Whether the call costs too much, and a line that says so."""
+        bound = costs[self.call] * _MAY_RISE
+        line = f"{self.call}: {shown(self.value)} times the {_PEERS[self.call]} server's, may be {shown(bound)}"
+        return self.value > bound, line
 
 
 def measure(rounds: int) -> list[Sample]:
-    """Server CPU of each call and what it is compared with, in milliseconds per 1,000 calls."""
-    samples = []
-    server_core, load_cores = server_cores(pin=True)
+    """Server CPU of each call and its peer's, in milliseconds per 1,000 calls."""
+    samples: list[Sample] = []
+    server_core, load_cores = server_cores()
     with _running_on(load_cores), ExitStack() as stack:
         servers = [stack.enter_context(Server(name, server_core)) for name in (NAIVE, NATIVE)]
         apart = servers[1:]
-        if (null := _null_server(server_core)) is not None:
-            apart.append(stack.enter_context(null))
+        try:
+            apart.append(stack.enter_context(Server(NULL, server_core)))
+        except NotMeasured as error:
+            progress(f"guard: hits and misses are not compared: {error}")
+        registrations = list(_PROFILE.registrations())
         for server in servers:
-            send(server.target, REGISTER_BROKER, list(_PROFILE.registrations()))
-            send(server.target, GET_TOPIC_ROUTE, _lookups(_LOOKUPS // 5))
+            _send(server.target, _REGISTER_BROKER, registrations)
+            _send(server.target, _GET_TOPIC_ROUTE, _lookups(_LOOKUPS // 5))
         for number in range(1, rounds + 1):
             progress(f"guard: round {number} of {rounds}")
-            fresh = _lookups(_LOOKUPS, asked_as=f"{number}-")
-            calls: list[tuple[Sequence[Server], str, str, Sequence[bytes]]] = [
-                (servers, REGISTRATION, REGISTER_BROKER, _repeated_registrations()),
-                (apart, HIT, GET_TOPIC_ROUTE, _lookups(_LOOKUPS)),
-                (apart, MISS, GET_TOPIC_ROUTE, fresh),
-            ]
-            for compared, call, path, requests in calls:
-                if len(compared) > 1:
-                    samples += [_cost(server, call, path, requests) for server in turned(compared, number)]
+            repeated = registrations * (_REGISTRATIONS // len(registrations))
+            samples += _costs(turned(servers, number), REGISTRATION, _REGISTER_BROKER, repeated)
+            if len(apart) > 1:
+                samples += _costs(turned(apart, number), HIT, _GET_TOPIC_ROUTE, _lookups(_LOOKUPS))
+                fresh = _lookups(_LOOKUPS, asked_as=f"{number}-")
+                samples += _costs(turned(apart, number), MISS, _GET_TOPIC_ROUTE, fresh)
         for server in {*servers, *apart}:
             server.terminate()
     return samples
 
 
-def _null_server(core: str | None) -> Server | None:
-    try:
-        return Server(NULL, core)
-    except (Missing, RecipeFailed) as error:
-        progress(f"guard: hits and misses are not compared: {error}")
-        return None
-
-
-def _cost(server: Server, call: str, path: str, requests: Sequence[bytes]) -> Sample:
-    before = cpu_seconds(server.pids())
-    send(server.target, path, requests)
-    return Sample(server.name, call, "ms CPU per 1,000", (cpu_seconds(server.pids()) - before) * 1e6 / len(requests))
+def _costs(servers: Sequence[Server], call: str, path: str, requests: Sequence[bytes]) -> Iterator[Sample]:
+    for server in servers:
+        before = cpu_seconds(server.pids())
+        _send(server.target, path, requests)
+        millis = (cpu_seconds(server.pids()) - before) * 1e6 / len(requests)
+        yield Sample(server.name, call, "ms CPU per 1,000", millis)
 
 
 def _lookups(count: int, asked_as: str | None = None) -> list[bytes]:
-    """Lookups of random topics. Asked in a way that nobody asked before, none is a hit, and the answer is the same."""
+    """Lookups of random topics. With a zone that nobody asked for before, none is a hit, and the answer is the same."""
     return [
         route_service_pb2.GetTopicRouteRequest(
             topic=name, zone_name=None if asked_as is None else f"{asked_as}{number}"
@@ -120,13 +119,35 @@ def _lookups(count: int, asked_as: str | None = None) -> list[bytes]:
     ]
 
 
-def _repeated_registrations() -> list[bytes]:
-    registrations = list(_PROFILE.registrations())
-    return registrations * (_REGISTRATIONS // len(registrations))
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """CPU time of processes so far, user and system, all threads, also those that have ended.
+
+    Linux gives the clock of a process this number (clock_getcpuclockid(3)). It counts nanoseconds, not ticks.
+    """
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
+
+
+def _send(target: str, path: str, requests: Sequence[bytes]) -> None:
+    """Makes unary calls, some of them at once; answers are not decoded. Raises grpc.RpcError if one fails."""
+
+    async def work(call: Any, share: Iterator[bytes]) -> None:
+        for request in share:
+            assert await call(request, timeout=_CALL_SECONDS), "an answer has a header"
+
+    async def send() -> None:
+        share = iter(requests)
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as workers:
+            for _ in range(_CONNECTIONS):
+                channel = await stack.enter_async_context(grpc.aio.insecure_channel(target, _CLIENT_OPTIONS))
+                call = channel.unary_unary(path, None, None)
+                for _ in range(_IN_FLIGHT // _CONNECTIONS):
+                    workers.create_task(work(call, share))
+
+    asyncio.run(send())
 
 
 def ratios_of(samples: Iterable[Sample]) -> list[Ratio]:
-    """What calls cost, beside what the other server's did."""
+    """The costs of native's calls compared with the other server's."""
     values = {(figure.workload, figure.name): figure.values for figure in summarise(samples)}
     return [
         Ratio(call, costs, values[_PEERS[call], call])
@@ -135,78 +156,24 @@ def ratios_of(samples: Iterable[Sample]) -> list[Ratio]:
     ]
 
 
-def known_costs() -> Costs:
-    """What calls cost when they were measured last."""
-    costs: Costs = json.loads(COSTS_FILE.read_text(encoding="utf-8"))["costs"]
-    return costs
-
-
-def bound_of(costs: Costs, ratio: Ratio) -> float:
-    """What a ratio may be."""
-    return costs[ratio.call] * _MAY_RISE
-
-
-def judge(costs: Costs, ratios: Iterable[Ratio]) -> list[str]:
-    """What is dearer than its bound allows, a sentence each."""
-    return [
-        f"one {ratio.call} costs {shown(ratio.value)} times the {_PEERS[ratio.call]} server's,"
-        f" and may cost {shown(bound_of(costs, ratio))}: rounds {', '.join(map(shown, ratio.own))}"
-        f" beside {', '.join(map(shown, ratio.peers))}"
-        for ratio in ratios
-        if ratio.value > bound_of(costs, ratio)
-    ]
-
-
-def guard(rounds: int) -> int:
-    """Measures and judges; what is too dear is measured once more. Returns the exit code."""
-    costs = known_costs()
-    findings: list[str] = []
+def guard(options: argparse.Namespace) -> int:
+    """Measures and judges; a call that is too dear is measured once more. Returns the exit code."""
+    costs: dict[str, float] = json.loads(COSTS_FILE.read_text(encoding="utf-8"))["costs"]
     for _ in range(2):
-        ratios = _measured(rounds)
-        for ratio in ratios:
-            measured, bound = shown(ratio.value), shown(bound_of(costs, ratio))
-            print(
-                f"{ratio.call}: {measured} times the {_PEERS[ratio.call]} server's, may be {bound}",
-                flush=True,
+        samples = measure(1 if options.smoke else options.rounds)
+        report(options, summarise(sorted(samples, key=lambda sample: sample.workload)))
+        judged = [(ratio, *ratio.judged(costs)) for ratio in ratios_of(samples)]
+        print(*(line for _, _, line in judged), sep="\n", flush=True)
+        if options.calibrate:
+            costs |= {ratio.call: round(ratio.value, 3) for ratio, _, _ in judged}
+            COSTS_FILE.write_text(
+                json.dumps({"machine": machine(), "rounds": options.rounds, "costs": costs}, indent=2) + "\n"
             )
-        findings = judge(costs, ratios)
-        for finding in findings:
-            progress(f"guard: {finding}")
-        if not findings:
             return 0
+        if options.smoke or not any(too_dear for _, too_dear, _ in judged):
+            return 0
+        progress("guard: a call costs too much")
     return 1
-
-
-def calibrate(rounds: int) -> None:
-    """Measures, and writes down what calls cost; what cannot be compared here keeps what it had."""
-    costs = dict(known_costs())
-    for ratio in _measured(rounds):
-        costs[ratio.call] = round(ratio.value, 3)
-        print(f"{ratio.call}: {shown(ratio.value)} times the {_PEERS[ratio.call]} server's")
-    COSTS_FILE.write_text(json.dumps({"machine": machine(), "rounds": rounds, "costs": costs}, indent=2) + "\n")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Guards or calibrates; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bench.guard", description="Fails if a call has become dearer.")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="default: %(default)s")
-    parser.add_argument("--calibrate", action="store_true", help=f"write what all calls cost to {COSTS_FILE.name}")
-    options = parser.parse_args(arguments)
-    if (problem := native_problem()) is not None:
-        print(f"guard: skipped: {problem}")
-        return 0
-    os.environ[generator.PROFILE] = generator.TRIAL  # costs were calibrated beside that null server, too
-    if options.calibrate:
-        calibrate(options.rounds)
-        return 0
-    return guard(options.rounds)
-
-
-def _measured(rounds: int) -> list[Ratio]:
-    samples = measure(rounds)
-    print(machine_line())
-    print(table(summarise(sorted(samples, key=lambda sample: sample.workload))))
-    return ratios_of(samples)
 
 
 @contextmanager
@@ -219,6 +186,19 @@ def _running_on(cores: str | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Guards or calibrates; returns the exit code."""
+    options = parser("guard", __doc__)
+    options.set_defaults(rounds=_ROUNDS)
+    options.add_argument("--calibrate", action="store_true", help=f"write what all calls cost to {COSTS_FILE.name}")
+    given = options.parse_args(arguments)
+    if (problem := native_problem()) is not None:
+        print(f"guard: skipped: {problem}")
+        return 0
+    os.environ[generator.PROFILE] = generator.TRIAL  # costs were calibrated with that null server, too
+    return guard(given)
 
 
 if __name__ == "__main__":

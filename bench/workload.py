@@ -1,4 +1,4 @@
-"""The workloads: who registers which topics, as the bytes that a broker would send."""
+"""The tables of benchmarks: who registers which topics, as the bytes that a broker would send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
 
 
 class Broker(NamedTuple):
-    """Who registers: a master."""
+    """A master. Nothing listens at its address."""
 
     number: int
 
@@ -36,9 +36,16 @@ class Broker(NamedTuple):
 
     @property
     def addr(self) -> str:
-        """Its address. Nothing listens there."""
+        """Its address."""
         number = self.number
         return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:10911"
+
+    @property
+    def identity(self) -> route_data_pb2.BrokerIdentity:
+        """All of these."""
+        return route_data_pb2.BrokerIdentity(
+            cluster_name=self.cluster, broker_name=self.name, broker_id=0, broker_addr=self.addr
+        )
 
 
 class Profile(NamedTuple):
@@ -84,14 +91,6 @@ def topic_name(number: int) -> str:
     return f"topic-{number:06}"
 
 
-def identity(broker: int) -> route_data_pb2.BrokerIdentity:
-    """A master."""
-    who = Broker(broker)
-    return route_data_pb2.BrokerIdentity(
-        cluster_name=who.cluster, broker_name=who.name, broker_id=0, broker_addr=who.addr
-    )
-
-
 def registration(
     broker: int, topics: Sequence[int], counter: int = 1, changed: frozenset[int] | range = frozenset()
 ) -> bytes:
@@ -104,21 +103,13 @@ def registration(
         changed: Topics that have other queue counts than usual.
     """
     request = registration_service_pb2.RegisterBrokerRequest(
-        broker=identity(broker),
+        broker=Broker(broker).identity,
         data_version=route_data_pb2.DataVersion(timestamp_millis=TIMESTAMP_MILLIS, counter=counter),
         heartbeat_timeout_millis=HEARTBEAT_TIMEOUT_MILLIS,
     )
     for topic in topics:
         queue_nums = QUEUE_NUMS * 2 if topic in changed else QUEUE_NUMS
         request.topic_configs.add(
-            topic=topic_name(topic),
-            read_queue_nums=queue_nums,
-            write_queue_nums=queue_nums,
-            perm=PERM_READ_WRITE,
+            topic=topic_name(topic), read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=PERM_READ_WRITE
         )
     return request.SerializeToString()
-
-
-def over_channel(data: bytes, channel_id: str) -> bytes:
-    """A registration's bytes with a channel: fields may follow an encoded message."""
-    return data + registration_service_pb2.RegisterBrokerRequest(channel_id=channel_id).SerializeToString()

@@ -12,16 +12,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.figures import progress
 from bench.peers.calls import Call
-from bench.peers.recipes import CACHE, Missing, RecipeFailed, run_recipe
 
-_SOURCE = Path(__file__).parent.parent / "load_generator"
+CACHE = Path(__file__).parents[2] / ".bench"
+"""Downloads and builds, which are not committed."""
 PROFILE, TRIAL = "LOAD_GENERATOR_PROFILE", "trial"
 """The variable of the environment that names the profile of Cargo.toml with which it is compiled, and the one that is
 compiled in a third of the time. For figures it is ``release``."""
+_SOURCE = Path(__file__).parents[1] / "load_generator"
 _MAGIC = b"NSLOAD2\n"
+_BUILD_SECONDS = 3_600.0
 _EXTRA_SECONDS = 400.0
 """What a run may take beyond its own times: filling, connecting, the last answers."""
+
+
+class NotMeasured(Exception):
+    """A server or the load generator cannot run here, or a run failed."""
 
 
 class Group(NamedTuple):
@@ -39,7 +46,7 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One run. ``bench/load_generator/src/plan.rs`` tells more."""
+    """One run. ``bench/load_generator/src/plan.rs`` says more."""
 
     target: str
     protocol: str
@@ -49,55 +56,26 @@ class Plan(NamedTuple):
     seconds: float
     warm_up_seconds: float = 1.0
     tls_ca: Path | None = None
-    threads: int = 1
+
+
+def built(what: str, tool: str, *arguments: str) -> None:
+    """Builds something with a tool. Raises NotMeasured."""
+    program = shutil.which(tool)
+    if program is None:
+        raise NotMeasured(f"{tool} is missing, which builds {what}")
+    progress(f"peers: building {what}, if it is not yet")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+    if done.returncode != 0:
+        raise NotMeasured(f"{what} cannot be built: {(done.stdout + done.stderr)[-2_000:]}")
 
 
 @cache
 def program() -> Path:
-    """The load generator, compiled.
-
-    Raises:
-        Missing: There is no cargo.
-    """
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        raise Missing("cargo", "compiles the load generator; get it from rustup.rs")
-    target = CACHE / "load-generator"
-    profile = os.environ.get(PROFILE, "release")
-    arguments = [cargo, "build", "--profile", profile, "--quiet", "--locked", "--target-dir", str(target)]
-    run_recipe("the load generator", [*arguments, "--manifest-path", str(_SOURCE / "Cargo.toml")])
+    """The load generator, compiled. Raises NotMeasured."""
+    target, profile = CACHE / "load-generator", os.environ.get(PROFILE, "release")
+    place = ("--target-dir", str(target), "--manifest-path", str(_SOURCE / "Cargo.toml"))
+    built("the load generator", "cargo", "build", "--profile", profile, "--quiet", "--locked", *place)
     return target / profile / "load-generator"
-
-
-def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
-    """Runs a plan in a process of its own.
-
-    Args:
-        plan: What to do.
-        cores: The cores that it may use; None means all.
-        folder: Where calls are kept between runs: a group of the same name and protocol must have the same calls.
-
-    Returns:
-        What came of it.
-
-    Raises:
-        RecipeFailed: The table could not be filled, or the server did not answer.
-    """
-    arguments = [*pinned(cores), str(program()), "run", str(_written(plan, folder))]
-    timeout = plan.warm_up_seconds + plan.seconds + _EXTRA_SECONDS
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
-    if done.returncode != 0:
-        raise RecipeFailed(f"the load generator says: {done.stderr.strip()}")
-    outcome: dict[str, Any] = json.loads(done.stdout)
-    return outcome
-
-
-def watching(plan: Plan, folder: Path) -> list[str]:
-    """The command that opens the streams of a plan's only group, and tells when messages came.
-
-    ``bench/load_generator/src/watch.rs`` says what goes in and out.
-    """
-    return [str(program()), "watch", str(_written(plan, folder))]
 
 
 def pinned(cores: str | None) -> list[str]:
@@ -105,7 +83,17 @@ def pinned(cores: str | None) -> list[str]:
     return ["taskset", "--cpu-list", cores] if cores else []
 
 
-def _written(plan: Plan, folder: Path) -> Path:
+def run(plan: Plan, cores: str | None, folder: Path) -> dict[str, Any]:
+    """Runs a plan in a process of its own; returns what the load generator measured.
+
+    Args:
+        plan: What to do.
+        cores: The cores that it may use; None means all.
+        folder: Where calls are kept between runs: a group of the same name and protocol must have the same calls.
+
+    Raises:
+        NotMeasured: The table could not be filled, or the server did not answer.
+    """
     described = {
         **plan._asdict(),
         "fill": plan.fill and _described(plan.fill, plan.protocol, folder),
@@ -114,7 +102,13 @@ def _written(plan: Plan, folder: Path) -> Path:
     }
     file = folder / "plan.json"
     file.write_text(json.dumps(described))
-    return file
+    timeout = plan.warm_up_seconds + plan.seconds + _EXTRA_SECONDS
+    command = [*pinned(cores), str(program()), "run", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode != 0:
+        raise NotMeasured(f"the load generator says: {done.stderr.strip()}")
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
 
 
 def _described(group: Group, protocol: str, folder: Path) -> dict[str, Any]:
@@ -132,10 +126,8 @@ def _write(path: Path, order: Sequence[Call]) -> None:
     A mark; the number of kinds, and each with its length before it; the number of different calls, and each: which
     kind, where its opaque number begins, its length, its bytes; the number of all calls, and which each of them is.
     """
-    numbers: dict[int, int] = {}
-    for call in order:
-        numbers.setdefault(id(call), len(numbers))
     calls = list({id(call): call for call in order}.values())
+    numbers = {id(call): number for number, call in enumerate(calls)}
     kinds = list(dict.fromkeys(call.kind for call in calls))
     with path.open("wb") as file:
         file.write(_MAGIC + struct.pack(">I", len(kinds)))

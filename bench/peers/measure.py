@@ -1,176 +1,166 @@
-"""Workloads on several servers, in turn within each round."""
+"""Workloads on several servers, in turn within each round, and rates compared with a warm peer of the same rounds."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from bench.figures import machine, progress
+from bench.figures import Sample, progress
 from bench.peers import generator
-from bench.peers.generator import Group, Plan
-from bench.peers.recipes import Missing, RecipeFailed
+from bench.peers.generator import Group, NotMeasured, Plan
 from bench.peers.servers import JAVA, Server, server_cores, turned
-from bench.peers.warm import first_warm
 from bench.peers.workloads import Workload
 
-UNPINNED = "-unpinned"
-"""Ends the name of a workload in the results of servers that shared all cores with the load."""
-
+RATE = "answers per second"
+CPU = "server CPU per 1,000 calls"
+P50, P99, P99_9 = "latency, median", "latency, p99", "latency, p99.9"
+PEAK = "peak resident memory"
+SPEED = "speed of all rounds, warm-up first"
+SECONDS = "seconds of all rounds, warm-up first"
 _BEFORE_EACH_RUN_SECONDS = 1.0
 """Load before each run that is not measured."""
 _WARM_UP_ROUND_SECONDS = 15.0
 _FILL_CACHE_SECONDS = 5.0
 """Warm-up of servers that are not compiled while they run."""
+STEADY_SHARE = 0.05
+"""Two consecutive rounds that differ by less than this share are steady."""
+LOADED_SECONDS = 180.0
 
-Record = dict[str, Any]
+Values = Mapping[tuple[str, str], Sequence[float]]
+"""The rounds of figures by workload and name."""
 
 
-class Measurement(NamedTuple):
-    """What is to be measured."""
+class Warm(NamedTuple):
+    """The first warm round of a peer. All rounds after it are warm, too."""
 
-    workloads: Sequence[Workload]
-    """Run one after the other on each server in each round. All have the same table."""
-    servers: Sequence[str]
-    rounds: int
-    seconds: float
+    round: int
+    """Counted from 1, warm-up rounds included."""
+    is_steady: bool
+    """Whether the round was steady; otherwise the peer had been loaded for three minutes before it."""
+
+    def __str__(self) -> str:
+        return f"round {self.round}, {'steady' if self.is_steady else 'loaded for three minutes'}"
+
+
+def first_warm(speeds: Sequence[float], seconds: Sequence[float]) -> Warm | None:
+    """The first warm round, or None if no round was warm.
+
+    Args:
+        speeds: Answers per second in each round, the first one after the start first.
+        seconds: Duration of each round.
+    """
+    loaded, before = 0.0, 0.0
+    for number, (speed, lasted) in enumerate(zip(speeds, seconds, strict=True), 1):
+        is_steady = abs(speed - before) < STEADY_SHARE * before
+        if is_steady or loaded >= LOADED_SECONDS:
+            return Warm(number, is_steady)
+        loaded, before = loaded + lasted, speed
+    return None
+
+
+def ratio_of(values: Values, workload: str, server: str, name: str) -> tuple[Warm | None, tuple[float, ...]]:
+    """Java's first warm round, and a figure divided by Java's in each measured round in which Java was warm."""
+    own, other = (values.get((f"{workload}: {one}", name), ()) for one in (server, JAVA))
+    speeds, seconds = (values.get((f"{workload}: {JAVA}", one), ()) for one in (SPEED, SECONDS))
+    warm = first_warm(speeds, seconds)
+    if warm is None or len(own) != len(other):
+        return warm, ()
+    measured_before = max(0, warm.round - 1 - (len(speeds) - len(other)))
+    return warm, tuple(a / b for a, b in list(zip(own, other, strict=True))[measured_before:] if b)
+
+
+class Effort(NamedTuple):
+    """How much is measured."""
+
+    rounds: int = 3
+    seconds: float = 4.0
     """Duration of each run."""
-    warm_up_seconds: float
+    warm_up_seconds: float = LOADED_SECONDS
     """Longest warm-up with each workload. Java's ends as soon as Java is warm."""
-    pin: bool = True
-    """Whether the server has one core for itself and the load the others."""
+    scale: float = 1.0
+    """Size of the tables."""
 
 
-class Measuring:
-    """Runs workloads on several servers, in turn within each round."""
+def measure(workloads: Sequence[Workload], servers: Sequence[str], effort: Effort) -> Iterator[Sample]:
+    """Runs all workloads, which have one table, on each server in each round. A server that cannot run is left out."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # for 1,024 connections and more
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        running: list[_Running] = []
+        for name in servers:
+            try:
+                server = stack.enter_context(Server(name, server_cores()[0]))
+            except NotMeasured as error:
+                progress(f"peers: {name} is left out: {error}")
+                continue
+            running.append(_Running(server, running, Path(folder)))
+            for workload in workloads:
+                yield from running[-1].warm_up(workload, effort.warm_up_seconds)
+        for number in range(1, effort.rounds + 1):
+            for one in turned(running, number):
+                for workload in workloads:
+                    progress(f"peers: {workload.name}, round {number} of {effort.rounds}, {one.server.name}")
+                    yield from one.samples(workload, one.run(workload, effort.seconds), effort.seconds)
 
-    def __init__(self, what: Measurement, folder: Path) -> None:
-        self._what = what
+
+class _Running:
+    """A server that runs, and its encoded calls. Encoding takes seconds, so it is done once."""
+
+    def __init__(self, server: Server, all_running: Sequence[_Running], folder: Path) -> None:
+        self.server = server
+        self._all_running = all_running
         self._folder = folder
-        self._running: dict[str, Server] = {}
-        self._calls: dict[tuple[str, str], tuple[Group | None, list[Group]]] = {}
-        """The encoded calls by protocol and workload. Encoding takes seconds, so it is done once."""
-        self._warm_ups: dict[str, list[tuple[float, float]]] = {}
-        """Speed and seconds of the warm-up rounds, by workload, until a record has them."""
-        facts = machine()
-        self._measured = {"date": facts["date"], "commit": facts["commit"]}
+        self._calls: dict[str, tuple[Group, list[Group]]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        for server in self._running.values():
-            server.__exit__(*details)
-
-    def round(self, number: int) -> Iterator[Record]:
-        """Runs all workloads on each server; skips a server that cannot run here, by name."""
-        for name in turned(self._what.servers, number):
-            server = self._running.get(name) or self._start(name)
-            if server is None:
-                continue
-            for workload in self._what.workloads:
-                progress(f"peers: {workload.name}, round {number} of {self._what.rounds}, {name}")
-                try:
-                    yield from self._run(server, workload, number)
-                except RecipeFailed as error:
-                    progress(f"peers: {name} is not measured: {error}")
-            if not all(workload.rounds_share_servers for workload in self._what.workloads):
-                self._running.pop(name).__exit__()
-
-    def _start(self, name: str) -> Server | None:
-        try:
-            server = Server(name, server_cores(pin=self._what.pin)[0])
-        except (Missing, RecipeFailed) as error:
-            progress(f"peers: {name} is skipped: {error}")
-            return None
-        self._running[name] = server
-        for workload in self._what.workloads:
-            if not workload.rounds_share_servers:
-                continue
-            if name == JAVA:
-                self._warm_ups[workload.name] = list(self._warm_up(server, workload))
-            elif self._what.warm_up_seconds:
-                self._generate(server, workload, min(_FILL_CACHE_SECONDS, self._what.warm_up_seconds))
-        return server
-
-    def _warm_up(self, server: Server, workload: Workload) -> Iterator[tuple[float, float]]:
-        """Loads a server in rounds until it is warm or its time is over; yields the speed and seconds of each round."""
-        limit = self._what.warm_up_seconds
+    def warm_up(self, workload: Workload, limit: float) -> Iterator[Sample]:
+        """Loads Java in rounds until it is warm or its time is over, and the others for some seconds."""
+        if self.server.name != JAVA:
+            if limit:
+                self.run(workload, min(_FILL_CACHE_SECONDS, limit))
+            return
         speeds: list[float] = []
         seconds: list[float] = []
         while sum(seconds) < limit and first_warm(speeds, seconds) is None:
             lasts = min(_WARM_UP_ROUND_SECONDS, limit - sum(seconds))
-            outcome = self._generate(server, workload, lasts)
-            if outcome is None:
-                return
-            speeds.append(self._speed(server, workload, outcome))
+            *_, speed, lasted = self.samples(workload, self.run(workload, lasts), lasts)
+            progress(f"peers: java warms up, {workload.name}, round {len(speeds) + 1}: {speed.value:,.0f}/s")
+            speeds.append(speed.value)
             seconds.append(lasts)
-            progress(f"peers: {server.name} warms up, {workload.name}, round {len(speeds)}: {speeds[-1]:,.0f}/s")
-            yield speeds[-1], lasts
+            yield from (speed, lasted)
 
-    def _run(self, server: Server, workload: Workload, number: int) -> Iterator[Record]:
-        outcome = self._generate(server, workload, self._what.seconds)
-        if outcome is not None:
-            yield {
-                "workload": workload.name if self._what.pin else f"{workload.name}{UNPINNED}",
-                "server": server.name,
-                "round": number,
-                "measured": self._measured,
-                "table": workload.table.name,
-                "says": workload.says,
-                "speed": self._speed(server, workload, outcome),
-                "warm_up": self._warm_ups.pop(workload.name, []) if server.name == JAVA else [],
-                **outcome,
-            }
-
-    def _speed(self, server: Server, workload: Workload, outcome: Record) -> float:
-        """Returns the figure that tells whether a server still gets faster.
-
-        That is the rate of all calls that follow each other's answers. Where all calls come at fixed times, it is the
-        rate that the used CPU time would allow.
-        """
-        _, groups = self._calls_of(server, workload)
-        closed = [group.name for group in groups if group.rate is None]
-        calls = sum(
-            kind["calls"]
-            for name, group in outcome["groups"].items()
-            if not closed or name in closed
-            for kind in group["kinds"].values()
-        )
-        return float(calls / (outcome["seconds"] if closed else max(outcome["server_cpu_seconds"], 0.01)))
-
-    def _generate(self, server: Server, workload: Workload, seconds: float) -> Record | None:
-        fill, groups = self._calls_of(server, workload)
-        if not groups:
-            return None
-        server.settle()
-        plan = Plan(
-            target=server.target,
-            protocol=server.protocol,
-            server_pids=server.pids(),
-            fill=fill,
-            groups=groups,
-            seconds=seconds,
-            warm_up_seconds=_BEFORE_EACH_RUN_SECONDS if fill else 0.0,
-            tls_ca=server.tls_ca,
-        )
+    def run(self, workload: Workload, seconds: float) -> dict[str, Any]:
+        """Loads the server; returns what the load generator measured. Raises NotMeasured."""
+        language = self.server.language
+        if workload.name not in self._calls:
+            self._calls[workload.name] = workload.table.fill(language), workload.groups(workload.table, language)
+        fill, groups = self._calls[workload.name]
+        self.server.settle()
         folder = self._folder / workload.name
         folder.mkdir(exist_ok=True)
-        with self._alone(server):
-            return generator.run(plan, server_cores(pin=self._what.pin)[1], folder)
+        plan = Plan(
+            self.server.target,
+            language.protocol,
+            self.server.pids(),
+            fill,
+            groups,
+            seconds,
+            _BEFORE_EACH_RUN_SECONDS,
+            self.server.tls_ca,
+        )
+        with self._alone():
+            return generator.run(plan, server_cores()[1], folder)
 
     @contextmanager
-    def _alone(self, server: Server) -> Iterator[None]:
-        """Stops all other servers: they share a core, and some have work to do seconds after their own run.
-
-        ``sync`` does the same for the kernel: rust leaves a hundred megabytes of log to be written.
-        """
+    def _alone(self) -> Iterator[None]:
+        """Stops all other servers: they share a core, and some have work to do seconds after their own run."""
         os.sync()
-        others = [pid for other in self._running.values() if other is not server for pid in other.pids()]
+        others = [pid for other in self._all_running if other is not self for pid in other.server.pids()]
         try:
             for pid in others:
                 os.kill(pid, signal.SIGSTOP)
@@ -179,20 +169,33 @@ class Measuring:
             for pid in others:
                 os.kill(pid, signal.SIGCONT)
 
-    def _calls_of(self, server: Server, workload: Workload) -> tuple[Group | None, list[Group]]:
-        key = server.protocol, workload.name
-        if key not in self._calls:
-            fill = workload.table.fill(server.language) if workload.is_filled else None
-            self._calls[key] = fill, workload.groups(workload.table, server.language)
-        return self._calls[key]
+    def samples(self, workload: Workload, outcome: dict[str, Any], seconds: float) -> Iterator[Sample]:
+        """The figures of a run. Java's have its speed last, which tells whether it still gets faster.
 
-
-def measure(what: Measurement) -> list[Record]:
-    """Runs all rounds.
-
-    Raises:
-        Missing, RecipeFailed: There is no load generator.
-    """
-    generator.program()
-    with TemporaryDirectory() as folder, Measuring(what, Path(folder)) as measuring:
-        return [record for number in range(1, what.rounds + 1) for record in measuring.round(number)]
+        That is the rate of all calls that follow each other's answers. Where all calls come at fixed times, it is the
+        rate that the used CPU time would allow. Raises NotMeasured if a call failed.
+        """
+        title = f"{workload.name}: {self.server.name}"
+        kinds = {
+            (group, kind): tally
+            for group, found in outcome["groups"].items()
+            for kind, tally in found["kinds"].items()
+            if tally["calls"]
+        }
+        errors = [f"{kind}: {tally['errors']}" for (_, kind), tally in kinds.items() if tally["errors"]]
+        errors += [f"{name}: unanswered" for name, found in outcome["groups"].items() if found["unanswered"]]
+        if errors:
+            raise NotMeasured(f"{title}: {'; '.join(errors)}")
+        for (_, kind), tally in kinds.items():
+            yield Sample(title, f"{RATE}, {kind}", "1/s", tally["calls"] / outcome["seconds"])
+            for key, name in (("p50", P50), ("p99", P99), ("p99_9", P99_9)):
+                yield Sample(title, f"{name}, {kind}", "ms", tally["latency_ms"][key])
+        calls = sum(tally["calls"] for tally in kinds.values())
+        yield Sample(title, CPU, "ms", outcome["server_cpu_seconds"] * 1e6 / max(calls, 1))
+        yield Sample(title, PEAK, "MiB", outcome["server_peak_memory_bytes"] / 2**20)
+        if self.server.name == JAVA:
+            closed = {group.name for group in self._calls[workload.name][1] if group.rate is None}
+            counted = sum(tally["calls"] for (group, _), tally in kinds.items() if group in closed or not closed)
+            spent = outcome["seconds"] if closed else max(outcome["server_cpu_seconds"], 0.01)
+            yield Sample(title, SPEED, "1/s", counted / spent)
+            yield Sample(title, SECONDS, "s", seconds)

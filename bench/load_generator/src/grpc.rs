@@ -63,45 +63,28 @@ impl GrpcConnection {
     }
 
     pub async fn call(&mut self, call: &Call) -> Ended {
-        let mut bytes = 0;
-        let error = match self.exchange(call, &mut bytes).await {
-            Ok(error) => error,
-            Err(error) => Some(match error.reason() {
-                Some(reason) => format!("HTTP/2 {reason:?}"),
-                None => LOST.to_owned(),
-            }),
-        };
-        Ended { error, bytes }
-    }
-
-    /// Opens a stream of answers that may last.
-    pub async fn open_stream(&self, call: &Call) -> Result<h2::RecvStream, h2::Error> {
-        let mut sender = self.sender.clone().ready().await?;
-        let mut request = self.requests[call.kind].clone();
-        request.headers_mut().remove("grpc-timeout");
-        let (answer, mut stream) = sender.send_request(request, false)?;
-        stream.send_data(call.data.clone(), true)?;
-        Ok(answer.await?.into_body())
+        self.exchange(call).await.unwrap_or_else(|error| {
+            let reason = error.reason();
+            Some(reason.map_or_else(|| LOST.to_owned(), |reason| format!("HTTP/2 {reason:?}")))
+        })
     }
 
     /// Returns the grpc-status, if it is that of an error.
-    async fn exchange(&mut self, call: &Call, bytes: &mut usize) -> Result<Option<String>, h2::Error> {
+    async fn exchange(&mut self, call: &Call) -> Result<Ended, h2::Error> {
         poll_fn(|cx| self.sender.poll_ready(cx)).await?;
         let request = self.requests[call.kind].clone();
         let (answer, mut stream) = self.sender.send_request(request, false)?;
         stream.send_data(call.data.clone(), true)?;
         let (head, mut body) = answer.await?.into_parts();
         while let Some(chunk) = body.data().await {
-            let length = chunk?.len();
-            *bytes += length;
-            body.flow_control().release_capacity(length)?;
+            body.flow_control().release_capacity(chunk?.len())?;
         }
         let trailers = body.trailers().await?;
         Ok(error_of(trailers.as_ref().unwrap_or(&head.headers)))
     }
 }
 
-fn error_of(headers: &HeaderMap) -> Option<String> {
+fn error_of(headers: &HeaderMap) -> Ended {
     let status = headers.get(GRPC_STATUS).and_then(|value| value.to_str().ok());
     match status {
         Some("0") => None,

@@ -1,58 +1,83 @@
-//! Runs a plan: connections dealt out to threads, each with an event loop of its own.
+//! Runs a plan: connections of groups, each with calls of its script.
 
 use std::cell::{Cell, RefCell};
+use std::fs;
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
-use tokio::sync::{Barrier, Semaphore};
+use tokio::sync::{mpsc, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::connection::Connection;
-use crate::event_loop::block_on;
 use crate::outcome::{Tally, LOST};
-use crate::pacer::due_times;
 use crate::plan::{Group, Plan};
-use crate::process::{cpu_seconds, memory_bytes};
 use crate::script::{Call, Script};
 
 /// How long answers are waited for after the end.
 const DRAIN: Duration = Duration::from_secs(15);
 const LONGEST_FILL: Duration = Duration::from_secs(300);
+/// Due times that have passed and not been taken yet.
+const AHEAD: usize = 65_536;
+/// Clock ticks per second; what Linux gives to user space on every architecture.
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A group and what all threads share of it.
-struct Work {
-    group: Group,
-    script: Script,
-    /// Number of calls that were taken from the script.
-    taken: AtomicUsize,
+/// Runs the plan; returns the outcome.
+pub async fn run(plan: Plan) -> io::Result<Value> {
+    let began = Instant::now();
+    let filling = Work::open(&plan, &plan.fill).await?;
+    Rc::clone(&filling).run(began, began + LONGEST_FILL).await;
+    let failed: Vec<String> = filling.tallies.borrow().iter().flat_map(errors).collect();
+    if !failed.is_empty() {
+        return Err(io::Error::other(format!("filling: {}", failed.join(", "))));
+    }
+    let mut works = Vec::new();
+    for group in &plan.groups {
+        works.push(Work::open(&plan, group).await?);
+    }
+    let start = Instant::now() + Duration::from_secs_f64(plan.warm_up_seconds);
+    let end = start + Duration::from_secs_f64(plan.seconds);
+    let mut running = JoinSet::new();
+    for work in &works {
+        running.spawn_local(Rc::clone(work).run(start, end));
+    }
+    sleep_until(start.into()).await;
+    let before = cpu_seconds(&plan.server_pids);
+    let _ = timeout_at(end.into(), async { while running.join_next().await.is_some() {} }).await;
+    let spent = cpu_seconds(&plan.server_pids) - before;
+    let measured = end.min(Instant::now()) - start;
+    while running.join_next().await.is_some() {}
+    let groups: Map<String, Value> = works.iter().map(|work| (work.name.clone(), work.to_json())).collect();
+    Ok(json!({
+        "seconds": measured.as_secs_f64(),
+        "server_cpu_seconds": spent,
+        "server_peak_memory_bytes": peak_memory_bytes(&plan.server_pids),
+        "groups": groups,
+    }))
 }
 
-impl Work {
-    fn new(group: &Group) -> io::Result<Arc<Work>> {
-        let script = Script::read(&group.script)?;
-        Ok(Arc::new(Work {
-            group: group.clone(),
-            script,
-            taken: AtomicUsize::new(0),
-        }))
-    }
+fn errors(tally: &Tally) -> Vec<String> {
+    let kinds = tally.errors.iter();
+    kinds.map(|(error, count)| format!("{count} x {error}")).collect()
+}
 
-    fn next(&self) -> Option<&Call> {
-        let number = self.taken.fetch_add(1, Ordering::Relaxed);
-        let over = self.group.calls.is_some_and(|calls| number >= calls);
-        (!over).then(|| self.script.call(number))
-    }
-
-    fn is_through(&self) -> bool {
-        self.group
-            .calls
-            .is_some_and(|calls| self.taken.load(Ordering::Relaxed) >= calls)
-    }
+/// A group, its connections and the outcome of its calls.
+struct Work {
+    name: String,
+    script: Script,
+    in_flight: usize,
+    rate: Option<f64>,
+    calls: Option<usize>,
+    connections: Vec<Connection>,
+    /// Number of calls that were taken from the script.
+    taken: Cell<usize>,
+    tallies: RefCell<Vec<Tally>>,
+    /// Calls that are due in the window and have no answer yet.
+    unanswered: Cell<usize>,
 }
 
 /// The time that is measured: a call counts if it is due in it.
@@ -62,232 +87,59 @@ struct Window {
     end: Instant,
 }
 
-/// What the threads and the main one share and meet at.
-struct Meeting {
-    plan: Plan,
-    works: Vec<Arc<Work>>,
-    /// Everybody is connected.
-    ready: Barrier,
-    /// The window is set.
-    go: Barrier,
-    window: OnceLock<Window>,
-}
-
-/// What one thread has to tell of one group.
-struct PartOutcome {
-    tallies: Vec<Tally>,
-    unanswered: usize,
-    last_answer: Instant,
-}
-
-/// Runs the plan; returns what came of it.
-pub fn run(plan: Plan) -> io::Result<Value> {
-    let works = plan.groups.iter().map(Work::new).collect::<io::Result<_>>()?;
-    let threads = plan.threads;
-    let meeting = Arc::new(Meeting {
-        plan,
-        works,
-        ready: Barrier::new(threads + 1),
-        go: Barrier::new(threads + 1),
-        window: OnceLock::new(),
-    });
-    let fill_seconds = fill(&meeting)?;
-    let connecting = Instant::now();
-    let (tell, told) = mpsc::channel();
-    for number in 0..threads {
-        let (meeting, tell) = (Arc::clone(&meeting), tell.clone());
-        thread::spawn(move || {
-            let outcome = block_on(run_thread(&meeting, number)).unwrap_or_else(|error| fail(&meeting.plan, &error));
-            // Whoever waits for it has ended if nobody takes it.
-            let _ = tell.send(outcome);
-        });
-    }
-    conduct(&meeting, &told, fill_seconds, connecting)
-}
-
-/// Sets the window, reads CPU time at both its ends, and gathers what the threads tell.
-fn conduct(
-    meeting: &Meeting,
-    told: &mpsc::Receiver<Vec<PartOutcome>>,
-    fill_seconds: f64,
-    connecting: Instant,
-) -> io::Result<Value> {
-    let plan = &meeting.plan;
-    let window = block_on(async {
-        meeting.ready.wait().await;
-        let start = Instant::now() + Duration::from_secs_f64(plan.warm_up_seconds);
-        let window = Window {
-            start,
-            end: start + Duration::from_secs_f64(plan.seconds),
-        };
-        let set = meeting.window.set(window);
-        assert!(set.is_ok(), "nobody else sets it");
-        meeting.go.wait().await;
-        Ok(window)
-    })?;
-    let connect_seconds = (window.start - connecting).as_secs_f64() - plan.warm_up_seconds;
-    let own_pid = [std::process::id()];
-    thread::sleep(window.start.saturating_duration_since(Instant::now()));
-    let (server_before, load_before) = (cpu_seconds(&plan.server_pids), cpu_seconds(&own_pid));
-    let mut outcomes = Vec::new();
-    while outcomes.len() < plan.threads {
-        let left = window.end.saturating_duration_since(Instant::now());
-        match told.recv_timeout(left) {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(_) => break,
+impl Work {
+    async fn open(plan: &Plan, group: &Group) -> io::Result<Rc<Work>> {
+        let script = Script::read(&group.script)?;
+        let mut connections = Vec::new();
+        for _ in 0..group.connections {
+            connections.push(Connection::open(plan, &script).await?);
         }
-    }
-    let (server_after, load_after) = (cpu_seconds(&plan.server_pids), cpu_seconds(&own_pid));
-    let measured = window.end.min(Instant::now()) - window.start;
-    while outcomes.len() < plan.threads {
-        outcomes.push(told.recv_timeout(2 * DRAIN).map_err(io::Error::other)?);
-    }
-    Ok(json!({
-        "fill_seconds": fill_seconds,
-        "connect_seconds": connect_seconds,
-        "seconds": measured.as_secs_f64(),
-        "server_cpu_seconds": server_after - server_before,
-        "load_cpu_seconds": load_after - load_before,
-        "server_memory_bytes": memory_bytes(&plan.server_pids, "VmRSS"),
-        "server_peak_memory_bytes": memory_bytes(&plan.server_pids, "VmHWM"),
-        "groups": groups_json(meeting, window, &outcomes),
-    }))
-}
-
-fn groups_json(meeting: &Meeting, window: Window, outcomes: &[Vec<PartOutcome>]) -> Value {
-    let mut groups = Map::new();
-    for (number, work) in meeting.works.iter().enumerate() {
-        let parts: Vec<&PartOutcome> = outcomes.iter().map(|outcome| &outcome[number]).collect();
-        let mut kinds = Map::new();
-        for (kind, name) in work.script.kinds.iter().enumerate() {
-            let mut tally = Tally::new();
-            parts.iter().for_each(|part| tally.merge(&part.tallies[kind]));
-            kinds.insert(name.rsplit('/').next().unwrap_or(name).to_owned(), tally.to_json());
-        }
-        let last = parts.iter().map(|part| part.last_answer).max().unwrap_or(window.start);
-        let group = json!({
-            "unanswered": parts.iter().map(|part| part.unanswered).sum::<usize>(),
-            "last_answer_seconds": last.saturating_duration_since(window.start).as_secs_f64(),
-            "kinds": kinds,
-        });
-        groups.insert(work.group.name.clone(), group);
-    }
-    Value::Object(groups)
-}
-
-/// Sends the fill's calls; its connections stay open in a thread of their own. Returns the seconds that it took.
-fn fill(meeting: &Arc<Meeting>) -> io::Result<f64> {
-    let Some(group) = &meeting.plan.fill else {
-        return Ok(0.0);
-    };
-    let work = Work::new(group)?;
-    let began = Instant::now();
-    let (tell, told) = mpsc::channel();
-    let meeting = Arc::clone(meeting);
-    thread::spawn(move || {
-        let filled = block_on(async {
-            let connections = open(&meeting.plan, &work, 0).await?;
-            let part = Part::new(
-                work,
-                connections,
-                Window {
-                    start: began,
-                    end: began + LONGEST_FILL,
-                },
-            );
-            Rc::clone(&part).run().await;
-            let errors: Vec<String> = part.tallies.borrow().iter().flat_map(Tally::errors).collect();
-            if !errors.is_empty() {
-                return Err(io::Error::other(format!("filling: {}", errors.join(", "))));
-            }
-            let _ = tell.send(());
-            // Some servers forget what was registered over a connection that ends. The process ends this one.
-            std::future::pending::<io::Result<()>>().await
-        });
-        if let Err(error) = filled {
-            fail(&meeting.plan, &error);
-        }
-    });
-    told.recv().map_err(io::Error::other)?;
-    Ok(began.elapsed().as_secs_f64())
-}
-
-async fn run_thread(meeting: &Meeting, number: usize) -> io::Result<Vec<PartOutcome>> {
-    let mut opened = Vec::new();
-    for work in &meeting.works {
-        opened.push(open(&meeting.plan, work, number).await?);
-    }
-    meeting.ready.wait().await;
-    meeting.go.wait().await;
-    let window = *meeting.window.get().expect("it was set before");
-    let mut parts = Vec::new();
-    let mut running = JoinSet::new();
-    for (work, connections) in meeting.works.iter().zip(opened) {
-        let part = Part::new(Arc::clone(work), connections, window);
-        running.spawn_local(Rc::clone(&part).run());
-        parts.push(part);
-    }
-    running.join_all().await;
-    Ok(parts.iter().map(|part| part.outcome()).collect())
-}
-
-/// Opens a thread's share of a group's connections.
-async fn open(plan: &Plan, work: &Work, number: usize) -> io::Result<Vec<Connection>> {
-    let mut connections = Vec::new();
-    for _ in (number..work.group.connections).step_by(plan.threads) {
-        connections.push(Connection::open(plan, &work.script).await?);
-    }
-    Ok(connections)
-}
-
-/// One thread's part of a group.
-struct Part {
-    work: Arc<Work>,
-    connections: Vec<Connection>,
-    window: Window,
-    tallies: RefCell<Vec<Tally>>,
-    /// Calls that are due in the window and have no answer yet.
-    open: Cell<usize>,
-    last_answer: Cell<Instant>,
-}
-
-impl Part {
-    fn new(work: Arc<Work>, connections: Vec<Connection>, window: Window) -> Rc<Part> {
-        let tallies = RefCell::new(work.script.kinds.iter().map(|_| Tally::new()).collect());
-        Rc::new(Part {
-            work,
+        Ok(Rc::new(Work {
+            name: group.name.clone(),
+            in_flight: group.in_flight,
+            rate: group.rate,
+            calls: group.calls,
             connections,
-            window,
-            tallies,
-            open: Cell::new(0),
-            last_answer: Cell::new(window.start),
-        })
+            taken: Cell::new(0),
+            tallies: RefCell::new(script.kinds.iter().map(|_| Tally::new()).collect()),
+            unanswered: Cell::new(0),
+            script,
+        }))
+    }
+
+    /// The next call of the script, until all are made.
+    fn next(&self) -> Option<&Call> {
+        let number = self.taken.get();
+        if self.calls.is_some_and(|calls| number >= calls) {
+            return None;
+        }
+        self.taken.set(number + 1);
+        Some(self.script.call(number))
     }
 
     /// Makes the calls and waits for their answers, a bounded time after the end.
-    async fn run(self: Rc<Self>) {
-        let drained = (self.window.end + DRAIN).into();
-        let mut calls = JoinSet::new();
+    async fn run(self: Rc<Self>, start: Instant, end: Instant) {
+        let (window, mut calls) = (Window { start, end }, JoinSet::new());
         let all = async {
-            match self.work.group.rate {
-                Some(rate) => self.open_loop(rate, &mut calls).await,
-                None => self.closed_loop(&mut calls),
+            match self.rate {
+                Some(rate) => self.open_loop(rate, window, &mut calls).await,
+                None => self.closed_loop(window, &mut calls),
             }
             while calls.join_next().await.is_some() {}
         };
-        // What has no answer by then is counted as such.
-        let _ = tokio::time::timeout_at(drained, all).await;
+        // Calls without an answer by then are counted as such.
+        let _ = timeout_at((end + DRAIN).into(), all).await;
     }
 
     /// Each answer is followed by the next call.
-    fn closed_loop(self: &Rc<Self>, calls: &mut JoinSet<()>) {
+    fn closed_loop(self: &Rc<Self>, window: Window, calls: &mut JoinSet<()>) {
         for connection in &self.connections {
-            for _ in 0..self.work.group.in_flight {
-                let (part, mut connection) = (Rc::clone(self), connection.clone());
+            for _ in 0..self.in_flight {
+                let (work, mut connection) = (Rc::clone(self), connection.clone());
                 calls.spawn_local(async move {
-                    while Instant::now() < part.window.end {
-                        let Some(call) = part.work.next() else { return };
-                        if part.make(&mut connection, call, Instant::now()).await {
+                    while Instant::now() < window.end {
+                        let Some(call) = work.next() else { return };
+                        if work.make(&mut connection, call, Instant::now(), window).await {
                             return;
                         }
                     }
@@ -297,22 +149,19 @@ impl Part {
     }
 
     /// Calls are due at fixed times, and latency counts from these, however late a call could be sent.
-    async fn open_loop(self: &Rc<Self>, rate: f64, calls: &mut JoinSet<()>) {
-        let group = &self.work.group;
-        let limit = Arc::new(Semaphore::new(self.connections.len() * group.in_flight));
-        let share = self.connections.len() as f64 / group.connections as f64;
-        let mut due_times = due_times(rate * share);
+    async fn open_loop(self: &Rc<Self>, rate: f64, window: Window, calls: &mut JoinSet<()>) {
+        let limit = Arc::new(Semaphore::new(self.connections.len() * self.in_flight));
+        let mut due_times = due_times(rate);
         for connection in self.connections.iter().cycle() {
             let Some(due) = due_times.recv().await else { return };
             let permit = Arc::clone(&limit).acquire_owned().await.expect("it is never closed");
-            let part = Rc::clone(self);
-            if due >= part.window.end || part.work.is_through() {
+            if due >= window.end {
                 return;
             }
-            let mut connection = connection.clone();
+            let (work, mut connection) = (Rc::clone(self), connection.clone());
             calls.spawn_local(async move {
-                if let Some(call) = part.work.next() {
-                    part.make(&mut connection, call, due).await;
+                if let Some(call) = work.next() {
+                    work.make(&mut connection, call, due, window).await;
                 }
                 drop(permit);
             });
@@ -321,31 +170,65 @@ impl Part {
     }
 
     /// Makes one call; returns whether its connection is lost.
-    async fn make(&self, connection: &mut Connection, call: &Call, due: Instant) -> bool {
-        let counts = self.window.start <= due && due < self.window.end;
-        self.open.set(self.open.get() + usize::from(counts));
-        let ended = connection.call(call).await;
-        let lost = ended.error.as_deref() == Some(LOST);
+    async fn make(&self, connection: &mut Connection, call: &Call, due: Instant, window: Window) -> bool {
+        let counts = window.start <= due && due < window.end;
+        self.unanswered.set(self.unanswered.get() + usize::from(counts));
+        let error = connection.call(call).await;
+        let lost = error.as_deref() == Some(LOST);
         if counts {
-            let now = Instant::now();
-            self.open.set(self.open.get() - 1);
-            self.last_answer.set(now);
-            self.tallies.borrow_mut()[call.kind].add(now - due, call.data.len(), ended);
+            self.unanswered.set(self.unanswered.get() - 1);
+            self.tallies.borrow_mut()[call.kind].add(due.elapsed(), error);
         }
         lost
     }
 
-    fn outcome(&self) -> PartOutcome {
-        PartOutcome {
-            tallies: self.tallies.take(),
-            unanswered: self.open.get(),
-            last_answer: self.last_answer.get(),
-        }
+    fn to_json(&self) -> Value {
+        let kinds: Map<String, Value> = self
+            .script
+            .kinds
+            .iter()
+            .zip(self.tallies.borrow().iter())
+            .map(|(name, tally)| (name.rsplit('/').next().unwrap_or(name).to_owned(), tally.to_json()))
+            .collect();
+        json!({"unanswered": self.unanswered.get(), "kinds": kinds})
     }
 }
 
-/// Ends the program: the other threads would wait for this one.
-fn fail(plan: &Plan, error: &io::Error) -> ! {
-    eprintln!("{}: {error}", plan.target);
-    std::process::exit(1)
+/// Evenly spaced times from now on, each as soon as it has come. A thread keeps them, because timers of an event loop
+/// have whole milliseconds; it ends with the receiver.
+fn due_times(rate: f64) -> mpsc::Receiver<Instant> {
+    let (tell, told) = mpsc::channel(AHEAD);
+    thread::spawn(move || {
+        let begin = Instant::now();
+        for number in 0u64.. {
+            let due = begin + Duration::from_secs_f64(number as f64 / rate);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if tell.blocking_send(due).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// CPU seconds of processes so far, user and system, all threads.
+fn cpu_seconds(pids: &[u32]) -> f64 {
+    let ticks = pids.iter().map(|pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The second field is a name in brackets and may have spaces.
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let times = fields.get(11..13).unwrap_or_default().iter();
+        times.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>()
+    });
+    ticks.sum::<f64>() / TICKS_PER_SECOND
+}
+
+/// The largest resident memory that processes had, all together.
+fn peak_memory_bytes(pids: &[u32]) -> u64 {
+    let kibibytes = pids.iter().filter_map(|pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    kibibytes.sum::<u64>() * 1024
 }

@@ -1,43 +1,31 @@
-//! Sends prepared calls to a name server and tells, as JSON, how many were answered how soon.
+//! Sends prepared calls to a name server and prints, as JSON, how many were answered how soon.
 //!
 //! ```text
-//! load-generator run PLAN.json       runs a plan (plan.rs), prints what came of it
-//! load-generator watch PLAN.json     opens the streams of a plan, tells when messages came (watch.rs)
-//! load-generator null grpc|remoting  serves answers without meaning, until it is killed
+//! load-generator run PLAN.json  runs a plan (plan.rs), prints the outcome
+//! load-generator null           serves answers without meaning, until it is killed
 //! ```
 
 mod connection;
-mod event_loop;
 mod grpc;
 mod load;
 mod null_server;
 mod outcome;
-mod pacer;
 mod plan;
-mod process;
 mod remoting;
 mod script;
-mod watch;
 
 use std::env;
 use std::io;
 use std::process::ExitCode;
 
-use plan::Protocol;
+use tokio::runtime::{Builder, LocalOptions};
 
-const USAGE: &str = "usage: load-generator run PLAN.json | watch PLAN.json | null grpc | null remoting";
+const USAGE: &str = "usage: load-generator run PLAN.json | null";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match arguments[..] {
-        ["run", path] => run(path),
-        ["watch", path] => plan_of(path).and_then(watch::run),
-        ["null", "grpc"] => null(Protocol::Grpc),
-        ["null", "remoting"] => null(Protocol::Remoting),
-        _ => Err(io::Error::other(USAGE)),
-    };
-    match done {
+    match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -46,15 +34,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(path: &str) -> io::Result<()> {
-    println!("{}", load::run(plan_of(path)?)?);
-    Ok(())
-}
-
-fn plan_of(path: &str) -> io::Result<plan::Plan> {
-    serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)
-}
-
-fn null(protocol: Protocol) -> io::Result<()> {
-    event_loop::block_on(null_server::serve(protocol))
+/// Everything runs on one event loop of one thread.
+fn start(arguments: &[&str]) -> io::Result<()> {
+    let event_loop = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())?;
+    match arguments {
+        ["run", path] => {
+            let plan = serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)?;
+            println!("{}", event_loop.block_on(load::run(plan))?);
+            // The connections of the fill stay open until the process ends.
+            std::process::exit(0)
+        }
+        ["null"] => event_loop.block_on(null_server::serve()),
+        _ => Err(io::Error::other(USAGE)),
+    }
 }

@@ -6,11 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Response};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::plan::Protocol;
-use crate::remoting::{header_length, next_frame, number};
 
 /// What it answers to everything, as long as the route of a topic of one broker.
 const ANSWER_BYTES: usize = 150;
@@ -19,7 +15,7 @@ const ANSWER_BYTES: usize = 150;
 const LONGEST_LIFE: Duration = Duration::from_secs(3_600);
 
 /// Serves on a free port of loopback, which a line of JSON on standard error names, until it is killed.
-pub async fn serve(protocol: Protocol) -> io::Result<()> {
+pub async fn serve() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listen = listener.local_addr()?.to_string();
     eprintln!("{}", serde_json::json!({"event": "null_started", "listen": listen}));
@@ -29,10 +25,7 @@ pub async fn serve(protocol: Protocol) -> io::Result<()> {
             stream.set_nodelay(true)?;
             tokio::task::spawn_local(async move {
                 // A client that goes takes its connection with it.
-                let _ = match protocol {
-                    Protocol::Grpc => grpc(stream).await,
-                    Protocol::Remoting => remoting(stream).await,
-                };
+                let _ = grpc(stream).await;
             });
         }
     };
@@ -69,21 +62,4 @@ async fn answer(
     let mut stream = respond.send_response(head, false)?;
     stream.send_data(message, false)?;
     stream.send_trailers(trailers)
-}
-
-async fn remoting(mut stream: TcpStream) -> io::Result<()> {
-    let (mut incoming, mut outgoing) = (BytesMut::new(), BytesMut::new());
-    while stream.read_buf(&mut incoming).await? > 0 {
-        while let Some(frame) = next_frame(&mut incoming) {
-            let header = &frame[8..8 + header_length(&frame)];
-            let opaque = number(header, b"\"opaque\":").unwrap_or_default();
-            let header = format!("{{\"code\":0,\"flag\":1,\"language\":\"OTHER\",\"opaque\":{opaque},\"version\":0}}");
-            outgoing.extend_from_slice(&(4 + header.len() as u32 + ANSWER_BYTES as u32).to_be_bytes());
-            outgoing.extend_from_slice(&(header.len() as u32).to_be_bytes());
-            outgoing.extend_from_slice(header.as_bytes());
-            outgoing.extend_from_slice(&[b' '; ANSWER_BYTES]);
-        }
-        stream.write_all(&outgoing.split()).await?;
-    }
-    Ok(())
 }

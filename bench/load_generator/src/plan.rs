@@ -1,10 +1,10 @@
-//! What one run is to do, as a JSON file says it.
+//! What one run is to do, as a JSON file has it.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Which language the server speaks.
+/// The protocol of the server.
 #[derive(Clone, Copy, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -21,12 +21,10 @@ pub struct Plan {
     pub protocol: Protocol,
     /// A file of certificates (PEM) that the server's is checked with; absent means no TLS.
     pub tls_ca: Option<PathBuf>,
-    /// Threads of this process; connections are dealt out to them.
-    pub threads: usize,
     /// Processes of the server, whose CPU time and memory are read.
     pub server_pids: Vec<u32>,
     /// Sent once, in order, before anything is measured; its connections stay open until the end.
-    pub fill: Option<Group>,
+    pub fill: Group,
     /// Time in which calls are made and not counted.
     pub warm_up_seconds: f64,
     /// Time that is measured. Ends earlier once every group has made its calls.
@@ -36,7 +34,7 @@ pub struct Plan {
 }
 
 /// Connections that send one script.
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,

@@ -15,7 +15,7 @@ use crate::outcome::{Ended, LOST};
 use crate::script::Call;
 
 /// The first opaque number. All of them have ten digits, so a frame is changed in place.
-pub const FIRST_OPAQUE: usize = 1_000_000_000;
+const FIRST_OPAQUE: usize = 1_000_000_000;
 const HEADER_AT: usize = 8;
 const READ_BYTES: usize = 1 << 16;
 
@@ -49,12 +49,8 @@ impl RemotingConnection {
     }
 
     pub async fn call(&self, call: &Call) -> Ended {
-        let lost = || Ended {
-            error: Some(LOST.to_owned()),
-            bytes: 0,
-        };
         if self.lost.get() {
-            return lost();
+            return Some(LOST.to_owned());
         }
         let (tell, told) = oneshot::channel();
         let slot = self.take_slot(tell);
@@ -66,7 +62,7 @@ impl RemotingConnection {
             outgoing[start..start + digits.len()].copy_from_slice(digits.as_bytes());
         }
         self.wanted.notify_one();
-        told.await.unwrap_or_else(|_| lost())
+        told.await.unwrap_or_else(|_| Some(LOST.to_owned()))
     }
 
     fn take_slot(&self, tell: oneshot::Sender<Ended>) -> usize {
@@ -108,8 +104,7 @@ impl RemotingConnection {
     }
 
     fn answer(&self, frame: &[u8]) {
-        let header_end = HEADER_AT + header_length(frame);
-        let header = &frame[HEADER_AT..header_end];
+        let header = &frame[HEADER_AT..HEADER_AT + header_length(frame)];
         let Some(slot) = number(header, b"\"opaque\":").and_then(|opaque| opaque.checked_sub(FIRST_OPAQUE)) else {
             return;
         };
@@ -123,10 +118,7 @@ impl RemotingConnection {
             None => Some("no code".to_owned()),
         };
         // Nobody waits any more once the run is over.
-        let _ = tell.send(Ended {
-            error,
-            bytes: frame.len() - header_end,
-        });
+        let _ = tell.send(error);
     }
 
     fn lose(&self) {
@@ -136,7 +128,7 @@ impl RemotingConnection {
 }
 
 /// Takes one whole frame off the data, if it is there.
-pub fn next_frame(data: &mut BytesMut) -> Option<BytesMut> {
+fn next_frame(data: &mut BytesMut) -> Option<BytesMut> {
     let length = 4 + u32::from_be_bytes(data.get(..4)?.try_into().ok()?) as usize;
     if data.remaining() < length {
         data.reserve(length - data.remaining());
@@ -146,12 +138,12 @@ pub fn next_frame(data: &mut BytesMut) -> Option<BytesMut> {
 }
 
 /// Length of a frame's header.
-pub fn header_length(frame: &[u8]) -> usize {
+fn header_length(frame: &[u8]) -> usize {
     u32::from_be_bytes([0, frame[5], frame[6], frame[7]]) as usize
 }
 
 /// The number after a key of a JSON header.
-pub fn number(header: &[u8], key: &[u8]) -> Option<usize> {
+fn number(header: &[u8], key: &[u8]) -> Option<usize> {
     let start = memmem::find(header, key)? + key.len();
     let digits = header[start..].iter().take_while(|byte| byte.is_ascii_digit());
     let text: String = digits.map(|byte| *byte as char).collect();

@@ -5,19 +5,16 @@ Prints the median and the range of each, in seconds.
 
 from __future__ import annotations
 
-import argparse
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import grpc
 from namesrv_api.v1 import route_service_pb2
 
-from bench.figures import Sample, machine_line, summarise, table, write_json
+from bench.figures import Sample, parser, report, summarise
 from tests.faults.network.proxy import Link, Proxy
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -142,14 +139,8 @@ def samples(measured: Iterable[Callable[[], dict[str, float]]]) -> Iterator[Samp
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.load.detection", description=__doc__)
-    parser.add_argument("--times", type=int, default=3, help="how often each is measured")
-    parser.add_argument("--json", type=Path, help="file for every value")
-    options = parser.parse_args()
-    figures = summarise(samples(MEASURED * options.times))
-    sys.stdout.write(f"{machine_line()}\n{table(figures)}\n")
-    if options.json:
-        write_json(options.json, figures, times=options.times)
+    options = parser("detection", __doc__).parse_args()
+    report(options, summarise(samples(MEASURED * options.rounds)))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Costs of the route tables without gRPC: ``python -m bench.core``."""

@@ -1,0 +1,195 @@
+"""The route pipeline with real name servers: ``python -m bench.pipeline``.
+
+Name servers and the S3 server run on the same cores. They are filled before anything is measured. The S3 server is
+moto's, which is written in Python; ``VERSITYGW=path/to/versitygw`` takes a real one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow.dataset as ds
+
+from bench.figures import Sample, parser, progress, report, summarise
+from bench.workload import Profile
+from groundwork.endpoints import Endpoint
+from route_pipeline.log import files
+from route_pipeline.log.ingest import ingest
+from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.session import QUICK_START, spark_session
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.s3_server import make_bucket, running_s3_server
+from tests.support.registrations import identity, registration
+
+ResultT = TypeVar("ResultT")
+
+PROFILE = Profile(100_000, 1_000, 16)
+SMOKE_PROFILE = Profile(100, 10, 2)
+BULK = f"{PROFILE.name}: 1,600,000 queue rows"
+SMALL_TOPICS = 30
+SMALL_READ = f"{SMALL_TOPICS} topics of one broker, read by a Spark that is up"
+FOLLOW = "follow, a batch each second"
+_DRIVER_MEMORY = "1g"
+"""Heap of Java, which is driver and executor here: too little for the whole table."""
+_ATTEMPTS = 4
+_CHANGES = 50
+_SECONDS = 1_800
+"""For one Spark; a busy machine takes longer."""
+_REGISTER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+
+
+def bulk_posix(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """A snapshot of 1,600,000 queue rows into a log on a disk."""
+    with tempfile.TemporaryDirectory(prefix="bench-log-") as folder:
+        yield from _bulk(BULK, folder, rounds, smoke=smoke)
+
+
+def bulk_s3(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """The same into a log on an S3 server."""
+    with tempfile.TemporaryDirectory(prefix="bench-s3-") as folder, running_s3_server(Path(folder)) as endpoint:
+        yield from _bulk(f"{BULK}, on S3", f"s3://{make_bucket(endpoint)}", rounds, smoke=smoke)
+
+
+def _bulk(workload: str, store: str, rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    profile = SMOKE_PROFILE if smoke else PROFILE
+    with NamesrvProcess("--name", "ns-a") as namesrv, namesrv.connect() as client:
+        register = client.connection.unary_unary(_REGISTER, None, None)
+        for request in profile.registrations():
+            register(request, timeout=60)
+        for _ in range(rounds):
+            for name, unit, value in _in_a_process(_ingests, namesrv.endpoint, store, profile.topics * profile.width):
+                yield Sample(workload, name, unit, value)
+
+
+def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
+    """Rates of the first ingest of a log by a fresh Spark, and of more; the memory of its processes."""
+    found = []
+    with spark_session("local[2]", {"spark.driver.memory": _DRIVER_MEMORY}) as spark:
+        spark.range(1).count()
+        for attempt in range(_ATTEMPTS):
+            place = f"{store}/{secrets.token_hex(4)}"
+            seconds = _timed(lambda place=place: ingest(spark, [endpoint], RouteLog.create(place)))  # type: ignore[misc]
+            found.append((f"ingest, {'again' if attempt else 'first time'}", "rows/s", rows / seconds))
+            shutil.rmtree(place, ignore_errors=True)
+        found += [
+            ("ingest: most memory of Java", "MiB", max(_peak_mebibytes("java"))),
+            ("ingest: of one Python worker", "MiB", max(_peak_mebibytes("python"))),
+        ]
+    return found
+
+
+def _peak_mebibytes(program: str) -> Iterator[float]:
+    """The most resident memory that each process of a program had that is below this one and still there."""
+    below = {os.getpid()}
+    for status in sorted(Path("/proc").glob("[0-9]*/status"), key=lambda path: int(path.parent.name)):
+        with suppress(OSError):
+            facts = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+            if int(facts["PPid"]) in below:
+                below.add(int(facts["Pid"]))
+                if facts["Name"].strip().startswith(program):
+                    yield int(facts["VmHWM"].split()[0]) / 1024
+
+
+def small_read(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """Batch reads of a small name server, by a fresh Spark each round."""
+    del smoke
+    silent = ("--scan-not-active-broker-interval-millis", "0")  # the broker is heard of once, and stays
+    with NamesrvProcess("--name", "ns-a", *silent) as namesrv, namesrv.connect() as client:
+        topics = [f"Topic{number}" for number in range(SMALL_TOPICS)]
+        client.registration.RegisterBroker(registration(topics, identity()), timeout=20)
+        for _ in range(rounds):
+            first, *others = _in_a_process(_reads, namesrv.endpoint)
+            yield Sample(SMALL_READ, "first read", "s", first)
+            yield from (Sample(SMALL_READ, "read again", "s", one) for one in others)
+
+
+def _reads(endpoint: Endpoint) -> list[float]:
+    with spark_session("local[2]", QUICK_START) as spark:
+        spark.range(1).count()
+        routes = spark.read.format("namesrv").option("endpoints", str(endpoint))
+        return [_timed(lambda: routes.load().collect()) for _ in range(1 + _ATTEMPTS)]
+
+
+def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
+    """Seconds from a registration's answer to its row in the log, under ``follow --every 1``."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-pipeline-") as folder,
+        NamesrvProcess("--name", "ns-a") as namesrv,
+        namesrv.connect() as client,
+    ):
+        log = Path(folder) / "followed"
+        with _following("--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1"):
+            eventually(lambda: list(log.glob("_commits/*.json")), within_seconds=180)
+            for number in range(3 if smoke else rounds * _CHANGES):
+                topic = f"Late{number}"
+                request = registration([topic], identity(), counter=number + 1)
+                client.registration.RegisterBroker(request, timeout=20)
+                seconds = _timed(lambda topic=topic: eventually(lambda: topic in _topics(log), within_seconds=60))  # type: ignore[misc]
+                yield Sample(FOLLOW, "from a change to its row", "s", seconds)
+
+
+@contextmanager
+def _following(*arguments: str) -> Iterator[None]:
+    """Runs ``route-pipeline follow`` in a process group of its own until the block is left."""
+    command = [str(BIN / "route-pipeline"), "follow", *arguments]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def _topics(log: Path) -> set[str]:
+    """Topics that have a row."""
+    return set(ds.dataset(files(log)).to_table(columns=["topic"]).column("topic").to_pylist())
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _in_a_process(work: Callable[..., list[ResultT]], *arguments: object) -> list[ResultT]:
+    """Runs work in a process of its own, because Java starts once a process. Java's output goes to standard error."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), os.dup2, (2, 1)) as process:
+        return process.submit(work, *arguments).result(_SECONDS)
+
+
+WORKLOADS = {"bulk-posix": bulk_posix, "bulk-s3": bulk_s3, "small-read": small_read, "change-to-row": change_to_row}
+
+
+def measure(names: Iterable[str], rounds: int, *, smoke: bool = False) -> Iterator[Sample]:
+    """Runs workloads, one after the other."""
+    for name in names:
+        progress(f"pipeline: {name}")
+        yield from WORKLOADS[name](rounds, smoke=smoke)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures and prints."""
+    options = parser("pipeline", __doc__)
+    options.add_argument("--only", nargs="+", choices=WORKLOADS, default=[*WORKLOADS], metavar="NAME")
+    given = options.parse_args(arguments)
+    report(given, summarise(measure(["bulk-posix"] if given.smoke else given.only, given.rounds, smoke=given.smoke)))
+
+
+if __name__ == "__main__":
+    main()

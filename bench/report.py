@@ -1,0 +1,345 @@
+"""Measures the figures of the pages, keeps them in a file, and renders the pages: ``python -m bench.report``.
+
+``--only lookups storm`` measures some sections, and the file keeps the others. ``--render`` only renders the pages. A
+page names a block between ``<!-- figures: NAME -->`` and ``<!-- /figures -->``, and the text in between is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import pipeline
+from bench.figures import Figure, Sample, machine, parser, progress, report, summarise
+from bench.peers import generator
+from bench.peers.measure import CPU, P99, PEAK, RATE, Effort, measure, ratio_of
+from bench.peers.servers import HALF_CACHE, JAVA, JAVA_VERSION, NAMESRV_REMOTING, NATIVE, NO_CACHE, NULL, TLS
+from bench.peers.workloads import all_workloads
+from namesrv.engines.factory import native_problem
+from tests.faults.load import detection
+
+ROOT = Path(__file__).parents[1]
+FILE = Path(__file__).parent / "results" / "figures.json"
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/faults.md"))
+COMMAND = "python -m bench.report --only"
+_BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+_ROUTE, _REGISTER = "GetTopicRoute", "RegisterBroker"
+
+Section = Callable[[Effort], Iterable[Sample]]
+Rows = Iterable[Sequence[str]]
+"""Rows of a table; the first one has the titles."""
+
+
+def _peers(*servers: str, workloads: Sequence[str], one_round: bool = False) -> Section:
+    """Workloads of ``bench.peers`` on the same processes, one after the other in each round."""
+
+    def run(effort: Effort) -> Iterable[Sample]:
+        known = all_workloads(effort.scale)
+        # For peak memory one round is enough, and no warm-up.
+        chosen = effort._replace(rounds=1, warm_up_seconds=0.0) if one_round else effort
+        return measure([known[name] for name in workloads], servers, chosen)
+
+    return run
+
+
+def _remoting(effort: Effort) -> Iterator[Sample]:
+    for workloads in (["lookups-20k-width-16"], ["register-20", "register-1"], ["register-10k"]):
+        yield from _peers(NAMESRV_REMOTING, JAVA, workloads=workloads)(effort)
+
+
+def _detection(effort: Effort) -> Iterable[Sample]:
+    """A restart takes the name server's warm-up time, so restarts are measured once."""
+    lost = (detection.killed, detection.stopped, detection.cut_off)
+    return detection.samples((*lost * effort.rounds, detection.cold, detection.warm))
+
+
+SECTIONS: dict[str, Section] = {
+    "lookups": _peers(NATIVE, TLS, NAMESRV_REMOTING, JAVA, NULL, HALF_CACHE, NO_CACHE, workloads=["lookups"]),
+    "connections": _peers(NATIVE, workloads=["connections-1", "connections-1024"]),
+    "capacity": _peers(NATIVE, JAVA, workloads=["capacity-100k-width-16"]),
+    "heartbeats": _peers(NATIVE, JAVA, workloads=["heartbeats", "versions"]),
+    "storm": _peers(NATIVE, JAVA, workloads=["storm-idle", "storm"]),
+    "remoting": _remoting,
+    "memory": _peers(NATIVE, JAVA, workloads=["lookups-100k-width-4"], one_round=True),
+    "detection": _detection,
+    "pipeline": lambda effort: pipeline.measure(pipeline.WORKLOADS, effort.rounds),
+}
+
+
+class Stored(NamedTuple):
+    """One figure of all rounds, and how it was measured."""
+
+    section: str
+    workload: str
+    name: str
+    unit: str
+    values: Sequence[float]
+    """One of each round."""
+    engine: str
+    """The gRPC engine of the name server, or the program that was measured instead."""
+    command: str
+    commit: str
+    machine: str
+    date: str
+
+
+def read(file: Path = FILE) -> list[Stored]:
+    """Reads all figures; none if there is no file."""
+    return [Stored(**one) for one in json.loads(file.read_text())["figures"]] if file.exists() else []
+
+
+def merge(file: Path, section: str, command: str, figures: Iterable[Figure]) -> None:
+    """Replaces the figures of a section in the file."""
+    facts = machine()
+    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
+    place = f"{facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}, {packages}"
+    others = {JAVA: f"Apache RocketMQ {JAVA_VERSION}", NULL: "null server"}
+    own = f"{NATIVE} {version('namesrv-engine')}"
+    origin = {"command": command, "commit": facts["commit"], "machine": place, "date": facts["date"]}
+    measured = [
+        Stored(section, *figure, others.get(figure.workload.rpartition(": ")[2], own), **origin) for figure in figures
+    ]
+    kept = [one for one in read(file) if one.section != section]
+    rows = ",\n".join(json.dumps(one._asdict()) for one in sorted([*kept, *measured], key=lambda one: one.section))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{{"figures": [\n{rows}\n]}}\n')
+
+
+class Figures:
+    """Figures as text."""
+
+    def __init__(self, stored: Sequence[Stored]) -> None:
+        self.stored = stored
+        self._values = {(one.workload, one.name): one.values for one in stored}
+
+    def text(self, workload: str, name: str, unit: str, factor: float = 1.0) -> str:
+        """The median and the range of a figure."""
+        values = [factor * value for value in self._values.get((workload, name), ())]
+        if not values:
+            return "not measured"
+        median, least, most = (_rounded(one) for one in (statistics.median(values), min(values), max(values)))
+        return f"{median}{unit}" if least == most else f"{median}{unit} ({least} to {most})"
+
+    def median(self, workload: str, name: str, unit: str) -> str:
+        """The median alone."""
+        return self.text(workload, name, unit).partition(" (")[0]
+
+    def rate(self, workload: str, server: str, call: str = _ROUTE) -> str:
+        """Answers per second."""
+        return self.text(f"{workload}: {server}", f"{RATE}, {call}", "/s")
+
+    def p99(self, workload: str, server: str, call: str = _ROUTE) -> str:
+        """The median of the rounds' p99."""
+        return self.median(f"{workload}: {server}", f"{P99}, {call}", " ms")
+
+    def ratio(self, workload: str, server: str, call: str = _ROUTE, *, warm: bool = True) -> str:
+        """The rate divided by that of warm Java, with the round in which Java was warm."""
+        since, values = ratio_of(self._values, workload, server, f"{RATE}, {call}")
+        if since is None or not values:
+            return "no ratio: Java was not warm"
+        median, least, most = (f"{one:.2f}" for one in (statistics.median(values), min(values), max(values)))
+        times = median if least == most else f"{median} ({least} to {most})"
+        return f"{times} times ({since})" if warm else f"{times} times"
+
+    def lost(self, name: str, unit: str = " s", factor: float = 1.0) -> str:
+        """A time of the section ``detection``."""
+        return self.text(detection.WORKLOAD, name, unit, factor)
+
+
+def _rounded(value: float) -> str:
+    """A number with three significant digits, without an exponent."""
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if abs(value) >= 100 else f"{float(digits):.12g}"
+
+
+def _at_a_glance(figures: Figures) -> Rows:
+    wide = "lookups with 5 % registrations, 100,000 topics on 16 groups each, 1,024 connections"
+    yield "workload", "namesrv", f"Java {JAVA_VERSION}", "rate compared with Java (Java warm since)", "section"
+    for title, workload, server, call, section in (
+        ("lookups, 20,000 topics, 64 connections", "lookups", NATIVE, _ROUTE, "lookups"),
+        ("the same over TLS (Java without TLS)", "lookups", TLS, _ROUTE, "lookups"),
+        (wide, "capacity-100k-width-16", NATIVE, _ROUTE, "capacity"),
+        ("heartbeats, 64 connections", "heartbeats", NATIVE, "BrokerHeartbeat", "heartbeats"),
+        ("unchanged `QueryDataVersion`, 64 connections", "versions", NATIVE, "QueryDataVersion", "heartbeats"),
+    ):
+        own, java = (
+            f"{figures.rate(workload, one, call)}, p99 {figures.p99(workload, one, call)}" for one in (server, JAVA)
+        )
+        yield title, own, java, figures.ratio(workload, server, call), f"`--only {section}`"
+
+
+def _storm(figures: Figures) -> Rows:
+    yield "p99 of 500 lookups per second", "namesrv", f"Java {JAVA_VERSION}"
+    for title, workload in (
+        ("nothing else", "storm-idle"),
+        ("while 32 brokers register 10,000 topics each, again and again", "storm"),
+    ):
+        yield title, *(figures.text(f"{workload}: {one}", f"{P99}, {_ROUTE}", " ms") for one in (NATIVE, JAVA))
+
+
+def _memory(figures: Figures) -> Rows:
+    yield "table", "namesrv", f"Java {JAVA_VERSION}, heap limit 4 GiB", "section"
+    for title, workload, section in (
+        ("20,000 topics on 1 group each", "lookups", "lookups"),
+        ("100,000 topics on 4 groups each", "lookups-100k-width-4", "memory"),
+        ("100,000 topics on 16 groups each, 1,024 connections", "capacity-100k-width-16", "capacity"),
+    ):
+        peaks = (figures.text(f"{workload}: {server}", PEAK, " MiB") for server in (NATIVE, JAVA))
+        yield title, *peaks, f"`--only {section}`"
+
+
+def _own_protocol(figures: Figures) -> Rows:
+    yield "workload on RocketMQ's protocol", "namesrv", f"Java {JAVA_VERSION}", "rate compared with Java", "section"
+    for title, workload, call, section in (
+        ("lookups, one broker group per topic", "lookups", _ROUTE, "lookups"),
+        ("lookups, 16 broker groups per topic", "lookups-20k-width-16", _ROUTE, "remoting"),
+        ("registrations of 10,000 unchanged topics", "register-10k", _REGISTER, "remoting"),
+        ("registrations of 20 unchanged topics", "register-20", _REGISTER, "remoting"),
+        ("registrations of one changed topic", "register-1", _REGISTER, "remoting"),
+    ):
+        rates = (figures.rate(workload, server, call) for server in (NAMESRV_REMOTING, JAVA))
+        yield title, *rates, figures.ratio(workload, NAMESRV_REMOTING, call), f"`--only {section}`"
+
+
+def _slower(figures: Figures) -> Rows:
+    yield "lookups", "rate", "p99", "CPU time per call"
+    for title, workload, server in (
+        ("64 connections, every lookup cached", "lookups", NATIVE),
+        ("64 connections, cache for half of the routes", "lookups", HALF_CACHE),
+        ("64 connections, no cache", "lookups", NO_CACHE),
+        ("1 connection, every lookup cached", "connections-1", NATIVE),
+        ("1,024 connections, every lookup cached", "connections-1024", NATIVE),
+        ("null server: HTTP/2 with the same libraries and a constant answer", "lookups", NULL),
+    ):
+        cpu = figures.text(f"{workload}: {server}", CPU, " µs")
+        yield title, figures.rate(workload, server), figures.p99(workload, server), cpu
+
+
+def _detected(figures: Figures) -> Rows:
+    yield "event", "median (range)"
+    yield "the broker of a killed agent leaves the routes", figures.lost("broker killed")
+    yield "the broker of a stopped agent leaves the routes", figures.lost("broker stopped")
+    yield "the broker of a disconnected agent leaves the routes", figures.lost("broker cut off")
+    yield "that broker is back after the network is", figures.lost("broker back after the cut")
+    for kind, file, warm_up in (("cold", "without", " (warm-up time 45 s)"), ("warm", "with", "")):
+        routes = figures.lost(f"{kind} name server: all routes")
+        yield f"a killed name server {file} a snapshot file has all routes again", routes
+        yield f"that name server is ready{warm_up}", figures.lost(f"{kind} name server: ready")
+
+
+def _failures(figures: Figures) -> Rows:
+    command = "`python -m tests.faults.load.detection`"
+    cut_off = figures.lost("broker cut off").partition(" (")[0]
+    probes = "`pytest tests/integration/agent/test_broker_probe.py`"
+    yield "failure", "detected by", "removed after", "reproduce with"
+    yield "agent killed", "its channel ends", figures.lost("broker killed", " ms", 1000), command
+    yield "broker killed, agent alive", "three failed probes, one per second", "at most 3 s", probes
+    ping = "a ping unanswered for 5 s, sent after 5 s of silence"
+    yield "machine stopped or unplugged", ping, f"{cut_off} (at most 10 s)", command
+    silent = "broker without an agent falls silent"
+    yield silent, "no heartbeat for its timeout", "120 s (default)", "`pytest tests/unit/namesrv/scenarios`"
+
+
+def _pipeline(figures: Figures) -> Rows:
+    bulk, read_small, follow = pipeline.BULK, pipeline.SMALL_READ, pipeline.FOLLOW
+    yield "workload, Spark on two cores", "measured"
+    yield "ingest of 1,600,000 queue rows, local disk", figures.text(bulk, "ingest, again", " rows/s")
+    yield "the same into S3", figures.text(f"{bulk}, on S3", "ingest, again", " rows/s")
+    yield "first read of 30 topics in a session", figures.text(read_small, "first read", " s")
+    yield "the same again", figures.text(read_small, "read again", " s")
+    change = "from a change to its row"
+    yield f"{change} in the log, `follow --every 1`", figures.text(follow, change, " s")
+    memory = (figures.median(bulk, f"ingest: {one}", " MiB") for one in ("most memory of Java", "of one Python worker"))
+    yield "largest memory of Java, and of one Python worker, during the ingest", ", ".join(memory)
+
+
+def _readme(figures: Figures) -> Rows:
+    storm, idle, java = (figures.p99(*one) for one in (("storm", NATIVE), ("storm-idle", NATIVE), ("storm", JAVA)))
+    yield f"native engine, compared with Apache's Java name server {JAVA_VERSION} (warm)", "measured", "command"
+    for title, server in (
+        ("lookups per second, 64 connections", NATIVE),
+        ("the same over TLS (Java without TLS)", TLS),
+    ):
+        compared = f"{figures.ratio('lookups', server, warm=False)}; {figures.rate('lookups', server)}"
+        yield title, compared, f"`{COMMAND} lookups`"
+    reading = "p99 of lookups while 32 brokers register 10,000 topics each"
+    yield reading, f"{storm} ({idle} idle); Java: {java}", f"`{COMMAND} storm`"
+
+
+def _runs(figures: Figures) -> Rows:
+    """How sections were measured; one row for each day and machine."""
+    origins: dict[tuple[str, str], list[Stored]] = {}
+    for one in figures.stored:
+        origins.setdefault((one.date, one.machine), []).append(one)
+    yield "commit: sections", "date", "programs", "machine"
+    for (date, place), measured in origins.items():
+        commits: dict[str, dict[str, None]] = {}
+        for one in measured:
+            commits.setdefault(one.commit, {})[f"`{one.section}`"] = None
+        sections = "; ".join(f"`{commit}`: {', '.join(names)}" for commit, names in commits.items())
+        yield sections, date, ", ".join(dict.fromkeys(one.engine for one in measured)), place
+
+
+BLOCKS: dict[str, Callable[[Figures], Rows]] = {
+    "at-a-glance": _at_a_glance,
+    "storm": _storm,
+    "memory": _memory,
+    "remoting": _own_protocol,
+    "slower": _slower,
+    "detection": _detected,
+    "failures": _failures,
+    "pipeline": _pipeline,
+    "readme": _readme,
+    "runs": _runs,
+}
+
+
+def rendered(page: str, figures: Sequence[Stored]) -> str:
+    """A page with its blocks rendered from figures. Raises KeyError if it names an unknown block."""
+
+    def block(match: re.Match[str]) -> str:
+        titles, *rows = (f"| {' | '.join(row)} |" for row in BLOCKS[match[2]](Figures(figures)))
+        return "\n".join((match[1] + titles, "|" + "---|" * (titles.count(" | ") + 1), *rows, match[3]))
+
+    return _BLOCK.sub(block, page)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, section by section, and renders."""
+    options = parser("report", __doc__)
+    options.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], metavar="SECTION")
+    options.add_argument("--render", action="store_true", help="measure nothing; only render the pages")
+    given = options.parse_args(arguments)
+    effort = Effort(1, 0.3, 0.0, 0.01) if given.smoke else Effort(given.rounds)
+    if given.smoke:
+        report(given, summarise(SECTIONS["connections"](effort)))
+        return
+    file = given.json or FILE
+    failed = []
+    if not given.render and (problem := native_problem()) is not None:
+        raise SystemExit(f"{problem}: run make engine")
+    for name in () if given.render else given.only:
+        progress(f"== {name}")
+        try:
+            generator.program()
+            merge(file, name, f"{COMMAND} {name}", summarise(SECTIONS[name](effort)))
+        except Exception as error:  # noqa: BLE001 - the other sections are still worth their time
+            progress(f"{name} failed: {type(error).__name__}: {error}")
+            failed.append(name)
+    for page in PAGES if file == FILE else ():
+        page.write_text(rendered(page.read_text(), read()))
+    if failed:
+        raise SystemExit(f"not measured: {COMMAND} {' '.join(failed)}")
+
+
+if __name__ == "__main__":
+    # Otherwise the servers would outlive a program that is asked to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))
+    main()
