@@ -188,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser("pipeline", __doc__)
     options.add_argument("--only", nargs="+", choices=WORKLOADS, default=[*WORKLOADS], metavar="NAME")
     given = options.parse_args(arguments)
-    report(given, summarise(measure(["bulk-posix"] if given.smoke else given.only, given.rounds, smoke=given.smoke)))
+    names, rounds = (["bulk-posix"], 1) if given.smoke else (given.only, given.rounds)
+    report(given, summarise(measure(names, rounds, smoke=given.smoke)))
 
 
 if __name__ == "__main__":

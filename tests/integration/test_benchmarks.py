@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from bench import report
 from tests.support.engines import require_native
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,3 +30,9 @@ def test_a_benchmark_prints_a_figure_of_each_of_its_workloads(name: str) -> None
     assert done.returncode == 0, done.stderr
     assert "min..max" in done.stdout
     assert done.stdout.count("..") > 2, done.stdout
+
+
+def test_the_pages_show_the_figures_of_the_file() -> None:
+    for page in report.PAGES:
+        before = page.read_text(encoding="utf-8")
+        assert report.rendered(before, report.read()) == before, "run: python -m bench.report --render"
