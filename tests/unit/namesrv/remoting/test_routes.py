@@ -112,6 +112,7 @@ STEPS = st.one_of(
     st.tuples(
         st.just("register"), st.sampled_from(NAMES), st.integers(0, 1), st.sampled_from(("X", "Y")), st.integers(1, 3)
     ),
+    st.tuples(st.just("filter"), st.sampled_from(((), ("127.0.0.1:1",), ("127.0.0.1:2",)))),
     st.tuples(st.just("unregister"), st.sampled_from(NAMES), st.integers(0, 1), st.sampled_from(("X", "Y"))),
     st.tuples(st.just("wipe"), st.sampled_from(NAMES), st.booleans()),
     st.tuples(st.just("delete"), st.sampled_from(TOPICS)),
@@ -128,9 +129,13 @@ class Steps:
     def __init__(self) -> None:
         self.fleet = Fleet(Behaviour(support_acting_master=True))
         self._counter = 0
+        self._last: tuple[str, int, str, int] | None = None
 
-    def register(self, name: str, broker_id: int, cluster: str, queues: int) -> None:
+    def register(
+        self, name: str, broker_id: int, cluster: str, queues: int, filter_servers: tuple[str, ...] | None = None
+    ) -> None:
         self._counter += 1
+        self._last = (name, broker_id, cluster, queues)
         self.fleet.register(
             addr_of(name, broker_id, cluster),
             broker_id,
@@ -139,8 +144,13 @@ class Steps:
             cluster=cluster,
             version=DataVersion(1, self._counter),
             enable_acting_master=True,
-            filter_servers=(f"127.0.0.1:{queues}",) if queues > 1 else (),
+            filter_servers=filter_servers,
         )
+
+    def filter(self, filter_servers: tuple[str, ...]) -> None:
+        """The broker that registered last has other filter servers, and nothing else that is new."""
+        if self._last is not None:
+            self.register(*self._last, filter_servers)
 
     def unregister(self, name: str, broker_id: int, cluster: str) -> None:
         self.fleet.unregister(addr_of(name, broker_id, cluster), name=name, cluster=cluster)
