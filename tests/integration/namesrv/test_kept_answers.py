@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,11 +16,16 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.core.changes import Change, ListenerOrder
+from namesrv.core.changes import Cause, Change, ConfigPut, ListenerOrder
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
+from namesrv.core.policy import Behaviour
+from namesrv.core.state_change import apply_now
+from namesrv.core.watch import ORDER_MESSAGE_ENABLE
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
+from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
@@ -33,8 +40,8 @@ Answers = dict[tuple[str, str | None], bytes | None]
 class Reader:
     """A connection that looks topics up repeatedly, in a thread of its own."""
 
-    def __init__(self, machine: KeptAnswersAgainstTables, target: str) -> None:
-        self._machine = machine
+    def __init__(self, served: Served, target: str) -> None:
+        self._served = served
         self._channel = grpc.insecure_channel(target)
         self.stub = route_service_pb2_grpc.RouteServiceStub(self._channel)
         self.problems: list[str] = []
@@ -46,7 +53,7 @@ class Reader:
         for topic in itertools.cycle(TOPICS):
             if self._stop.is_set():
                 return
-            told = self._machine.told
+            told = self._served.told
             try:
                 answer = self.stub.GetTopicRoute(pb.GetTopicRouteRequest(topic=topic), timeout=TIMEOUT)
             except grpc.RpcError:
@@ -54,7 +61,7 @@ class Reader:
             revision = answer.header.revision
             if revision < told:
                 self.problems.append(f"{topic} of revision {revision}, where {told} had been told of")
-            expected = self._machine.expected.get(revision, {}).get((topic, None))
+            expected = self._served.expected.get(revision, {}).get((topic, None))
             if answer.route.SerializeToString(deterministic=True) != normal(expected):
                 self.problems.append(f"{topic}: the header of revision {revision} with another one's route")
 
@@ -81,45 +88,38 @@ def normal(route: bytes | None) -> bytes:
     return parsed.SerializeToString(deterministic=True)
 
 
-class KeptAnswersAgainstTables(WatchesAgainstLookups):
-    def __init__(self) -> None:
-        super().__init__()
+class Served:
+    """A server on the native engine that answers from a fleet's tables, and connections that look topics up."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        require_native()
         self.expected: dict[int, Answers] = {}
         self.told = 0
-        self.readers: list[Reader] = []
-        self.loop: asyncio.AbstractEventLoop
-        self.server: Any = None
-
-    def _start(self) -> None:
-        """After the fleet's own beginning, which has no order with another one's."""
-        state = self.fleet.state
+        self.state = state = fleet.state
         state.change_log.listen(self._note, ListenerOrder.CACHED_ANSWERS)  # before the engine
         self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
-        self.server = build_server(configured)
+        self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
-        handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(self.fleet))
+        handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
 
     def _note(self, change: Change) -> None:
-        state = self.fleet.state
         self.expected[change.revision] = {
-            (topic, zone): state.route(topic, zone) for topic in [*TOPICS, "T5"] for zone in ZONES
+            (topic, zone): self.state.route(topic, zone) for topic in [*TOPICS, "T5"] for zone in ZONES
         }
 
-    @invariant()
-    def every_connection_is_answered_what_the_tables_hold(self) -> None:
-        if not self.readers:
-            self._start()
-        self.told = self.fleet.state.revision
+    def check(self) -> None:
+        """Every connection is answered what the tables hold."""
+        self.told = self.state.revision
         self.loop.run_until_complete(self.loop.run_in_executor(None, self._compare))
         assert not [problem for reader in self.readers for problem in reader.problems]
 
     def _compare(self) -> None:
-        state = self.fleet.state
+        state = self.state
         held = self.expected[state.revision]
         for reader in (self.readers[0], self.readers[-1]):  # the first may fill what the other one gets
             for (topic, zone), route in held.items():
@@ -138,17 +138,30 @@ class KeptAnswersAgainstTables(WatchesAgainstLookups):
                 tuple(key): group.addrs for key, group in state.tables.broker_addr_table.items()
             }
 
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.stop()
+        hits = self.server.hits()
+        self.loop.run_until_complete(self.server.stop(0.0))
+        for reader in self.readers:
+            reader.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+        assert sum(count for count, _ in hits.values()), "nothing was answered by the engine itself"
+
+
+class KeptAnswersAgainstTables(WatchesAgainstLookups):
+    served: Served | None = None
+
+    @invariant()
+    def every_connection_is_answered_what_the_tables_hold(self) -> None:
+        if self.served is None:  # after the fleet's own beginning, which has no order with another one's
+            self.served = Served(self.fleet)
+        self.served.check()
+
     def teardown(self) -> None:
-        if self.server is not None:
-            for reader in self.readers:
-                reader.stop()
-            hits = self.server.hits()
-            self.loop.run_until_complete(self.server.stop(0.0))
-            for reader in self.readers:
-                reader.close()
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
-            self.loop.close()
-            assert sum(count for count, _ in hits.values()), "nothing was answered by the engine itself"
+        if self.served is not None:
+            self.served.close()
         super().teardown()
 
 
@@ -156,14 +169,72 @@ def dict_of(group: Any) -> dict[int, str]:
     return {broker.broker_id: broker.broker_addr for broker in group.broker_addrs}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 class TestKeptAnswers(KeptAnswersAgainstTables.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(
         max_examples=25, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
     )
 
-    def setUp(self) -> None:
-        require_native()
-        super().setUp()
+
+CAUSE = Cause("test")
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+def decide(fleet: Fleet, *intents: Intent) -> None:
+    table = fleet.state.intents.without(list(fleet.state.intents.intents))
+    for intent in intents:
+        table = table.with_intent(intent)
+    apply_now(fleet.routes.operator_changes.publish_intents(table, CAUSE))
+
+
+def order(fleet: Fleet, value: str) -> None:
+    table = fleet.state.kv_config.with_value(ORDER_TOPIC_CONFIG, "T1", value)
+    fleet.routes.operator_changes.publish_kv_config(table, CAUSE)
+
+
+def fall_silent(fleet: Fleet) -> None:
+    fleet.clock.advance(1_000.0)
+    fleet.scan()
+
+
+def enable_order(fleet: Fleet, *, enabled: bool) -> None:
+    behaviour = replace(fleet.state.behaviour, order_message_enable=enabled)
+    rows = (ConfigPut(ORDER_MESSAGE_ENABLE, str(enabled)),)
+    fleet.routes.operator_changes.publish_behaviour(behaviour, CAUSE, rows)
+
+
+GROUP = BrokerKey(CLUSTER, "broker-a")
+CHANGES: dict[str, Callable[[Fleet], object]] = {
+    "the order configuration": lambda fleet: order(fleet, "broker-a:8"),
+    "its setting": lambda fleet: enable_order(fleet, enabled=False),
+    "a hold": lambda fleet: decide(fleet, Intent(IntentKind.TOPIC_HOLD, HoldKey("T1", None), "test", 0)),
+    "a lifted hold": decide,
+    "a permission": lambda fleet: decide(fleet, Intent(IntentKind.WIPE_WRITE_PERM, GROUP, "test", 0)),
+    "a lifted permission": decide,
+    "filter servers": lambda fleet: fleet.register(A, 0, TOPICS[:3], filter_servers=("127.0.0.1:1",)),
+    "a slave": lambda fleet: fleet.register(B, 1, (), enable_acting_master=True),
+    "a slave that stands in": lambda fleet: fleet.unregister(A),
+    "another zone": lambda fleet: fleet.register(B, 1, (), zone_name="z1"),
+    "a master of the same zone": lambda fleet: fleet.register(A, 0, TOPICS[:3], version=DataVersion(2, 2)),
+    "a topic that is absent": lambda fleet: fleet.register_topic("T5", {GROUP: (1, 1, 6, 0)}),
+    "a deletion": lambda fleet: apply_now(fleet.routes.operator_changes.delete_topic("T2", None, CAUSE)),
+    "another group": lambda fleet: fleet.register("127.0.0.1:7", 0, TOPICS, name="broker-b"),
+    "a group that goes": lambda fleet: fleet.unregister("127.0.0.1:7", name="broker-b"),
+    "the silence of all": fall_silent,
+}
+
+
+def test_a_kept_answer_goes_with_each_kind_of_change() -> None:
+    fleet = Fleet(Behaviour(support_acting_master=True, order_message_enable=True))
+    fleet.register(A, 0, TOPICS[:3], enable_acting_master=True)
+    order(fleet, "broker-a:4")
+    served = Served(fleet)
+    try:
+        for change in CHANGES.values():
+            served.check()
+            revision = fleet.state.revision
+            change(fleet)
+            assert fleet.state.revision > revision
+        served.check()
+    finally:
+        served.close()
