@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io;
 use tokio::sync::Notify;
 
+use crate::call::CALL_BYTES;
 use crate::ledger::Hold;
 use crate::peer::{Owner, Peer};
 
@@ -70,11 +71,11 @@ impl CallInfo {
         locked(&self.body).request.clone()
     }
 
-    /// Releases the request: Python has a copy. The metadata stays.
+    /// Releases the request of a stream that Python has admitted: it has a copy, and limits streams. The metadata stays.
     pub fn release_request(&self) {
         let mut body = locked(&self.body);
         let length = body.request.take().map_or(0, |request| request.len());
-        let released = body.held.as_mut().map(|held| held.split(length));
+        let released = body.held.as_mut().map(|held| held.split(length + CALL_BYTES));
         drop(released);
     }
 }
@@ -352,7 +353,7 @@ impl Bridge {
         self.push(|events| events.push_of(call, event));
     }
 
-    /// Tells Python that a call was cancelled, unless it never heard of it.
+    /// Tells Python that a call was cancelled, unless it was never told of it.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
             if call.delivered.load(Ordering::Relaxed) {

@@ -3,18 +3,23 @@
 
 mod harness;
 
-use harness::raw::{DATA, END_HEADERS, HEADERS, Raw, block, field, frame};
-use harness::{AGAIN, Certificate, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, framed};
+use harness::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, field, frame};
+use harness::{AGAIN, Certificate, HEALTH, JOINED, KEPT, NEVER, REFLECTION, SLOW, STREAM, Served, call, framed, gzip};
 use namesrv_engine::Limits;
 
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 
 /// What a call takes beyond its bytes.
-const CALL_BYTES: u64 = 1_024;
+const CALL_BYTES: u64 = 4_096;
+
+/// What an answer without a message takes.
+const STATUS_BYTES: u64 = 1_024;
 
 /// Waits until everything has been given back.
 async fn nothing(served: &Served) {
-    for name in ["connections", "calls_under_way", "request_bytes", "waiting_bytes"] {
+    served.until("calls_under_way", 0).await;
+    drop(served.connect().await); // the end of a connection renews the count of what waits
+    for name in ["connections", "request_bytes", "waiting_bytes"] {
         served.until(name, 0).await;
     }
 }
@@ -37,29 +42,52 @@ async fn all_that_a_peer_can_have_kept_is_counted_and_given_back() {
     drop(honest);
     nothing(&served).await;
 
-    // A connection.
-    let raw = connected().await;
-    served.until("connections", 1).await;
-    drop(raw);
-    nothing(&served).await;
-
-    // Calls: what is not gRPC, one whose message has begun, one that Python has, and one of another kind.
+    // What one connection sends, and what that has the engine keep.
+    let head = |stream, path| frame(HEADERS, END_HEADERS, stream, &block(path, "20S"));
+    let whole = |path| [head(1, path), frame(DATA, END_STREAM, 1, &framed(0, NEVER))].concat();
     let half = [&[0, 0, 0, 0xFF, 0xFF][..], &[7; 10_000]].concat();
-    let calls = [
-        (foreign(), frame(DATA, 0, 1, b"text"), 0),
-        (block(KEPT, "20S"), frame(DATA, 0, 1, &half), 10_000),
-        (block(SLOW, "20S"), frame(DATA, 1, 1, &framed(0, NEVER)), 5),
-        (block(REFLECTION, "20S"), frame(DATA, 1, 1, &framed(0, NEVER)), 5),
+    let packed = [&block(SLOW, "20S")[..], &field("grpc-encoding", "gzip")].concat();
+    let unpacked = frame(DATA, END_STREAM, 1, &framed(1, &gzip(&vec![7; 1_000_000])));
+    let kept = frame(DATA, END_STREAM, 1, &framed(0, &[7; 1_000]));
+    let rows = [
+        ("a connection", vec![], "connections", 1),
+        ("what is not gRPC", frame(HEADERS, END_HEADERS, 1, &foreign()), "request_bytes", CALL_BYTES),
+        ("half a message", [head(1, KEPT), frame(DATA, 0, 1, &half)].concat(), "request_bytes", CALL_BYTES + 10_000),
+        ("a call that Python has", whole(SLOW), "request_bytes", CALL_BYTES),
+        ("a call", whole(SLOW), "calls_under_way", 1),
+        ("a call of health", whole(HEALTH), "calls_under_way", 1),
+        ("a call of reflection", whole(REFLECTION), "calls_under_way", 1),
+        (
+            "a message that is decompressed",
+            [frame(HEADERS, END_HEADERS, 1, &packed), unpacked].concat(),
+            "request_bytes",
+            CALL_BYTES + 1_000_000,
+        ),
+        ("an answer that nobody reads", [head(1, KEPT), kept].concat(), "waiting_bytes", 1_000),
+        ("the same of a stream", whole(STREAM), "waiting_bytes", 500),
     ];
-    for (fields, body, bytes) in calls {
+    for (what, sent, gauge, amount) in rows {
+        println!("{what}");
         let mut raw = connected().await;
-        raw.send(HEADERS, END_HEADERS, 1, &fields).await;
-        raw.bytes(&body).await;
-        served.until("calls_under_way", 1).await;
-        served.until_at_least("request_bytes", CALL_BYTES + bytes).await;
+        raw.bytes(&sent).await;
+        served.until_at_least(gauge, amount).await;
         drop(raw);
         nothing(&served).await;
     }
+
+    // Answers without a message, beyond the buffers of the system. A call that Python gets comes after those before it.
+    let mut raw = Raw::narrow(served.address).await;
+    let mut streams = (1..).step_by(2);
+    while served.stat("waiting_bytes") < 32 * STATUS_BYTES {
+        for stream in streams.by_ref().take(32) {
+            raw.send(HEADERS, END_HEADERS | END_STREAM, stream, &block("/a.B/None", "20S")).await;
+        }
+        let asked = served.stat("asked_calls");
+        raw.call(streams.next().expect("endless"), SLOW, &framed(0, NEVER), "20S").await;
+        served.until("asked_calls", asked + 1).await;
+    }
+    drop(raw);
+    nothing(&served).await;
 
     // While Python is busy: a call that it knows by a number, and the unread messages of a stream.
     let busy = served.busy.lock().expect("no test panicked");
@@ -72,15 +100,6 @@ async fn all_that_a_peer_can_have_kept_is_counted_and_given_back() {
     }
     served.until_at_least("request_bytes", 4 * 16_000 + 2 * CALL_BYTES).await;
     drop((raw, busy));
-    nothing(&served).await;
-
-    // Answers that nobody reads: one from the cache, and one of a stream.
-    let mut raw = connected().await;
-    raw.call(1, KEPT, &framed(0, &[7; 1_000]), "20S").await;
-    served.until_at_least("waiting_bytes", 1_000).await;
-    raw.call(3, STREAM, &framed(0, b""), "20S").await;
-    served.until_at_least("waiting_bytes", 1_500).await;
-    drop(raw);
     nothing(&served).await;
 }
 

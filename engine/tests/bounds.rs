@@ -191,7 +191,7 @@ async fn calls_of_many_small_fields_are_taken_no_faster_than_their_budget_grows(
 
 #[tokio::test]
 async fn half_messages_of_all_connections_together_are_bounded_and_given_back() {
-    let served = Served::with(Limits { max_bytes_in: 110_000, ..Limits::default() });
+    let served = Served::with(Limits { max_bytes_in: 140_000, ..Limits::default() });
     let half = [&[0, 0, 0, 0xFF, 0xFF][..], &[7; 9_995]].concat();
     let mut all = Vec::new();
     for _ in 0..7 {

@@ -260,6 +260,7 @@ mod tests {
     use crate::accept::tls::listener_tls;
     use crate::bridge::Event;
     use crate::limits::Limits;
+    use std::io::Write;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -318,12 +319,12 @@ mod tests {
     #[test]
     fn a_handshake_waits_for_a_few_of_another_address_and_not_for_all() {
         let runtime = Builder::new_current_thread().enable_all().build().expect("descriptors");
-        let (acceptor, _accepted) = acceptor(Limits::default());
+        let (acceptor, handed_on) = acceptor(Limits::default());
         let scheduler = Rc::clone(&acceptor.scheduler);
-        LocalSet::new().block_on(&runtime, scheduler.drive(waits_for_a_few(acceptor)));
+        LocalSet::new().block_on(&runtime, scheduler.drive(waits_for_a_few(acceptor, handed_on)));
     }
 
-    async fn waits_for_a_few(acceptor: Rc<Acceptor>) {
+    async fn waits_for_a_few(acceptor: Rc<Acceptor>, mut handed_on: UnboundedReceiver<Accepted>) {
         let config = with_tls(&acceptor);
         let name = ServerName::try_from("localhost").expect("a name");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -353,6 +354,11 @@ mod tests {
         shaken.await.expect("ends").expect("shakes hands");
         let answered = flood.iter().filter(|client| client.try_read(&mut [0]).is_ok_and(|read| read > 0)).count();
         assert!(answered < 10, "{answered}");
+        let wire = handed_on.recv().await.expect("the honest one").wire.attach().expect("open");
+        assert_eq!(acceptor.shared.ledger.held(Kind::Handshakes), 100, "those of the other address");
+        let Wire::Tls(mut stream) = wire else { panic!("no TLS") };
+        let taken = stream.get_mut().1.writer().write(&vec![7; 1 << 20]).expect("room");
+        assert!(taken <= TLS_BUFFER, "{taken} bytes wait for a client that does not read");
     }
 
     #[test]

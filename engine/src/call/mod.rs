@@ -42,8 +42,8 @@ use crate::worker::Worker;
 /// Most of a request that is not gRPC that is read before it is answered.
 const MAX_FOREIGN_BODY: usize = 64 << 10;
 
-/// What a call takes beyond its metadata and messages: its task, its timer, and the state of its stream.
-const CALL_BYTES: usize = 1 << 10;
+/// What a call takes beyond its metadata and messages: its task, its timer, and the state of its stream. As measured, 3.8 KiB.
+pub(crate) const CALL_BYTES: usize = 4 << 10;
 
 /// Times the hits of one poll together: two looks at the clock, however many there are.
 #[derive(Default)]

@@ -87,7 +87,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
     if !carrier.may_carry() || came != PREFACE {
         return turn_away(&worker, wire, &peer, came, read.is_ok(), carrier).await;
     }
-    let pace = PaceState::new();
+    let pace = PaceState::new(&peer.account);
     let wire = Gathered::new(wire, &worker.spare);
     let paced = Paced::new(wire.clone(), Rc::clone(&pace));
     let mut slice = worker.scheduler.of(peer.account.owner());
@@ -224,7 +224,7 @@ impl Connection {
                     &self.peer.address,
                     "a connection holds most of what waits for readers, and is closed",
                 );
-                return true; // what it holds must be given back, whether or not it reads a farewell
+                return true; // what it holds must be given back, whether or not it reads a GOAWAY
             }
             let flood = self.pace.flood.get();
             if flood {
@@ -323,8 +323,8 @@ impl Connection {
                 Poll::Pending => {
                     self.pace.all_accepted();
                     hits.stop(&self.worker);
-                    if self.pace.accepts_first.replace(false) {
-                        self.slice.go_first(false);
+                    self.slice.go_first(false);
+                    if self.pace.accepts_first.replace(false) | self.pace.held_back.replace(false) {
                         cx.waker().wake_by_ref(); // to read on
                     }
                     return Poll::Pending;

@@ -2,25 +2,34 @@
 //!
 //! Frames that carry no call (SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, tiny DATA, ...) cost time and bring nothing. A
 //! connection has a budget of them, which grows with time, with its calls, and with what is written to it. Beyond it is
-//! read no faster than the budget grows: nothing is refused, and others have their turn. A connection that continues for seconds is closed.
+//! read no faster than the budget grows: nothing is refused, and others run. A connection that continues for seconds is closed.
 //! Fields of a call beyond those of any honest one count as frames of control: each is a byte that HPACK unpacks.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::call::CALL_BYTES;
 use crate::connection::budget::Budget;
 use crate::connection::crossing::Crossing;
 use crate::connection::errors::{ErrorScan, ReportedError};
 use crate::connection::scan::FrameScan;
+use crate::ledger::{Account, Hold, Kind};
 use crate::wire::PREFACE;
+
+/// Calls that have begun and are part of their connection: so many may begin where their address has no capacity for more.
+const FREE_BEGUN: u32 = 8;
+
+/// For so many more at once, the account is asked.
+const BEGUN_STEP: u32 = 16;
 
 /// Fields that a call may have for nothing.
 const PLAIN_FIELDS: usize = 64;
@@ -56,7 +65,9 @@ pub(crate) struct Paced<T> {
     flooded_since: Option<Instant>,
     pause: Option<Pin<Box<Sleep>>>,
     pace: Rc<PaceState>,
-    /// From the farewell on, what is read goes through this.
+    /// What has been read and waits for calls before it to be accepted.
+    held_back: Bytes,
+    /// From GOAWAY on, what is read goes through this.
     crossing: Option<Crossing>,
     error_scan: ErrorScan,
 }
@@ -78,15 +89,21 @@ pub(crate) struct PaceState {
     pub(crate) withheld: Cell<bool>,
     /// Whether calls that were read are to be accepted before more is read. Each takes memory until then.
     pub(crate) accepts_first: Cell<bool>,
+    /// Whether something that was read waits for calls to be accepted.
+    pub(crate) held_back: Cell<bool>,
     /// Fields of calls beyond `PLAIN_FIELDS` each, which are still to be paid for.
     fields: Cell<u32>,
     /// Calls that have begun and that are not accepted.
     begun: Cell<u32>,
+    /// How many may have begun with what is held for them.
+    held_for: Cell<u32>,
+    held: RefCell<Option<Hold>>,
+    account: Arc<Account>,
 }
 
 impl PaceState {
     /// Of a connection that has said nothing yet.
-    pub(crate) fn new() -> Rc<Self> {
+    pub(crate) fn new(account: &Arc<Account>) -> Rc<Self> {
         Rc::new(Self {
             turn: Cell::default(),
             read_at: Cell::new(Instant::now()),
@@ -95,14 +112,51 @@ impl PaceState {
             errors: RefCell::default(),
             withheld: Cell::default(),
             accepts_first: Cell::default(),
+            held_back: Cell::default(),
             fields: Cell::default(),
             begun: Cell::default(),
+            held_for: Cell::new(FREE_BEGUN),
+            held: RefCell::default(),
+            account: Arc::clone(account),
         })
+    }
+
+    /// Whether one more call may begin now; counts it.
+    fn begin(&self) -> bool {
+        let begun = self.begun.get();
+        if begun >= self.held_for.get() && !self.hold_more() {
+            return false;
+        }
+        self.begun.set(begun + 1);
+        true
+    }
+
+    /// Has the account hold more calls. If it has no capacity, the next one begins once those before it are accepted.
+    fn hold_more(&self) -> bool {
+        let mut held = self.held.borrow_mut();
+        let more = BEGUN_STEP as usize * CALL_BYTES;
+        let holds = if let Some(held) = &mut *held {
+            held.grow(more).is_ok()
+        } else {
+            *held = self.account.hold(Kind::BytesIn, more).ok();
+            held.is_some()
+        };
+        if holds {
+            self.held_for.set(self.held_for.get() + BEGUN_STEP);
+        }
+        holds
+    }
+
+    fn set_begun(&self, begun: u32) {
+        self.begun.set(begun);
+        if begun <= FREE_BEGUN && self.held.take().is_some() {
+            self.held_for.set(FREE_BEGUN);
+        }
     }
 
     /// A call was accepted that has so many fields.
     pub(crate) fn call_has(&self, fields: usize) {
-        self.begun.set(self.begun.get().saturating_sub(1));
+        self.set_begun(self.begun.get().saturating_sub(1));
         let more = u32::try_from(fields.saturating_sub(PLAIN_FIELDS)).unwrap_or(u32::MAX);
         self.fields.set(self.fields.get().saturating_add(more));
     }
@@ -111,7 +165,7 @@ impl PaceState {
     pub(crate) fn all_accepted(&self) {
         let answered = self.begun.get().saturating_sub(1);
         if answered > 0 {
-            self.begun.set(1);
+            self.set_begun(1);
             self.fields.set(self.fields.get().saturating_add(answered.saturating_mul(REFUSED_BLOCK)));
         }
     }
@@ -132,6 +186,7 @@ impl<T> Paced<T> {
             flooded_since: None,
             pause: None,
             pace,
+            held_back: Bytes::new(),
             crossing: None,
             error_scan: ErrorScan::default(),
         }
@@ -143,17 +198,18 @@ impl<T> Paced<T> {
         self.turn_bytes = 0;
     }
 
-    fn came(&mut self, bytes: &[u8]) {
+    /// How much of what came may be passed on.
+    fn came(&mut self, bytes: &[u8]) -> usize {
         if bytes.is_empty() {
-            return; // nothing came, so nothing says that the peer is alive
+            return 0; // nothing came, so nothing says that the peer is alive
         }
-        let seen = self.scan.scan(bytes);
+        let seen = self.scan.scan(bytes, || self.pace.begin());
         self.turn += seen.turn;
-        self.turn_bytes += bytes.len();
+        self.turn_bytes += seen.bytes;
         self.pace.read_at.set(Instant::now());
         self.budget.called(seen.calls);
-        self.pace.begun.set(self.pace.begun.get().saturating_add(seen.calls));
         self.pay(seen.control);
+        seen.bytes
     }
 
     /// Pays for frames of control, and has a pause follow where the budget is spent.
@@ -200,7 +256,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         if this.over == Some(turn) {
             return Poll::Pending;
         }
-        if this.pace.accepts_first.get() {
+        if this.pace.accepts_first.get() || this.pace.held_back.get() && this.pace.begun.get() > 1 {
             this.pace.withheld.set(true);
             return Poll::Pending;
         }
@@ -211,19 +267,51 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             let mut few = [0; CAREFUL_READ];
             let room = few.len().min(buffer.remaining());
             let mut part = ReadBuf::new(&mut few[..room]);
-            let polled = Pin::new(&mut this.inner).poll_read(cx, &mut part);
+            let polled = this.poll_bytes(cx, &mut part);
             buffer.put_slice(part.filled());
-            this.came(part.filled());
             return this.or_next_turn(polled);
         }
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        this.came(&buffer.filled()[before..]);
+        let polled = this.poll_bytes(cx, buffer);
         this.or_next_turn(polled)
     }
 }
 
 impl<T: AsyncRead + Unpin> Paced<T> {
+    /// Reads as far as calls may begin, and holds the rest back.
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.held_back.is_empty() {
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+            let came = &buffer.filled()[before..];
+            let passed = self.came(came);
+            if passed == came.len() {
+                return Poll::Ready(Ok(()));
+            }
+            self.held_back = Bytes::copy_from_slice(&came[passed..]);
+            buffer.set_filled(before + passed);
+            return self.held_back_after(passed);
+        }
+        let mut back = std::mem::take(&mut self.held_back);
+        let passed = self.came(&back[..back.len().min(buffer.remaining())]);
+        buffer.put_slice(&back[..passed]);
+        back.advance(passed);
+        if !back.is_empty() {
+            self.held_back = back;
+        }
+        self.held_back_after(passed)
+    }
+
+    /// What follows after so many bytes waits for calls to be accepted. An empty answer would mean the end.
+    fn held_back_after(&self, passed: usize) -> Poll<io::Result<()>> {
+        let waits = passed == 0;
+        self.pace.held_back.set(waits);
+        if waits {
+            self.pace.withheld.set(true);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Reads, and leaves out what must be.
     fn poll_crossing(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut crossing = self.crossing.take().unwrap_or_else(|| Crossing::new(self.scan.0));
@@ -231,9 +319,8 @@ impl<T: AsyncRead + Unpin> Paced<T> {
         if crossing.out().is_empty() {
             let mut few = [0; CAREFUL_READ];
             let mut part = ReadBuf::new(&mut few);
-            polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+            polled = self.poll_bytes(cx, &mut part);
             crossing.put(part.filled());
-            self.came(part.filled());
             if !part.filled().is_empty() && crossing.out().is_empty() {
                 cx.waker().wake_by_ref(); // an empty answer would mean the end
                 polled = Poll::Pending;
@@ -261,7 +348,7 @@ impl<T> Paced<T> {
     }
 
     fn or_next_turn(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        if polled.is_pending() {
+        if polled.is_pending() && self.held_back.is_empty() {
             self.next_turn();
         }
         polled
@@ -306,6 +393,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 mod tests {
     use super::*;
     use crate::connection::budget::{BURST, RATE};
+    use crate::ledger::Ledger;
+    use crate::limits::Limits;
+    use crate::peer::{Owner, Peer};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -318,13 +408,24 @@ mod tests {
         frame
     }
 
-    /// Reads to the end, and counts turns as a connection does.
+    fn pace_state() -> Rc<PaceState> {
+        PaceState::new(&Peer::unknown().account)
+    }
+
+    /// Reads to the end, accepts calls and counts turns as a connection does.
     async fn read_in_turns(server: DuplexStream, pace: &Rc<PaceState>, all: &mut Vec<u8>) {
         let mut paced = Paced::new(server, Rc::clone(pace));
         let mut reading = std::pin::pin!(paced.read_to_end(all));
         let read = std::future::poll_fn(|cx| {
             pace.turn.set(pace.turn.get() + 1);
-            reading.as_mut().poll(cx)
+            let polled = reading.as_mut().poll(cx);
+            while pace.begun.get() > 0 {
+                pace.call_has(0);
+            }
+            if pace.held_back.replace(false) {
+                cx.waker().wake_by_ref();
+            }
+            polled
         });
         read.await.expect("reads");
     }
@@ -333,7 +434,7 @@ mod tests {
     async fn when_a_turn_is_over_nothing_more_is_read_in_it() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&PING.repeat(1_000)).await.expect("room");
-        let pace = PaceState::new();
+        let pace = pace_state();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut turns = Vec::new();
         for turn in 0..2 {
@@ -358,7 +459,7 @@ mod tests {
         drop(client);
         let begun = Instant::now();
         let mut all = Vec::new();
-        read_in_turns(server, &PaceState::new(), &mut all).await;
+        read_in_turns(server, &pace_state(), &mut all).await;
         assert_eq!(all.len(), PREFACE.len() + pings as usize * PING.len());
         let took = begun.elapsed().as_secs_f64();
         assert!((f64::from(seconds) - 0.6..f64::from(seconds) + 0.6).contains(&took), "{took}");
@@ -370,7 +471,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(&PING.repeat((BURST + seconds * RATE) as usize)).await.expect("room");
             drop(client);
-            let pace = PaceState::new();
+            let pace = pace_state();
             read_in_turns(server, &pace, &mut Vec::new()).await;
             assert_eq!(pace.flood.get(), told, "{seconds} s");
         }
@@ -380,7 +481,7 @@ mod tests {
     async fn calls_of_many_fields_are_read_no_faster_than_the_budget_grows_and_plain_ones_are() {
         for (fields, least) in [(PLAIN_FIELDS, 0.0), (PLAIN_FIELDS + 400, 2.7)] {
             let (mut client, server) = tokio::io::duplex(1 << 20);
-            let pace = PaceState::new();
+            let pace = pace_state();
             let mut paced = Paced::new(server, Rc::clone(&pace));
             paced.read_exact(&mut [0; PREFACE.len()]).await.expect("reads");
             let begun = Instant::now();
@@ -396,9 +497,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn calls_that_are_not_accepted_are_held_and_few_without_room() {
+        let call = frame(1, 5, 0, 40);
+        let step = BEGUN_STEP as usize * CALL_BYTES;
+        for (room, steps, most) in
+            [(100 * step, 6, 100), (2 * step, 1, FREE_BEGUN + BEGUN_STEP), (1_000, 0, FREE_BEGUN)]
+        {
+            let ledger = Ledger::new(&Limits { max_bytes_in: room, ..Limits::default() });
+            let pace = PaceState::new(&ledger.account(Owner::Machine));
+            let (mut client, server) = tokio::io::duplex(1 << 20);
+            let mut paced = Paced::new(server, Rc::clone(&pace));
+            for stream in 1..=100_u8 {
+                client.write_all(&[&call[..8], &[2 * stream - 1], &call[9..]].concat()).await.expect("room");
+            }
+            let (mut begun, mut buffer) = (Vec::new(), [0; 8_192]);
+            while begun.iter().sum::<u32>() < 100 {
+                while tokio::time::timeout(Duration::ZERO, paced.read(&mut buffer)).await.is_ok() {}
+                begun.push(pace.begun.get());
+                if begun.len() == 1 {
+                    assert_eq!(ledger.held(Kind::BytesIn), steps * step);
+                }
+                while pace.begun.get() > 0 {
+                    pace.call_has(0);
+                }
+                assert_eq!(ledger.held(Kind::BytesIn), 0);
+            }
+            assert_eq!((begun[0], begun.iter().max()), (most, Some(&most)), "{begun:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn only_bytes_that_are_read_count_as_life() {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let pace = PaceState::new();
+        let pace = pace_state();
         let mut paced = Paced::new(server, Rc::clone(&pace));
         let mut preface = [0; PREFACE.len()];
         paced.read_exact(&mut preface).await.expect("reads");
@@ -420,7 +551,7 @@ mod tests {
         client.write_all(&calls).await.expect("room");
         drop(client);
         let begun = Instant::now();
-        read_in_turns(server, &PaceState::new(), &mut Vec::new()).await;
+        read_in_turns(server, &pace_state(), &mut Vec::new()).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
     }
 }

@@ -4,12 +4,15 @@
 pub mod raw;
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
@@ -17,6 +20,7 @@ use namesrv_engine::{
     ByKind, Clock, Command, Engine, Event, Explanation, Explanations, Kind, Limits, Method, Setup, status_trailers,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -35,6 +39,8 @@ pub const JOINED: &str = "/a.B/Joined";
 pub const LARGE: &str = "/a.B/Large";
 /// Gets no answer, and is counted as reflection.
 pub const REFLECTION: &str = "/a.B/Reflection";
+/// Gets no answer, and is counted as health.
+pub const HEALTH: &str = "/a.B/Health";
 pub const NEVER: &[u8] = b"never";
 
 /// Largest message of every method but `Large`, which takes twice as much.
@@ -176,9 +182,13 @@ impl Served {
             streams_in: path == JOINED,
             cached: path == KEPT,
             max_message: if path == LARGE { 2 * MAX_MESSAGE } else { MAX_MESSAGE },
-            counted_as: if path == REFLECTION { Kind::ReflectionCalls } else { Kind::Calls },
+            counted_as: match path {
+                HEALTH => Kind::HealthCalls,
+                REFLECTION => Kind::ReflectionCalls,
+                _ => Kind::Calls,
+            },
         };
-        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE].map(method).to_vec();
+        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE, HEALTH].map(method).to_vec();
         let explanation = |text: &str| Explanation {
             text: text.into(),
             details: Bytes::from_static(b"details"),
@@ -209,6 +219,7 @@ impl Served {
             engine.set_tls(pem.as_bytes(), key.as_bytes(), clients).expect("they fit");
         }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        set_socket_send_buffer_size(&listener, 16 << 10).expect("a size"); // what is not read soon waits in the engine
         let address = listener.local_addr().expect("bound");
         engine.listen(listener.into()).expect("a listener");
         engine.cache().change([""; 0], Some(Bytes::from_static(b"header ")));
@@ -377,6 +388,12 @@ pub async fn call_with(
     }
     let trailers = body.trailers().await.expect("come").expect("are there");
     (all.freeze(), status(&trailers).expect("a status"))
+}
+
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
 }
 
 /// A message as it travels; with flag 1, a compressed one.

@@ -122,6 +122,13 @@ impl Raw {
         Self(socket.connect(address).await.expect("connects"))
     }
 
+    /// The same with little room for what the server sends.
+    pub async fn narrow(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().expect("descriptors");
+        socket.set_recv_buffer_size(2_048).expect("a size");
+        Self(socket.connect(address).await.expect("connects")).greet(&[]).await
+    }
+
     /// Sends bytes. Whether the server still took them.
     pub async fn bytes(&mut self, bytes: &[u8]) -> bool {
         timeout(PATIENCE, self.0.write_all(bytes)).await.expect("in time").is_ok()
