@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2, route_service_pb2
+from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from tests.support.programs.agents import Agent
 from tests.support.programs.processes import (
     Client,
     NamesrvProcess,
     OpenedChannel,
-    addrs_of,
     eventually,
     seconds_between,
 )
 from tests.support.registrations import identity, registration
 
-HAND_OVER = "/namesrv_api.v1.RegistrationService/HandOverChannel"
 TIMEOUT = 20.0
 
 
@@ -89,21 +85,6 @@ def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_
     assert seconds_between(namesrv.wait_for("channel_end_doubted"), removed) >= grace_seconds / 2
 
 
-def test_a_broker_that_died_while_the_name_server_stalled_is_doubted(namesrv: NamesrvProcess, client: Client) -> None:
-    with Agent(str(namesrv.endpoint)) as agent:
-        eventually(client.route, lambda route: route is not None)
-        namesrv.signal(signal.SIGSTOP)
-        try:
-            agent.kill()
-            time.sleep(2.5)  # the stall itself: a stopped process shows nothing to wait for
-        finally:
-            namesrv.signal(signal.SIGCONT)
-    assert namesrv.wait_for("channel_end_doubted")["why"] == "own_stall"
-    told = eventually(lambda: status(client), lambda told: told.doubted_broker_count == 1)
-    assert 0 < told.doubt_ends_at_millis / 1000 - time.time() < 61
-    assert "ended right after this name server had stalled; it leaves at" in nsctl("explain TopicTest -o json", namesrv)
-
-
 @pytest.mark.parametrize("grace_seconds", [600])
 def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: NamesrvProcess, client: Client) -> None:
     old = client.open_channel()
@@ -130,69 +111,3 @@ def test_a_broker_that_another_process_takes_over_in_time_never_leaves(namesrv: 
     assert not namesrv.events("broker_removed")
     new.close()
     eventually(client.route, lambda route: route is None)
-
-
-def test_a_channel_that_is_not_open_cannot_be_handed_over(client: Client) -> None:
-    failure = client.failure(HAND_OVER, registration_service_pb2.HandOverChannelRequest(channel_id="no such"))
-    assert (failure.code.name, failure.reason) == ("FAILED_PRECONDITION", "CHANNEL_GONE")
-
-
-def test_members_of_a_group_are_told_when_its_lowest_broker_id_changes(client: Client) -> None:
-    of_slave, of_master = client.open_channel(), client.open_channel()
-    slave, master = identity("127.0.0.1:20911", 1), identity()
-    for channel, broker in ((of_slave, slave), (of_master, master)):
-        request = registration(broker=broker, channel_id=channel.id)
-        request.enable_acting_master = True
-        request.ha_server_addr = f"127.0.0.1:{10912 + broker.broker_id}"
-        client.registration.RegisterBroker(request, timeout=TIMEOUT)
-    came = of_slave.next_event().min_broker_id_changed
-    assert (came.cluster_name, came.broker_name) == ("DefaultCluster", "broker-a")
-    assert (came.min_broker_id, came.min_broker_addr, came.ha_broker_addr) == (0, "127.0.0.1:10911", "127.0.0.1:10912")
-    assert not came.HasField("offline_broker_addr")
-    of_master.close()
-    left = of_slave.next_event().min_broker_id_changed
-    assert (left.min_broker_id, left.min_broker_addr, left.ha_broker_addr) == (1, "127.0.0.1:20911", "127.0.0.1:10913")
-    assert left.offline_broker_addr == "127.0.0.1:10911"
-
-
-def test_channels_are_told_once_when_the_ordered_topic_configuration_changes(client: Client) -> None:
-    channel = client.open_channel()
-    for namespace, key in (("other", "k"), ("ORDER_TOPIC_CONFIG", "TopicTest")):
-        request = admin_service_pb2.PutKvConfigRequest(namespace=namespace, key=key, value="broker-a:4")
-        client.admin.PutKvConfig(request, timeout=TIMEOUT)
-    assert channel.next_event().WhichOneof("event") == "order_topic_config_changed"
-    assert register(client, channel, identity()).order_topic_config == {"TopicTest": "broker-a:4"}
-
-
-def test_most_brokers_at_once_are_held_as_unconfirmed_until_they_register_or_an_operator_confirms_their_loss(
-    namesrv: NamesrvProcess, client: Client
-) -> None:
-    with namesrv.connect() as fleet:
-        channels = [fleet.open_channel() for _ in range(5)]
-        for number, channel in enumerate(channels):
-            broker = identity(f"127.0.0.1:1{number}911", name=f"broker-{number}")
-            register(fleet, channel, broker, f"Topic{number}")
-    eventually(lambda: status(client), lambda now: now.unconfirmed_broker_count == 5)  # its connection is cut
-    assert status(client).guard_tripped
-    warnings = eventually(
-        lambda: namesrv.events("mass_loss_guard"), lambda lines: sum(line["brokers"] for line in lines) == 5
-    )
-    assert {line["level"] for line in warnings} == {"warning"}
-    route = client.route("Topic2")
-    assert route is not None
-    assert addrs_of(route.broker_datas[0]) == {0: "127.0.0.1:12911"}
-    assert list(route.broker_datas[0].unconfirmed_broker_ids) == [0]
-    reopened = client.open_channel()
-    register(client, reopened, identity("127.0.0.1:12911", name="broker-2"), "Topic2")
-    returned = client.route("Topic2")
-    assert returned is not None
-    assert not returned.broker_datas[0].unconfirmed_broker_ids
-    preview = admin_service_pb2.ConfirmBrokerLossRequest(validate_only=True)
-    assert client.admin.ConfirmBrokerLoss(preview, timeout=TIMEOUT).removed_broker_count == 4
-    assert client.route("Topic0") is not None
-    confirmed = client.admin.ConfirmBrokerLoss(
-        admin_service_pb2.ConfirmBrokerLossRequest(comment="rack is off"), timeout=TIMEOUT
-    )
-    assert (confirmed.removed_broker_count, confirmed.blast_radius.topics_vanishing) == (4, 4)
-    assert client.route("Topic0") is None
-    assert not status(client).guard_tripped

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,7 +15,6 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.grpc_errors import RichError
 from groundwork.program import without_others
 from namesrv.limits import (
     MAX_CONCURRENT_STREAMS,
@@ -24,8 +22,6 @@ from namesrv.limits import (
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_REGISTRATION_BYTES,
-    MAX_REQUEST_BYTES_UNDER_WAY,
-    MAX_TOPICS_PER_REGISTRATION,
 )
 from tests.faults.load.frames import hello
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
@@ -47,16 +43,10 @@ UNKNOWN_BYTES = 1_000_005
 UNKNOWN_FIELD = UNKNOWN_TAG + b"\xc0\x84\x3d" + bytes(1_000_000)
 """It with a million bytes."""
 
-EMPTY_TOPIC = b"\x22\x00"
-"""An empty topic configuration in a registration: the most objects for the fewest bytes."""
-
 FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 """What the engine does not read to its end."""
 
 CONNECTIONS, CALLS_AT_ONCE, ROUNDS = 3, 6, 2
-MEMORY_MIB = 768
-"""What a flood may take: 128 MiB of requests, and as many parsed ones of 4 MiB take up to five times that. The name
-server has 64 MiB from the start, and allocators keep what was freed."""
 
 
 def padded(request: Message, size: int) -> bytes:
@@ -67,30 +57,6 @@ def padded(request: Message, size: int) -> bytes:
     length = rest - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB and more
     told = bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
     return encoded + UNKNOWN_FIELD * (room // UNKNOWN_BYTES) + UNKNOWN_TAG + told + bytes(length)
-
-
-def many_topics(perm: int) -> pb.RegisterBrokerRequest:
-    """Almost 4 MiB of long topics, of which the last has the permission given."""
-    topics = [f"{index:0120}" for index in range(30_500)]
-    request = registration(topics)
-    request.topic_configs[-1].perm = perm
-    return request
-
-
-class MeasuredNamesrv(NamesrvProcess):
-    """A name server that tells how much memory it took."""
-
-    def peak_mib(self) -> int:
-        """The most memory that the process has had so far, MiB."""
-        status = Path(f"/proc/{self._popen.pid}/status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
-
-
-@pytest.fixture
-def measured() -> Iterator[MeasuredNamesrv]:
-    """A name server whose memory is measured."""
-    with MeasuredNamesrv(*NO_SCAN) as process:
-        yield process
 
 
 def test_a_registration_may_have_16_mib_and_not_one_byte_more(client: Client) -> None:
@@ -113,12 +79,6 @@ def test_any_other_request_may_have_4_mib_and_not_one_byte_more(client: Client, 
     error = client.failure(path, past_it)
     assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(MAX_MESSAGE_BYTES) in error.message
-
-
-def test_a_registration_that_cannot_be_parsed_in_pieces_is_refused(client: Client) -> None:
-    group = b"\x83\x7d\x84\x7d"  # what follows a group is one piece
-    error = client.failure(REGISTER_BROKER, group + padded(registration(), MAX_MESSAGE_BYTES))
-    assert (error.reason, error.metadata["name"]) == ("LIMIT_EXCEEDED", "bytes of one field")
 
 
 def status_with_metadata(client: Client, size: int) -> grpc.RpcError | None:
@@ -212,45 +172,3 @@ def test_a_holder_may_have_200_characters_and_not_one_more(client: Client) -> No
     error = client.stream_failure(OPEN_CHANNEL, pb.OpenChannelRequest(holder=f"{longest}h"))
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert "has 201 characters, at most 200" in error.message
-
-
-def test_empty_topics_are_refused_by_their_number_before_they_wait_for_their_turn(client: Client) -> None:
-    too_many = registration([]).SerializeToString() + EMPTY_TOPIC * (MAX_TOPICS_PER_REGISTRATION + 1)
-    error = client.failure(REGISTER_BROKER, too_many)
-    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert error.metadata["limit"] == str(MAX_TOPICS_PER_REGISTRATION)
-    at_limit = registration([]).SerializeToString() + EMPTY_TOPIC * MAX_TOPICS_PER_REGISTRATION
-    assert client.failure(REGISTER_BROKER, at_limit).reason == "INVALID_FIELD"
-
-
-@pytest.mark.slow
-def test_a_flood_of_maximal_requests_leaves_memory_below_its_bound(measured: MeasuredNamesrv) -> None:
-    bare = registration([]).SerializeToString()
-    most_objects = bare + EMPTY_TOPIC * ((MAX_REGISTRATION_BYTES - len(bare)) // len(EMPTY_TOPIC))
-    most_topics = many_topics(perm=8).SerializeToString()
-    with ExitStack() as stack:
-        connections = [stack.enter_context(measured.connect()).connection for _ in range(CONNECTIONS)]
-        register = [connection.unary_unary(REGISTER_BROKER, lambda data: data, None) for connection in connections]
-        for request, code in (
-            (most_objects, grpc.StatusCode.RESOURCE_EXHAUSTED),
-            (most_topics, grpc.StatusCode.INVALID_ARGUMENT),
-        ):
-            for _ in range(ROUNDS):
-                calls = [call.future(request, timeout=60) for _ in range(CALLS_AT_ONCE) for call in register]
-                assert {call.code() for call in calls} == {code}
-    assert measured.peak_mib() < MEMORY_MIB
-
-
-@pytest.mark.slow
-def test_large_requests_beyond_the_bytes_under_way_are_refused_and_lookups_go_on(measured: MeasuredNamesrv) -> None:
-    at_once = 2 * MAX_REQUEST_BYTES_UNDER_WAY // MAX_MESSAGE_BYTES
-    request = many_topics(perm=8).SerializeToString()
-    with measured.connect() as client, measured.connect() as other:
-        register = client.connection.unary_unary(REGISTER_BROKER, lambda data: data, None)
-        calls = [register.future(request, timeout=60) for _ in range(at_once)]
-        assert other.route() is None
-        errors = [RichError.of(call) for call in calls]
-    refused = [error for error in errors if error.reason == "OVERLOADED"]
-    assert all(error.retry_after_seconds for error in refused)
-    assert {error.reason for error in errors} <= {"OVERLOADED", "INVALID_FIELD"}
-    assert refused

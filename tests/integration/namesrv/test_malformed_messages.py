@@ -37,18 +37,6 @@ def error_of_streaming_requests(client: Client, *requests: bytes) -> RichError:
     return RichError.of(caught.value)
 
 
-@pytest.mark.parametrize("path", UNARY)
-def test_a_malformed_request_is_refused(client: Client, path: str) -> None:
-    error = client.failure(path, MALFORMED)
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
-
-
-@pytest.mark.parametrize("path", STREAMS)
-def test_a_malformed_request_for_a_stream_is_refused(client: Client, path: str) -> None:
-    error = client.stream_failure(path, MALFORMED)
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
-
-
 @pytest.mark.parametrize("before", [(), (b"\x3a\x00",)], ids=["first", "second"])
 def test_a_malformed_message_of_a_stream_of_requests_is_refused(client: Client, before: tuple[bytes, ...]) -> None:
     error = error_of_streaming_requests(client, *before, MALFORMED)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
+from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
-from namesrv.limits import MAX_REGISTRATION_BYTES
 from namesrv.server.listener import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
@@ -75,29 +73,6 @@ def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None
     assert not known.changed
     assert known.data_version.counter == 1
     client.registration.BrokerHeartbeat(pb.BrokerHeartbeatRequest(broker=identity()), timeout=TIMEOUT)
-
-
-def test_groups_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
-    def register(*numbers: int) -> None:
-        for number in numbers:
-            broker = identity(f"127.0.0.1:{10_000 + number}", name=f"broker-{number:02}", cluster=f"c{number % 2}")
-            client.registration.RegisterBroker(registration(broker=broker), timeout=TIMEOUT)
-
-    register(*range(0, 40, 2), 1, 3)
-    request = route_service_pb2.GetBrokerClusterInfoRequest(page_size=7)
-    first = client.routes.GetBrokerClusterInfo(request, timeout=TIMEOUT)
-    register(11, 13)
-    listed, page = [group.broker_name for group in first.broker_datas], first
-    while page.next_page_token:
-        request.page_token = page.next_page_token
-        page = client.routes.GetBrokerClusterInfo(request, timeout=TIMEOUT)
-        assert len(page.broker_datas) <= 7
-        listed += [group.broker_name for group in page.broker_datas]
-    evens, odds = [f"broker-{number:02}" for number in range(0, 40, 2)], ["broker-01", "broker-03"]
-    assert listed == [*evens, *odds, "broker-11", "broker-13"]
-    foreign = route_service_pb2.GetBrokerClusterInfoRequest(page_token="VG9waWNUZXN0")
-    error = client.failure(f"{ROUTES}/GetBrokerClusterInfo", foreign)
-    assert (error.reason, error.metadata["field"]) == ("INVALID_FIELD", "page_token")
 
 
 def test_topics_are_listed_in_pages_that_outlive_changes(client: Client) -> None:
@@ -206,55 +181,10 @@ def test_topics_unknown_empty_and_over_long_are_told_apart(client: Client) -> No
     assert "401 bytes, at most 400" in long.message
 
 
-def test_bytes_that_are_no_message_are_refused_as_such(client: Client) -> None:
-    no_message = b"\xff\xff\xff"
-    for error in (
-        client.failure(f"{ROUTES}/GetTopicRoute", no_message),
-        client.stream_failure(f"{ROUTES}/StreamRouteSnapshot", no_message),
-    ):
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
-
-
-def test_a_registration_over_the_size_limit_is_refused_and_the_limit_named(client: Client) -> None:
-    too_large = registration([f"{number:0120}" for number in range(140_000)])
-    assert too_large.ByteSize() > MAX_REGISTRATION_BYTES
-    before = client.snapshot()[0].header.revision
-    error = client.failure(f"{REGISTRATION}/RegisterBroker", too_large)
-    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_REGISTRATION_BYTES) in error.message
-    assert client.snapshot()[0].header.revision == before
-    just_fits = registration([f"{number:0120}" for number in range(120_000)])
-    client.registration.RegisterBroker(just_fits, timeout=TIMEOUT)
-    assert client.route(f"{1:0120}") is not None
-
-
 def test_a_port_in_use_is_one_line_and_exit_code_2(namesrv: NamesrvProcess, engine: str) -> None:
     second = ended([str(BIN / "namesrv"), "serve", "--listen", str(namesrv.endpoint), "--engine", engine])
     assert second.returncode == 2
     assert second.stderr == f"namesrv: setting listen: cannot listen on {namesrv.endpoint}: Address already in use\n"
-
-
-def test_a_data_directory_in_use_is_one_line_and_exit_code_2(tmp_path: Path, engine: str) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path), engine=engine):
-        second = ended(
-            [str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--engine", engine]
-        )
-    assert second.returncode == 2
-    assert second.stderr.count("\n") == 1
-    assert "is in use by process" in second.stderr
-
-
-def test_a_restart_keeps_an_operator_s_entry_and_has_a_later_epoch(tmp_path: Path, engine: str) -> None:
-    entry = admin_service_pb2.PutKvConfigRequest(namespace="ns", key="key", value="value")
-    epochs = []
-    for _ in range(2):
-        with NamesrvProcess("--data-dir", str(tmp_path), engine=engine) as namesrv, namesrv.connect() as client:
-            epochs.append(client.snapshot()[0].header.epoch)
-            listed = client.admin.ListKvConfigs(admin_service_pb2.ListKvConfigsRequest(), timeout=TIMEOUT).kv_configs
-            assert [one.namespace for one in listed] == ["ns"] * (len(epochs) - 1)
-            client.admin.PutKvConfig(entry, timeout=TIMEOUT)
-    assert epochs == sorted(epochs)
-    assert epochs[0] != epochs[1]
 
 
 def test_only_the_development_engine_says_that_it_is_one(namesrv: NamesrvProcess, engine: str) -> None:

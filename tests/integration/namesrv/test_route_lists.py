@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
-import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
-from namesrv.limits import MAX_BATCH_TOPICS
 from tests.support.programs.processes import Client, addrs_of
 from tests.support.registrations import identity, registration
 
 TIMEOUT = 20.0
-REGISTRATION = "/namesrv_api.v1.RegistrationService"
 ROUTES = "/namesrv_api.v1.RouteService"
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 
@@ -71,15 +67,6 @@ def revision(client: Client) -> int:
     return client.routes.GetNamesrvStatus(routes_pb.GetNamesrvStatusRequest(), timeout=TIMEOUT).header.revision
 
 
-def crc32_of(request: pb.RegisterBrokerRequest) -> int:
-    """The checksum of a registration, as the contract describes it."""
-    lines = (
-        f"{topic.topic} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_sys_flag}\n"
-        for topic in request.topic_configs
-    )
-    return zlib.crc32("".join(lines).encode())
-
-
 def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(client: Client) -> None:
     register(client, ["T1", "T2"])
     register(client, ["T2", "T3"], B, "broker-b")
@@ -88,17 +75,6 @@ def test_a_batch_answers_what_single_lookups_answer_and_names_what_is_not_there(
     assert list(answer.topics_not_found) == ["nobody-has-this", "nor-this"]
     assert [route.route for route in answer.routes] == [client.route("T3"), client.route("T2")]
     assert answer.header.revision == revision(client)
-
-
-def test_a_batch_of_too_many_bytes_names_the_topics_left_out(client: Client) -> None:
-    names = [f"topic-{number}" for number in range(MAX_BATCH_TOPICS)]
-    brokers = [f"{'b' * 120}{number:07}" for number in range(12)]
-    for number, name in enumerate(brokers):
-        register(client, names, f"127.0.0.1:{10_000 + number}", name, "c" * 127)
-    first = batch(client, *names)
-    assert first.ByteSize() <= 4 * 1024 * 1024
-    second = batch(client, *first.topics_left_out)
-    assert [named.topic for named in (*first.routes, *second.routes)] == names
 
 
 def test_the_members_of_a_group_are_answered_and_an_unknown_group_has_none(client: Client) -> None:
@@ -146,16 +122,3 @@ def test_a_topic_is_registered_for_registered_groups_and_again_without_a_change(
     assert route is not None
     assert list(route.queue_datas) == list(request.queue_datas)
     assert all_topics(client) == ["New", "TopicTest"]
-
-
-def test_a_registration_with_the_right_checksum_is_taken_and_any_other_changes_nothing(client: Client) -> None:
-    request = registration([f"topic-{number}" for number in range(2_000)])
-    request.body_crc32 = crc32_of(request) ^ 1
-    before = revision(client)
-    error = client.failure(f"{REGISTRATION}/RegisterBroker", request)
-    assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "CRC32_NOT_MATCH")
-    assert error.metadata == {"stated": str(request.body_crc32), "actual": str(crc32_of(request))}
-    assert revision(client) == before
-    request.body_crc32 = crc32_of(request)
-    assert client.registration.RegisterBroker(request, timeout=TIMEOUT).changed
-    assert client.route("topic-1999") is not None

@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import register_group, unregister_group
-from tests.support.routes.followed_rows import FollowedRows, RowsOfTables
+from tests.support.routes.followed_rows import FollowedRows
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 
@@ -67,33 +67,6 @@ def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: 
         unregister_group(client)
         assert sorted(take(rows, stream, 3)) == ["broker_removed", "group_removed"]
         assert rows == FollowedRows.of_snapshot(client.snapshot())
-
-
-def test_who_follows_live_brokers_alone_hears_of_topics_by_bookmarks_only(client: Client) -> None:
-    register_group(client, "T1")
-    tables = [pb.ROUTE_TABLE_LIVE_BROKERS]
-    rows = RowsOfTables(tables)
-    before = pb.ResumePoint(epoch=point(client).epoch, revision=0)
-    with following(client, tables=tables) as stream, following(client, tables=tables, resume_after=before) as resumed:
-        assert snapshot_of(stream) == FollowedRows.of_snapshot(client.snapshot()).of_tables(tables)
-        assert take(rows, resumed, 1) == ["live_put"]
-        request = registration_service_pb2.RegisterTopicRequest(
-            topic="T2",
-            queue_datas=[
-                route_data_pb2.QueueData(
-                    cluster_name="DefaultCluster",
-                    broker_name="broker-10911",
-                    read_queue_nums=4,
-                    write_queue_nums=4,
-                    perm=6,
-                )
-            ],
-        )
-        client.registration.RegisterTopic(request, timeout=TIMEOUT)
-        assert take(rows, resumed, 2) == []
-        unregister_group(client)
-        assert take(rows, resumed, 3) == ["broker_removed"]
-        assert rows.live == {}
 
 
 def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:

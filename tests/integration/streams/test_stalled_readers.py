@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import grpc
@@ -12,45 +11,13 @@ import pytest
 from namesrv_api.v1 import route_service_pb2
 
 from groundwork.grpc_errors import RichError
-from tests.integration.streams.filling import BROKERS, TOPICS_PER_BROKER, fill
-from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from tests.support.registrations import registration
+from tests.integration.streams.filling import fill
+from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
 from tests.support.secured.fleet import Place, connected
 
 pytestmark = pytest.mark.own_server  # they are shut down, and hold what their readers have not taken
 
-STALLED_READERS = 64
-
 Answer = TypeVar("Answer")
-
-
-@pytest.fixture
-def stalled(namesrv: NamesrvProcess, client: Client) -> Iterator[None]:
-    """Clients that open a snapshot stream each, take its first message and nothing more."""
-    fill(client)
-    request = route_service_pb2.StreamRouteSnapshotRequest()
-    with contextlib.ExitStack() as connections:
-        streams = []
-        for _ in range(STALLED_READERS):
-            reader = connections.enter_context(namesrv.connect())
-            streams.append(reader.routes.StreamRouteSnapshot(request))
-        for stream in streams:
-            assert next(iter(stream)).HasField("snapshot_header")
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stalled")
-def test_stalled_readers_hold_up_neither_lookups_nor_snapshots_nor_registrations_nor_the_shutdown(
-    namesrv: NamesrvProcess, client: Client
-) -> None:
-    assert client.route("broker-0-topic-0") is not None
-    end = client.snapshot()[-1].snapshot_end
-    assert end.topic_count == BROKERS * TOPICS_PER_BROKER
-    client.registration.RegisterBroker(registration(["one-more"]), timeout=20)
-    assert client.route("one-more") is not None
-    assert namesrv.terminate() == 0
-    assert namesrv.events("shutdown_step_timed_out") == []
 
 
 def test_a_stalled_reader_is_cut_and_told_why() -> None:

@@ -11,15 +11,12 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
-from typer.testing import CliRunner
 
 from groundwork.grpc_errors import RichError
 from namesrv import limits
-from nsctl.cli import app
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended
+from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
 from tests.support.secured.fleet import outcome
-from tests.support.stored import stored
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
@@ -111,19 +108,6 @@ def test_lists_come_in_pages_that_outlive_changes(admin: Client, of_namespaces: 
     assert names == [*(f"name-{number}" for number in range(5)), "zzz"]
     for bad in (pb.ListKvConfigsRequest(page_token="!"), pb.ListKvConfigsRequest(page_size=-1)):
         assert failure(admin, bad).reason == "INVALID_FIELD"
-
-
-def test_a_validation_answers_what_would_happen_and_changes_nothing(admin: Client, data_dir: Path) -> None:
-    put(admin, "key", "value")
-    before = stored(data_dir, "kv_config")
-    would_put = pb.PutKvConfigRequest(namespace=NS, key="key", value="other", validate_only=True)
-    answer = admin.admin.PutKvConfig(would_put, timeout=TIMEOUT)
-    assert (answer.previous_value, answer.header.revision) == ("value", 1)
-    for key, would_be_removed in (("key", True), ("other", False)):
-        would_delete = pb.DeleteKvConfigRequest(namespace=NS, key=key, validate_only=True)
-        assert admin.admin.DeleteKvConfig(would_delete, timeout=TIMEOUT).removed is would_be_removed
-    assert get(admin, "key") == "value"
-    assert stored(data_dir, "kv_config") == before
 
 
 STATES = {"absent": None, "empty": "", "value": "value"}
@@ -245,32 +229,6 @@ def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Clie
     assert not answer.changed
 
 
-def test_without_a_data_directory_nothing_can_be_changed_and_reads_find_nothing(client: Client) -> None:
-    for request in (
-        pb.PutKvConfigRequest(namespace=NS, key="k", value="v"),
-        pb.DeleteKvConfigRequest(namespace=NS, key="k"),
-    ):
-        error = failure(client, request)
-        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
-    validation = pb.PutKvConfigRequest(namespace=NS, key="k", value="v", validate_only=True)
-    assert not client.admin.PutKvConfig(validation, timeout=20).HasField("previous_value")
-    assert get(client, "k") is None
-    assert listed(client) == []
-
-
-def test_the_configuration_is_there_again_after_a_kill(tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        put(client, "kept", "1")
-        put(client, "deleted", "2")
-        delete(client, "deleted")
-        process.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        assert listed(client, NS) == [(NS, "kept", "1")]
-
-
-# RocketMQ's file.
-
-
 def test_rocketmqs_file_is_imported_by_the_first_start_only(tmp_path: Path) -> None:
     content = json.dumps({"configTable": {NS: {"TopicTest": "broker-a:8"}, "größer": {"ключ": "значение €"}}})
     (tmp_path / FILE).write_text(content)
@@ -284,28 +242,3 @@ def test_rocketmqs_file_is_imported_by_the_first_start_only(tmp_path: Path) -> N
         assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-b:8", None)
         assert process.events("kv_config_imported") == []
     assert (tmp_path / FILE).read_text() == content, "the way back has it"
-
-
-def test_what_nsctl_exports_is_imported_as_it_was(tmp_path: Path) -> None:
-    (there := tmp_path / "there").mkdir()
-    with NamesrvProcess("--data-dir", str(tmp_path / "here")) as process, process.connect() as client:
-        for key, value in (("a", ""), ("ключ", 'größer "€" \\\n\u2028'), ("z", "1")):
-            put(client, key, value)
-        put(client, "key", "value", "другое")
-        before = [listed(client, namespace) for namespace in (NS, "другое")]
-        result = CliRunner().invoke(app, ["kv", "export", str(there / FILE), "--namesrv", str(process.endpoint)])
-        assert result.exit_code == 0, result.output
-    with NamesrvProcess("--data-dir", str(there)) as process, process.connect() as client:
-        assert [listed(client, namespace) for namespace in (NS, "другое")] == before
-
-
-def test_a_broken_file_of_rocketmq_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b'{"configTable": {')
-    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"{tmp_path / FILE} is not JSON in UTF-8; correct it, or move it away" in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {FILE, "lock"}, "no start has taken place"
-    (tmp_path / FILE).unlink()
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        assert listed(client) == []

@@ -73,15 +73,6 @@ def test_every_setting_is_listed_sorted_with_its_value_and_whether_it_can_be_cha
     assert listed["supportActingMaster"] == ("false", False)
 
 
-def test_a_switch_changes_at_once_and_takes_a_revision_only_if_it_changes(admin: Client) -> None:
-    before = revision(admin)
-    first = update(admin, returnOrderTopicConfigToBroker="off")
-    assert changed(first) == [("returnOrderTopicConfigToBroker", "false")]
-    assert first.header.revision == before + 1
-    again = update(admin, returnOrderTopicConfigToBroker="false")
-    assert (changed(again), again.header.revision) == ([], before + 1)
-
-
 def test_the_scan_for_silent_brokers_follows_its_interval_at_once(data_dir: Path) -> None:
     arguments = ("--scan-not-active-broker-interval-millis", "0", "--broker-channel-expired-time-millis", "1000")
     with (
@@ -92,37 +83,6 @@ def test_the_scan_for_silent_brokers_follows_its_interval_at_once(data_dir: Path
         update(client, scanNotActiveBrokerInterval="50")
         eventually(client.addrs, lambda addrs: not addrs)
         assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
-
-
-def test_changes_survive_a_kill_and_win_over_flags(data_dir: Path) -> None:
-    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
-        update(client, returnOrderTopicConfigToBroker="false", scanNotActiveBrokerInterval="70")
-        update(client, scanNotActiveBrokerInterval="80")
-        process.kill()
-    arguments = (
-        "--data-dir",
-        str(data_dir),
-        "--return-order-topic-config-to-broker",
-        "--scan-not-active-broker-interval-millis",
-        "10",
-    )
-    with NamesrvProcess(*arguments) as process, process.connect() as client:
-        overrides = [(line["key"], line["value"]) for line in process.events("config_override")]
-        assert overrides == [("returnOrderTopicConfigToBroker", "false"), ("scanNotActiveBrokerInterval", "80")]
-        assert (value(client, "returnOrderTopicConfigToBroker"), value(client, "scanNotActiveBrokerInterval")) == (
-            "false",
-            "80",
-        )
-
-
-def test_a_validation_answers_what_would_happen_also_without_a_data_directory(client: Client) -> None:
-    answer = update(client, validate_only=True, returnOrderTopicConfigToBroker="false")
-    assert changed(answer) == [("returnOrderTopicConfigToBroker", "false")]
-    assert failure(client, {"scanNotActiveBrokerInterval": "3600001"}, validate_only=True).reason == "INVALID_FIELD"
-    assert failure(client, {"dataDir": "/"}, validate_only=True).reason == "CONFIG_KEY_DENIED"
-    error = failure(client, {"returnOrderTopicConfigToBroker": "false"})
-    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_DATA_DIR")
-    assert (value(client, "returnOrderTopicConfigToBroker"), revision(client)) == ("true", 0)
 
 
 def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
