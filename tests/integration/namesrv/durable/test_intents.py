@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import pytest
-from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration
@@ -19,45 +15,27 @@ from tests.support.stored import stored
 
 TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
-TOPICS = ("TopicTest", "Other")
+WIPED, REPORTED = (4, 6), (6, None)
+"""Permissions of a topic: the one in force, and the reported one where they differ."""
 
 
-@pytest.fixture
-def admin(durable: NamesrvProcess) -> Iterator[Client]:
-    """A connection to it, with a broker group of two topics registered."""
-    with durable.connect() as connected:
-        register(connected)
-        yield connected
+def register(client: Client) -> None:
+    client.registration.RegisterBroker(registration(("TopicTest", "Other")), timeout=TIMEOUT)
 
 
-def register(client: Client, counter: int = 1, topics: tuple[str, ...] = TOPICS) -> None:
-    client.registration.RegisterBroker(registration(topics, counter=counter), timeout=TIMEOUT)
-
-
-def wipe(
-    client: Client, comment: str = "", ends_at_millis: int | None = None, *, validate_only: bool = False
-) -> pb.WipeWritePermOfBrokerResponse:
+def wipe(client: Client, comment: str = "", ends_at_millis: int | None = None) -> None:
     request = pb.WipeWritePermOfBrokerRequest(
-        force=True, broker_name="broker-a", comment=comment, ends_at_millis=ends_at_millis, validate_only=validate_only
+        force=True, broker_name="broker-a", comment=comment, ends_at_millis=ends_at_millis
     )
-    return client.admin.WipeWritePermOfBroker(request, timeout=TIMEOUT)
+    client.admin.WipeWritePermOfBroker(request, timeout=TIMEOUT)
 
 
-def add(client: Client, *, validate_only: bool = False) -> pb.AddWritePermOfBrokerResponse:
-    request = pb.AddWritePermOfBrokerRequest(broker_name="broker-a", validate_only=validate_only)
-    return client.admin.AddWritePermOfBroker(request, timeout=TIMEOUT)
+def add(client: Client) -> None:
+    client.admin.AddWritePermOfBroker(pb.AddWritePermOfBrokerRequest(broker_name="broker-a"), timeout=TIMEOUT)
 
 
-def delete(
-    client: Client, topic: str = "TopicTest", *, hold: bool = False, validate_only: bool = False
-) -> pb.DeleteTopicResponse:
-    request = pb.DeleteTopicRequest(force=True, topic=topic, hold=hold, validate_only=validate_only)
-    return client.admin.DeleteTopic(request, timeout=TIMEOUT)
-
-
-def release(client: Client, topic: str = "TopicTest", *, validate_only: bool = False) -> pb.ReleaseTopicHoldResponse:
-    request = pb.ReleaseTopicHoldRequest(topic=topic, validate_only=validate_only)
-    return client.admin.ReleaseTopicHold(request, timeout=TIMEOUT)
+def delete(client: Client, topic: str, *, hold: bool = False) -> pb.DeleteTopicResponse:
+    return client.admin.DeleteTopic(pb.DeleteTopicRequest(force=True, topic=topic, hold=hold), timeout=TIMEOUT)
 
 
 def listed(client: Client) -> list[pb.Intent]:
@@ -72,11 +50,6 @@ def awaiting(intents: list[pb.Intent]) -> list[bool]:
     return told
 
 
-def failure(client: Client, request: Message) -> RichError:
-    call = request.DESCRIPTOR.name.removesuffix("Request")
-    return client.failure(f"{ADMIN}/{call}", request)
-
-
 def perm(client: Client, topic: str = "TopicTest") -> tuple[int, int | None]:
     """Permission in force, and the reported one if the route has it."""
     route = client.route(topic)
@@ -89,15 +62,11 @@ def revision(client: Client) -> int:
     return client.snapshot()[0].header.revision
 
 
-WIPED = (4, 6)
-REPORTED = (6, None)
-
-
 def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         register(client)
         wipe(client, "why")
-        delete(client, hold=True)
+        delete(client, "TopicTest", hold=True)
         before = listed(client)
         process.kill()
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
@@ -108,7 +77,8 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path
         assert not any(awaiting(listed(client)))
         assert perm(client, "Other") == WIPED
         assert client.route() is None
-        assert release(client).restored_queue_data_count == 1
+        release = pb.ReleaseTopicHoldRequest(topic="TopicTest")
+        assert client.admin.ReleaseTopicHold(release, timeout=TIMEOUT).restored_queue_data_count == 1
         assert perm(client) == WIPED
         add(client)
         assert perm(client) == REPORTED
@@ -119,12 +89,14 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path
         assert perm(client) == REPORTED
 
 
-def test_an_intent_ends_by_itself(admin: Client, durable: NamesrvProcess, data_dir: Path) -> None:
-    wipe(admin, ends_at_millis=time.time_ns() // 1_000_000 + 2_000)
-    eventually(lambda: perm(admin), lambda shown: shown == REPORTED)
-    assert durable.wait_for("intent_lifted")["cause"] == "intent ended"
-    assert listed(admin) == []
-    assert stored(data_dir, "intents") == {}
+def test_an_intent_ends_by_itself(tmp_path: Path) -> None:
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
+        register(client)
+        wipe(client, ends_at_millis=time.time_ns() // 1_000_000 + 2_000)
+        eventually(lambda: perm(client), lambda shown: shown == REPORTED)
+        assert process.wait_for("intent_lifted")["cause"] == "intent ended"
+        assert listed(client) == []
+        assert stored(tmp_path, "intents") == {}
 
 
 def test_a_full_disk_refuses_intents_and_nothing_else(tmp_path: Path) -> None:
@@ -139,7 +111,7 @@ def test_a_full_disk_refuses_intents_and_nothing_else(tmp_path: Path) -> None:
             pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
             pb.DeleteTopicRequest(force=True, topic="TopicTest", hold=True),
         ):
-            error = failure(client, request)
+            error = client.failure(f"{ADMIN}/{request.DESCRIPTOR.name.removesuffix('Request')}", request)
             assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
             assert str(tmp_path) not in error.message
         assert (perm(client), revision(client), listed(client)) == (WIPED, before, intents)

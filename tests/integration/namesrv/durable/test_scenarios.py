@@ -5,9 +5,6 @@ The others are in tests/unit/namesrv/scenarios; those of the KV configuration in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
@@ -34,20 +31,6 @@ REFUSED = {
 }
 """Calls that are about something, and what an empty request does not name."""
 SENT_TOPICS = [f"topic-{number:05}" for number in range(10_000)]
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[NamesrvProcess]:
-    """A name server with a data directory, which is ready at once."""
-    with NamesrvProcess("--data-dir", str(tmp_path), "--warm-up-millis", "0") as process:
-        yield process
-
-
-@pytest.fixture
-def admin(durable: NamesrvProcess) -> Iterator[Client]:
-    """A connection to it."""
-    with durable.connect() as connected:
-        yield connected
 
 
 def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
