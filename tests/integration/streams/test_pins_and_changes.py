@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-import grpc
 import pytest
 from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
-from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.programs.processes import Client
 from tests.support.registrations import identity, registration
 from tests.support.routes.route_rows import RouteRows, key_of
 
 pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
 
 TIMEOUT = 20.0
-ROUTES = "/namesrv_api.v1.RouteService"
 B = "127.0.0.1:20911"
 
 
@@ -38,10 +34,6 @@ def snapshot(client: Client, pin_id: str | None = None) -> list[pb.StreamRouteSn
 
 def changes_request(epoch: str, revision: int) -> pb.StreamRouteChangesRequest:
     return pb.StreamRouteChangesRequest(after=pb.ResumePoint(epoch=epoch, revision=revision))
-
-
-def changes_failure(client: Client, epoch: str, revision: int) -> RichError:
-    return client.stream_failure(f"{ROUTES}/StreamRouteChanges", changes_request(epoch, revision))
 
 
 def change_the_tables(client: Client) -> None:
@@ -70,20 +62,3 @@ def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) 
             seen.add((message.header.revision, key_of(change)))
     assert rows == RouteRows.of_snapshot(latest)
     assert len(seen) == sum(len(message.changes.changes) for message in messages)
-
-
-def test_after_a_restart_a_reader_is_told_to_start_again(tmp_path: Path) -> None:
-    arguments = ("--data-dir", str(tmp_path), "--scan-not-active-broker-interval-millis", "0")
-    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
-        register(client, ["T"])
-        pinned = pin(client)
-        assert namesrv.terminate() == 0
-    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as client:
-        error = changes_failure(client, pinned.header.epoch, 0)
-        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_CHANGED")
-        epoch = snapshot(client)[0].header.epoch
-        assert error.metadata == {"epoch": epoch}
-        gone = client.stream_failure(
-            f"{ROUTES}/StreamRouteSnapshot", pb.StreamRouteSnapshotRequest(pin_id=pinned.pin_id)
-        )
-        assert gone.reason == "SNAPSHOT_GONE"
