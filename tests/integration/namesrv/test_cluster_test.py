@@ -45,7 +45,7 @@ def register_there(client: Client) -> None:
     client.registration.RegisterBroker(registration(["both", "there"], THERE), timeout=TIMEOUT)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def product() -> Iterator[NamesrvProcess]:
     """The name server of the product environment."""
     with plain() as namesrv, namesrv.connect() as client:
@@ -53,7 +53,7 @@ def product() -> Iterator[NamesrvProcess]:
         yield namesrv
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(product: NamesrvProcess) -> Iterator[Client]:
     """A connection to a name server in cluster-test mode. The first of its two product name servers is down."""
     with (

@@ -1,4 +1,4 @@
-"""StreamRouteSnapshot with follow."""
+"""Snapshots that are followed, and the changes after a pinned one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import register_group, unregister_group
+from tests.support.registrations import register_group, unregister, unregister_group
 from tests.support.routes.followed_rows import FollowedRows
-
-pytestmark = pytest.mark.own_server  # revisions are counted, pins and change logs are of the whole server
+from tests.support.routes.route_rows import RouteRows, key_of
 
 TIMEOUT = 20.0
 FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
@@ -58,14 +57,13 @@ def point(client: Client) -> pb.ResumePoint:
 
 
 def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: Client) -> None:
-    register_group(client, *(f"T{number}" for number in range(10_000)))
+    first = register_group(client, *(f"T{number}" for number in range(10_000)))
     with following(client) as stream:
         rows = snapshot_of(stream)
-        assert take(rows, stream, 1) == []
-        register_group(client, "T1", "T2", port=20911)
-        take(rows, stream, 2)
+        assert take(rows, stream, first) == []
+        take(rows, stream, register_group(client, "T1", "T2", port=20911))
         unregister_group(client)
-        assert sorted(take(rows, stream, 3)) == ["broker_removed", "group_removed"]
+        assert sorted(take(rows, stream, first + 2)) == ["broker_removed", "group_removed"]
         assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
@@ -73,41 +71,58 @@ def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:
     register_group(client, "T1")
     rows = FollowedRows.of_snapshot(client.snapshot())
     before = point(client)
-    register_group(client, "T2", port=20911)
+    reached = register_group(client, "T2", port=20911)
     with following(client, resume_after=before) as stream:
-        take(rows, stream, 2)
+        take(rows, stream, reached)
     assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
 def test_a_pinned_snapshot_is_followed_from_its_revision(client: Client) -> None:
     register_group(client, "T1")
     pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
-    register_group(client, "T2", port=20911)
+    reached = register_group(client, "T2", port=20911)
     with following(client, pin_id=pin.pin_id) as stream:
         rows = snapshot_of(stream)
         assert {key[0] for key in rows.queues} == {"T1"}
-        take(rows, stream, 2)
+        take(rows, stream, reached)
     assert rows == FollowedRows.of_snapshot(client.snapshot())
+
+
+def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) -> None:
+    register_group(client, *(f"T{number}" for number in range(1_000)))
+    register_group(client, "T1", "will-go", port=30911)
+    pinned = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
+    register_group(client, *(f"T{number}" for number in range(1_000, 1_500)), counter=2)
+    register_group(client, "T1", "of-another-group", port=20911)
+    unregister(client, "broker-30911", 30911)
+    latest = client.snapshot()
+    request = pb.StreamRouteSnapshotRequest(pin_id=pinned.pin_id)
+    rows = RouteRows.of_snapshot(list(client.routes.StreamRouteSnapshot(request, timeout=60)))
+    after = pb.ResumePoint(epoch=pinned.header.epoch, revision=pinned.header.revision)
+    messages = list(client.routes.StreamRouteChanges(pb.StreamRouteChangesRequest(after=after), timeout=TIMEOUT))
+    assert (messages[-1].header, messages[-1].HasField("changes")) == (latest[0].header, False)
+    told = [(message.header.revision, change) for message in messages for change in message.changes.changes]
+    for _, change in told:
+        rows.apply(change)
+    assert rows == RouteRows.of_snapshot(latest)
+    assert len({(revision, key_of(change)) for revision, change in told}) == len(told)
 
 
 def test_what_does_not_fit_together_is_refused(client: Client) -> None:
     register_group(client, "T1")
     here = point(client)
+    of_another_epoch = pb.ResumePoint(epoch="e", revision=0)
+    to_come = pb.ResumePoint(epoch=here.epoch, revision=here.revision + 1)
     for request, reason in (
         (pb.StreamRouteSnapshotRequest(resume_after=here), "INVALID_FIELD"),
         (pb.StreamRouteSnapshotRequest(follow=True, resume_after=here, pin_id="pin"), "INVALID_FIELD"),
-        (
-            pb.StreamRouteSnapshotRequest(follow=True, resume_after=pb.ResumePoint(epoch="e", revision=0)),
-            "EPOCH_CHANGED",
-        ),
-        (
-            pb.StreamRouteSnapshotRequest(follow=True, resume_after=pb.ResumePoint(epoch=here.epoch, revision=9)),
-            "REVISION_NOT_REACHED",
-        ),
+        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=of_another_epoch), "EPOCH_CHANGED"),
+        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=to_come), "REVISION_NOT_REACHED"),
     ):
         assert client.stream_failure(FOLLOW, request).reason == reason
 
 
+@pytest.mark.own_server
 def test_followers_are_listed_and_told_of_a_shutdown(namesrv: NamesrvProcess, client: Client) -> None:
     register_group(client, "T1")
     with namesrv.connect() as other, following(other) as stream:

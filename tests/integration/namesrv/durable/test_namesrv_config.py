@@ -132,7 +132,8 @@ def test_an_update_of_nothing_is_refused(admin: Client) -> None:
 
 async def test_a_stored_setting_that_makes_no_sense_refuses_the_start(tmp_path: Path) -> None:
     database = Database(tmp_path)
-    await database.replace(SETTINGS, {"dataDir": "/"})
+    settings: Mapping[str, str] = {"dataDir": "/"}
+    await database.replace(SETTINGS, settings)
     await database.close(deadline_seconds=10.0)
     done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
