@@ -405,6 +405,7 @@ mod tests {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const PING: u8 = 6;
     const SLOW: &str = "/a.B/Slow";
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn shared(limits: Limits) -> Arc<Shared> {
         let method =
@@ -431,7 +432,7 @@ mod tests {
             let wire = Wire::Plain(Socket::Open(stream)).detach().expect("a socket");
             let peer = Peer::of(address, account);
             spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain }));
-            test(client).await;
+            tokio::time::timeout(PATIENCE, test(client)).await.expect("what the test waits for");
         };
         LocalSet::new().block_on(&runtime, scheduler.drive(served));
     }

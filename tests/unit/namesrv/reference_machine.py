@@ -330,7 +330,8 @@ class ReferenceMachine(Machine):
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
-        assert deadlines.keys() == self.model.brokers.keys()
+        assert deadlines.keys() == self.state.last_heard().keys() == self.model.brokers.keys()
+        assert self.state.possibly_partial | self.state.liveness.doubted.keys() <= self.model.brokers.keys()
         assert self.state.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}

@@ -5,6 +5,7 @@ The name server is a queue: it answers requests in their order, and a bookmark c
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,11 +13,13 @@ from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.endpoints import Endpoint
 from route_client.cache import Answer
-from route_client.watch import Additions, WatchStream
+from route_client.watch import KeptTopics, ResumePoint, WatchedUpTo, WatchStream
 from tests.properties import Machine, machine_test
 from tests.support.routes.wire_routes import wire_route
 
+ENDPOINT = Endpoint("127.0.0.1", 1)
 TOPICS = st.sampled_from("TUVWX")
 
 
@@ -38,11 +41,16 @@ class WatchBesideANameServer(Machine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted: Additions = {"T": 1, "U": 2, "V": 3, "W": 4}
-        self.additions = 4
+        self.topics = KeptTopics(max_topics=9)
+        self.lives: Counter[str] = Counter()
+        """How often each topic was added: each time the client begins without its route."""
+        self.counted_lives: dict[str, int] = {}
+        """Of the topics that the last bookmark without a later request counts."""
+        for topic in "TUVW":
+            self.a_topic_comes(topic)
         self.up_to_date: set[str] = set()
         self.revision = 0
-        self.begin(WatchStream(self.wanted, self.up_to_date))
+        self.begin(WatchStream(self.topics.additions, self.up_to_date))
 
     @initialize(is_warm=st.booleans())
     def the_name_server_is(self, is_warm: bool) -> None:
@@ -58,6 +66,7 @@ class WatchBesideANameServer(Machine):
         self.untold: set[str] = set()
         """Of that, what it has not sent since it began."""
         self.taken = 0
+        self.asked_lives = {topic: self.lives[topic] for topic in self.requests[0].topics}
         self.current: set[str] = set()
         """Topics whose route the client has, of those that it asks for."""
         self.at_bookmark: set[str] = set()
@@ -73,12 +82,10 @@ class WatchBesideANameServer(Machine):
             self.a_resumed_watch_would_miss_nothing()
 
     def a_topic_comes(self, topic: str) -> None:
-        if topic not in self.wanted:
-            self.additions += 1
-            self.wanted = {**self.wanted, topic: self.additions}
+        self.lives[topic] += self.topics.add(topic)
 
     def a_topic_goes(self, topic: str, again: bool) -> None:
-        self.wanted = {kept: number for kept, number in self.wanted.items() if kept != topic}
+        self.topics.drop(topic)
         if again:
             self.a_topic_comes(topic)
 
@@ -86,14 +93,16 @@ class WatchBesideANameServer(Machine):
         """Often after a topic went."""
         if goes is not None:
             self.a_topic_goes(goes, again=False)
-        asked = dict(self.stream._asked)
-        request = self.stream.update(self.wanted)
+        request = self.stream.update(self.topics.additions)
         if request is None:
-            assert self.stream.is_waiting or asked == self.wanted
+            assert self.stream.is_waiting or self.asked_lives == {topic: self.lives[topic] for topic in self.topics}
             return
         assert not (request.topics and request.removed_topics)
         self.requests.append(request)
         gone = set(request.removed_topics)
+        self.asked_lives |= {topic: self.lives[topic] for topic in request.topics}
+        for topic in gone:
+            del self.asked_lives[topic]
         if gone & self.told_since - self.current:
             self.reaches("removed before its bookmark")
         self.reaches("removed" if gone else "added")
@@ -134,6 +143,9 @@ class WatchBesideANameServer(Machine):
             self.current |= self.told_since
             self.told_since = set()
             self.at_bookmark = set(self.watched)
+            if not self.stream.is_waiting:
+                self.counted_lives = dict(self.asked_lives)
+            self.topics.watched = WatchedUpTo(ENDPOINT, self.stream.counted, ResumePoint("1", self.revision))
             self.reaches("bookmark")
 
     def a_topic_goes_between_a_message_and_its_bookmark(self, topic: str) -> None:
@@ -142,14 +154,13 @@ class WatchBesideANameServer(Machine):
         self.a_message_comes(0, {topic}, bookmark=False)
 
     def it_breaks_and_resumes(self) -> None:
-        point, counted = self.stream.resume_point, self.stream.counted
-        topics = dict(counted.items() & self.wanted.items())
-        if point is None or not topics or self.untold:
+        resumed = self.topics.resume_at(ENDPOINT)
+        if resumed is None or self.untold:
             return
         self.up_to_date.clear()
-        self.begin(WatchStream(topics, self.up_to_date, point))
-        self.at_bookmark = set(topics)
-        self.told_since = set(topics)  # it has what came before, once a bookmark says that nothing is missing
+        self.begin(WatchStream(resumed.topics, self.up_to_date, resumed.point))
+        self.at_bookmark = set(resumed.topics)
+        self.told_since = set(resumed.topics)  # it has what came before, once a bookmark says that nothing is missing
         self.reaches("resumed")
 
     @invariant()
@@ -158,9 +169,11 @@ class WatchBesideANameServer(Machine):
 
     @invariant()
     def a_resumed_watch_would_miss_nothing(self) -> None:
-        """The name server watched all that the client would resume with, when it sent the bookmark."""
-        if self.stream.resume_point is not None:
-            assert dict(self.stream.counted.items() & self.wanted.items()).keys() <= self.at_bookmark
+        """What it would resume with was watched at the bookmark, and the client has its routes."""
+        resumed = self.topics.resume_at(ENDPOINT)
+        for topic in {} if resumed is None else resumed.topics:
+            assert topic in self.at_bookmark
+            assert self.counted_lives[topic] == self.lives[topic]
 
 
 TestWatchBesideANameServer = machine_test(WatchBesideANameServer, 100, steps=10)
