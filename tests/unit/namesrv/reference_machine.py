@@ -86,7 +86,13 @@ REFUSALS = {
 class ReferenceMachine(Machine):
     """Has no rules of its own."""
 
-    outcomes = REMOVALS | LOST_QUEUES | BY_OPERATORS | REFUSALS | {GIVEN_UP, "reported while held", "stood in for"}
+    outcomes = (
+        REMOVALS
+        | LOST_QUEUES
+        | BY_OPERATORS
+        | REFUSALS
+        | {GIVEN_UP, "reported while held", "restarted", "stood in for"}
+    )
 
     def notice(self) -> None:
         """Notes what the tables show now."""
@@ -106,6 +112,8 @@ class ReferenceMachine(Machine):
         """How many changes the current step may make: what is lost may be held in part and removed in part."""
         self.given_up = False
         """Whether the current step's change was not made, or not as a whole: given up, or the tables were frozen."""
+        self.from_file: set[LiveKey] = set()
+        """Brokers that have not registered since the name server's last start."""
         self.reader = ReaderTables()
         self.last_read = self.state.change_log.last
         self.seen = self.model.visible()
@@ -239,6 +247,17 @@ class ReferenceMachine(Machine):
             case _:
                 raise AssertionError(kind)
 
+    def restart(self) -> None:
+        """Has another name server begin with a snapshot of this one, and with what operators have decided."""
+        before, self.fleet = self.state, Fleet(self.model.behaviour)
+        self.state, self.routes = self.fleet.state, self.fleet.routes
+        self.state.intents, self.state.kv_config = before.intents, before.kv_config
+        self.state.load_snapshot(before.snapshot().messages())
+        self.model.restart(self.now)
+        self.from_file = set(self.model.brokers)
+        self.reader, self.last_read = tables_of(self.state), self.state.change_log.last
+        self.seen = self.model.visible()
+
     def open_channel(self) -> None:
         if self.state.frozen:
             with refuses(Reason.SHUTTING_DOWN):
@@ -332,7 +351,11 @@ class ReferenceMachine(Machine):
         } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.state.last_heard().keys() == self.model.brokers.keys()
         assert self.state.possibly_partial | self.state.liveness.doubted.keys() <= self.model.brokers.keys()
-        assert self.state.unconfirmed == dict.fromkeys(self.model.unconfirmed(), Unconfirmed.GUARD)
+        unconfirmed = self.model.unconfirmed()
+        self.from_file &= unconfirmed
+        assert self.state.unconfirmed == {
+            key: Unconfirmed.SNAPSHOT_FILE if key in self.from_file else Unconfirmed.GUARD for key in unconfirmed
+        }
         for channel in self.model.open_channels:
             bound = {key for key, broker in self.model.brokers.items() if broker.channel == channel}
             assert self.state.channels.bound(channel) == bound

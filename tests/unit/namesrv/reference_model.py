@@ -182,6 +182,17 @@ class ReferenceModel:
         for group, numbers in queues.items():
             self.queues[topic, group] = (*numbers, *self.queues.get((topic, group), ())[4:])
 
+    # Restart
+
+    def restart(self, now: float) -> None:
+        """A snapshot file has what readers see. All brokers have their timeout again, and must register."""
+        self.queues = self.shown()
+        for broker in self.brokers.values():
+            broker.unconfirmed, broker.channel, broker.due = True, None, now + min(broker.timeout, TIMEOUT)
+            broker.doubted = broker.increment_first = False
+        self.recent, self.held = {}, {}
+        self.open_channels, self.ended_channels = set(), set()
+
     # Removal
 
     def remove(self, key: LiveKey) -> None:

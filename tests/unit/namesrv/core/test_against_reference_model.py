@@ -285,6 +285,12 @@ class TablesAgreeWithTheModel(ReferenceMachine):
         assert answer == (not is_same or broker.unconfirmed or broker.increment_first, broker.version)
         broker.heard_by_address(self.now)
 
+    @rule()
+    def the_name_server_restarts(self) -> None:
+        self.restart()
+        self.the_tables_agree()
+        self.reaches("restarted")
+
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, 119.0, 120.0, 121.0, 300.0, 601.0]))
     def time_passes(self, seconds: float) -> None:
         self.fleet.clock.advance(seconds)
