@@ -1,4 +1,4 @@
-"""The comment of each call promises the errors that the call sends: no reason is missing, and none is too many.
+"""What the contract's comments promise of errors is what the programs send: reason, code, metadata, when to try again.
 
 That no call sends another reason is checked wherever tests call servers: see ``tests/support/promised_errors.py``.
 """
@@ -6,17 +6,31 @@ That no call sends another reason is checked wherever tests call servers: see ``
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from broker_agent_api.v1.client_service_pb2 import HeartbeatRequest, ProducerData
 
+from docs.tools.generate_clients import AGENT_REASONS_FILE, REASONS_FILE, Reason, error_reasons, read_contract
+from groundwork.grpc_errors import RichError
 from namesrv.server.listener import SERVICES as OF_NAME_SERVERS
-from tests.integration.error_reasons.from_agents import AGENT_CASES, AGENT_EACH_CALL
-from tests.integration.error_reasons.from_agents import SERVICES as OF_AGENTS
-from tests.integration.error_reasons.from_each_call import EACH_CALL
-from tests.integration.error_reasons.from_name_servers import NAME_SERVER_CASES
+from tests.integration.error_reasons.agents import AGENT_CASES, of_clients
+from tests.integration.error_reasons.agents import SERVICES as OF_AGENTS
+from tests.integration.error_reasons.name_servers import NAME_SERVER_CASES, refused
 from tests.support import promised_errors
 from tests.support.promised_errors import of_any_call, promised, reasons_of
+from tests.support.registrations import registration
+
+CASES: dict[str, dict[str, Any]] = {"namesrv_api": NAME_SERVER_CASES, "broker_agent_api": AGENT_CASES}
+FILES = {"namesrv_api": REASONS_FILE, "broker_agent_api": AGENT_REASONS_FILE}
+DOMAINS = {"namesrv_api": "namesrv.dev", "broker_agent_api": "agent.namesrv.dev"}
+METADATA_KEY = re.compile(r"[a-z][a-zA-Z0-9-_]+")
+"""What AIP-193 allows."""
 
 BROKER_AGENT, CLIENTS = "broker_agent_api.v1.BrokerAgentService", "broker_agent_api.v1.ClientService"
 SHOWN_ELSEWHERE = {
@@ -31,12 +45,60 @@ SHOWN_ELSEWHERE = {
         "LIMIT_EXCEEDED",
     ): "unit/broker_agent/topics/test_servicer.py",
 }
-"""What takes more than this test has, and the test that shows it."""
+"""What takes more than these cases have, and the test that shows it."""
+
+
+def errors_of(*cases: Any) -> list[RichError]:
+    """The errors of cases, each in a folder of its own."""
+    found: list[RichError] = []
+    for case in cases:
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            errors = case(Path(folder), patch)
+            found += asyncio.run(errors) if inspect.iscoroutine(errors) else errors
+    return found
+
+
+@cache
+def provoked(package: str, reason: str) -> tuple[list[RichError], frozenset[tuple[str, str]]]:
+    """The errors of a reason, and which calls sent which reasons meanwhile."""
+    promised_errors.sent.clear()
+    errors = errors_of(*CASES[package][reason])
+    return errors, frozenset(promised_errors.sent)
+
+
+@cache
+def of_contract(package: str) -> dict[str, Reason]:
+    """The reasons of a package by name, as their comments have them."""
+    return {reason.name: reason for reason in error_reasons(read_contract()[FILES[package]])}
+
+
+@pytest.mark.parametrize(("package", "name"), [(package, name) for package in CASES for name in CASES[package]])
+def test_a_reason_is_sent_as_its_comment_promises(package: str, name: str) -> None:
+    """A key of metadata with a condition must be in one of the errors, and not in all."""
+    reason, (errors, _) = of_contract(package)[name], provoked(package, name)
+    kinds = {(error.domain, error.reason, error.code.name) for error in errors}
+    assert kinds == {(DOMAINS[package], name, reason.code)}
+    sent = [set(error.metadata) for error in errors]
+    assert set.union(*sent) == reason.metadata.keys()
+    assert all(METADATA_KEY.fullmatch(key) for key in reason.metadata)
+    assert set.intersection(*sent) == {key for key, condition in reason.metadata.items() if not condition}
+    assert all(value for error in errors for value in error.metadata.values())
+    assert {error.retry_after_seconds is not None for error in errors} == {"RetryInfo" in reason.meaning}
+    assert {bool(error.violations) for error in errors} == {"BadRequest" in reason.meaning}
+
+
+@pytest.mark.parametrize("package", CASES)
+def test_every_reason_is_shown_here(package: str) -> None:
+    assert CASES[package].keys() == of_contract(package).keys()
 
 
 @pytest.mark.parametrize("call", promised())
-def test_a_comment_names_reasons_of_the_contract_only(call: str) -> None:
-    assert promised()[call] - reasons_of(call.split(".", maxsplit=1)[0]) == set()
+def test_a_call_sends_each_reason_of_its_comment_and_the_contract_has_them(call: str) -> None:
+    package = call.partition(".")[0]
+    assert promised()[call] - reasons_of(package) == set()
+    sent = {reason for of in CASES for name in CASES[of] for named, reason in provoked(of, name)[1] if named == call}
+    elsewhere = {reason for named, reason in SHOWN_ELSEWHERE if named == call}
+    assert promised()[call] - of_any_call(package) - {"SLOW_READER"} - sent == elsewhere
 
 
 def test_streams_and_no_other_calls_promise_slow_reader() -> None:
@@ -50,19 +112,27 @@ def test_streams_and_no_other_calls_promise_slow_reader() -> None:
     }
 
 
-def test_each_promised_reason_is_sent(tmp_path: Path) -> None:
-    promised_errors.sent.clear()
-    for number, case in enumerate([*NAME_SERVER_CASES.values(), *EACH_CALL]):
-        (folder := tmp_path / f"n{number}").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            asyncio.run(case(folder, patch))
-    for number, agent_case in enumerate([*AGENT_CASES.values(), *AGENT_EACH_CALL]):
-        (folder := tmp_path / f"a{number}").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            agent_case(folder, patch)
-    pairs = {
-        (call, reason)
-        for call, reasons in promised().items()
-        for reason in reasons - of_any_call(call.split(".")[0]) - {"SLOW_READER"}
-    }
-    assert sorted(pairs - promised_errors.sent) == sorted(SHOWN_ELSEWHERE)
+def test_a_name_server_lists_every_bad_field_of_a_registration() -> None:
+    request = registration(["A", "bad\ttopic", "A"])
+    request.broker.cluster_name = "bad\tname"
+    request.broker.broker_addr = "nowhere"
+    request.data_version.counter = -1
+    request.heartbeat_timeout_millis = -1
+    topics = registration(["A", "bad\ttopic", "A"])
+    topics.topic_configs[0].perm = 9
+    topics.topic_configs[0].read_queue_nums = -1
+    errors = errors_of(refused(("RegisterBroker", request), ("RegisterBroker", topics)))
+    assert [[violation.field for violation in error.violations] for error in errors] == [
+        ["broker.cluster_name", "broker.broker_addr", "data_version.counter", "heartbeat_timeout_millis"],
+        ["topic_configs[0].read_queue_nums", "topic_configs[0].perm", "topic_configs[1].topic"],
+    ]
+
+
+def test_an_agent_lists_every_bad_field_of_a_heartbeat() -> None:
+    request = HeartbeatRequest(version="x" * 10_000, producer_groups=[ProducerData(), ProducerData(group_name="g")])
+    (error,) = errors_of(of_clients(("Heartbeat", request)))
+    assert [violation.field for violation in error.violations] == [
+        "client_id",
+        "version",
+        "producer_groups[0].group_name",
+    ]

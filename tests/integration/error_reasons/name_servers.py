@@ -1,0 +1,391 @@
+"""How each reason of the name server comes about: servers in this process, and the calls that they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import registration_service_pb2 as registrations
+from namesrv_api.v1 import route_data_pb2 as route_data
+from namesrv_api.v1 import route_service_pb2 as routes
+
+from groundwork.grpc_errors import RichError
+from namesrv import limits
+from namesrv.app import operators
+from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
+from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.grpc_api.route import StatusCalls
+from namesrv.server.listener import ROUTE_SERVICE, SERVICES
+from namesrv.server.server import NamesrvServer
+from namesrv.settings import NamesrvSettings
+from namesrv.storage import database
+from tests.support.engines import require_native
+from tests.support.partial_services import whole
+from tests.support.promised_errors import promised
+from tests.support.registrations import data_version, identity, registration
+from tests.support.secured.fleet import TOKENS, permits
+
+SECONDS = 20.0
+"""A deadline that no test waits for."""
+
+Errors = Sequence[RichError]
+Request = Message | bytes | Callable[[str], Message]
+"""What a call sends; a function makes it of the name server's epoch."""
+Call = tuple[str, Request] | tuple[str, Request, str]
+"""The name of a call, its request, and perhaps the token that it shows."""
+Case = Callable[[Path, pytest.MonkeyPatch], Coroutine[Any, Any, Errors]]
+Patch = tuple[object, str, object]
+"""What has an attribute, its name, and the value that it has meanwhile."""
+
+
+class Caller:
+    """Calls name servers by the names of their calls."""
+
+    def __init__(self, connection: grpc.aio.Channel) -> None:
+        self.connection = connection
+
+    async def call(self, name: str, request: Request, token: str | None = None) -> Any:
+        """Makes a call to its end. Raises grpc.aio.AioRpcError."""
+        if callable(request):
+            status = routes.GetNamesrvStatusResponse.FromString(await self.call("GetNamesrvStatus", b""))
+            request = request(status.header.epoch)
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        sent = request if isinstance(request, bytes) else request.SerializeToString()
+        (method,) = [service.methods_by_name[name] for service in SERVICES if name in service.methods_by_name]
+        path = f"/{method.containing_service.full_name}/{name}"
+        if method.server_streaming:
+            stream = self.connection.unary_stream(path, None, None)(sent, timeout=SECONDS, metadata=metadata)
+            return [message async for message in stream]
+        return await self.connection.unary_unary(path, None, None)(sent, timeout=SECONDS, metadata=metadata)
+
+    async def refused(self, *calls: Call) -> Errors:
+        """The errors of calls, one after the other."""
+        errors = []
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await self.call(*call)
+            errors.append(RichError.of(caught.value))
+        return errors
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]]:
+    """A name server, warm from the start unless said otherwise; the event stops it."""
+    require_native()
+    flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
+    loaded = NamesrvSettings.load(None, flags)
+    server = NamesrvServer(loaded, database.Database(loaded.data_dir) if loaded.data_dir else None)
+    stop = asyncio.Event()
+    running = asyncio.create_task(server.run(stop))
+    try:
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            yield Caller(connection), stop
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, SECONDS)
+
+
+def refused(
+    *calls: Call,
+    after: Iterable[Call] = (),
+    patches: Iterable[Patch] = (),
+    durable: bool = False,
+    locked: bool = False,
+    with_permits: bool = False,
+    **settings: Any,
+) -> Case:
+    """Calls that a name server refuses after it has answered others.
+
+    Args:
+        calls: What it refuses.
+        after: What it answers before.
+        patches: Limits and the like.
+        durable: Whether it has a data directory.
+        locked: Whether another program holds the database meanwhile.
+        with_permits: Whether it asks who calls.
+        settings: Of the name server.
+    """
+
+    async def case(path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
+        for patch in patches:
+            monkeypatch.setattr(*patch)
+        if durable or locked:
+            settings["data_dir"] = path
+        if with_permits:
+            settings["permits_file"] = path / "permits.json"
+            settings["permits_file"].write_text(json.dumps(permits()))
+        async with serving(**settings) as (caller, _):
+            for call in after:
+                await caller.call(*call)
+            with ExitStack() as held:
+                if locked:
+                    another = sqlite3.connect(path / database.DATABASE_FILE, isolation_level=None)
+                    held.enter_context(closing(another)).execute("BEGIN IMMEDIATE")
+                return await caller.refused(*calls)
+
+    return case
+
+
+@asynccontextmanager
+async def answering(part: object, slow_reader_seconds: float = SECONDS) -> AsyncIterator[Caller]:
+    """A server of whose RouteService a test answers some calls."""
+    server = grpc.aio.server()
+    handlers_of_server(slow_reader_seconds).add_service(server, ROUTE_SERVICE, whole(ROUTE_SERVICE, part))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some megabytes otherwise
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options) as connection:
+        yield Caller(connection)
+    await server.stop(0)
+
+
+async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    async with serving() as (caller, stop):
+        request = routes.WatchTopicRoutesRequest(topics=["TopicTest"])
+        watch = asyncio.create_task(caller.refused(("WatchTopicRoutes", request)))
+        listed = admin.ListWatchersResponse()
+        while not listed.watchers:
+            listed.ParseFromString(await caller.call("ListWatchers", b""))
+        stop.set()
+        return await watch
+
+
+async def _not_implemented(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    class OlderVersion:
+        """Has one call."""
+
+        async def GetTopicRoute(self, _request: routes.GetTopicRouteRequest, _context: Any) -> bytes:  # noqa: N802
+            return b""
+
+    async with answering(OlderVersion()) as caller:
+        return await caller.refused(("GetNamesrvStatus", b""), ("WatchTopicRoutes", b""))
+
+
+async def _slow_reader(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    ended = asyncio.Event()
+
+    class Flood:
+        """Sends what nobody reads."""
+
+        async def WatchTopicRoutes(self, _request: Any, _context: Any) -> AsyncIterator[bytes]:  # noqa: N802
+            try:
+                while True:
+                    yield bytes(1_000_000)
+            finally:
+                ended.set()
+
+    async def read_late(call: Any) -> None:
+        await anext(aiter(call))  # on a busy machine it may come too late already
+        await asyncio.wait_for(ended.wait(), SECONDS)
+        async for _ in call:
+            pass
+
+    async with answering(Flood(), slow_reader_seconds=0.1) as caller:
+        stream = caller.connection.unary_stream("/namesrv_api.v1.RouteService/WatchTopicRoutes", None, None)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read_late(stream(b"", timeout=SECONDS))
+        return [RichError.of(caught.value)]
+
+
+async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
+    async with serving(data_dir=path) as (caller, _):
+        (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
+        return await caller.refused(("ListAuditEntries", b""))
+
+
+async def _fail(*_: Any) -> NoReturn:
+    raise RuntimeError("a defect")
+
+
+def _resumed(revision: int, epoch: str | None = None) -> tuple[Call, ...]:
+    """Each call that goes on after a point; the epoch is the name server's unless said otherwise."""
+
+    def after(own: str) -> routes.ResumePoint:
+        return routes.ResumePoint(epoch=epoch or own, revision=revision)
+
+    return (
+        ("WatchTopicRoutes", lambda own: routes.WatchTopicRoutesRequest(topics=["T"], resume_after=after(own))),
+        ("StreamRouteSnapshot", lambda own: routes.StreamRouteSnapshotRequest(follow=True, resume_after=after(own))),
+        ("StreamRouteChanges", lambda own: routes.StreamRouteChangesRequest(after=after(own))),
+    )
+
+
+WRONG_CHECKSUM, INCREMENT = registration(), registration()
+WRONG_CHECKSUM.body_crc32 = 1
+INCREMENT.base_version.CopyFrom(data_version(counter=7))
+NEW, OLD = registration(broker=identity("127.0.0.1:2")), registration(broker=identity("127.0.0.1:1"))
+NEW.data_version.state_version, OLD.data_version.state_version = 2, 1
+
+NEGATIVE = -1
+EMPTY_IS_GOOD: dict[str, Message] = {
+    "ConfirmBrokerLoss": admin.ConfirmBrokerLossRequest(cluster_name="c"),
+    "ListAuditEntries": admin.ListAuditEntriesRequest(page_size=NEGATIVE),
+    "ListIntents": admin.ListIntentsRequest(page_size=NEGATIVE),
+    "ListKvConfigs": admin.ListKvConfigsRequest(page_size=NEGATIVE),
+    "ListTopics": routes.ListTopicsRequest(page_size=NEGATIVE),
+    "ListWatchers": admin.ListWatchersRequest(page_size=NEGATIVE),
+    "GetBrokerClusterInfo": routes.GetBrokerClusterInfoRequest(page_size=NEGATIVE),
+    "GetRouteDigest": routes.GetRouteDigestRequest(page_size=NEGATIVE),
+    "OpenChannel": registrations.OpenChannelRequest(holder="x" * (limits.MAX_HOLDER_LENGTH + 1)),
+    "PinRouteSnapshot": routes.PinRouteSnapshotRequest(lease_millis=NEGATIVE),
+    "StreamRouteSnapshot": routes.StreamRouteSnapshotRequest(resume_after=routes.ResumePoint()),
+}
+"""A bad request of each call that takes an empty one."""
+CHECKED = [
+    name.rpartition(".")[2]
+    for name, reasons in promised().items()
+    if name.startswith("namesrv_") and "INVALID_FIELD" in reasons
+]
+"""Calls that look at their request."""
+
+REGISTERED: Call = ("RegisterBroker", registration(("TopicTest", "Held")))
+PUT: Call = ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v"))
+HOLD: Call = ("DeleteTopic", admin.DeleteTopicRequest(force=True, topic="Held", hold=True))
+OF_GROUPS: tuple[Call, ...] = (
+    ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a")),
+    ("AddWritePermOfBroker", admin.AddWritePermOfBrokerRequest(broker_name="broker-a")),
+    ("DeleteTopic", admin.DeleteTopicRequest(force=True, topic="TopicTest", hold=True)),
+)
+CHANGES: tuple[Call, ...] = (
+    *OF_GROUPS,
+    ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="other", value="v")),
+    ("DeleteKvConfig", admin.DeleteKvConfigRequest(namespace="n", key="k")),
+    ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"orderMessageEnable": "true"})),
+)
+"""Changes that must be durable."""
+RELEASE: Call = ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="Held"))
+EXPECTED = admin.KvExpectation(value="another")
+QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums=1, write_queue_nums=1, perm=6)
+
+NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
+    "MALFORMED_REQUEST": (refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),),
+    "INVALID_FIELD": (refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED]),),
+    "LIMIT_EXCEEDED": (
+        refused(
+            ("OpenChannel", b""),
+            ("BatchGetTopicRoutes", routes.BatchGetTopicRoutesRequest(topics=["T"] * (limits.MAX_BATCH_TOPICS + 1))),
+            (
+                "WatchTopicRoutes",
+                routes.WatchTopicRoutesRequest(topic_prefixes=["p"] * (limits.MAX_WATCH_PREFIXES + 1)),
+            ),
+            patches=[(limits, "MAX_CHANNELS", 0)],
+        ),
+        refused(*OF_GROUPS, after=[REGISTERED], patches=[(operators, "MAX_INTENTS", 0)], durable=True),
+        refused(
+            ("ExplainTopicRoute", admin.ExplainTopicRouteRequest(topic="TopicTest")),
+            after=[REGISTERED],
+            patches=[(limits, "MAX_EXPLANATIONS", 0)],
+        ),
+    ),
+    "TOPIC_NOT_FOUND": (
+        refused(
+            ("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")),
+            ("DeleteTopic", admin.DeleteTopicRequest(topic="T", cluster_name="c")),
+        ),
+    ),
+    "TOPICS_IN_USE": (
+        refused(
+            ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(broker_name="broker-a")),
+            ("DeleteTopic", admin.DeleteTopicRequest(topic="TopicTest")),
+            after=[REGISTERED],
+            durable=True,
+        ),
+    ),
+    "BROKER_NOT_REGISTERED": (
+        refused(
+            ("BrokerHeartbeat", registrations.BrokerHeartbeatRequest(broker=identity())),
+            ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(broker_name="b", validate_only=True)),
+            ("AddWritePermOfBroker", admin.AddWritePermOfBrokerRequest(broker_name="b", validate_only=True)),
+            ("RegisterTopic", registrations.RegisterTopicRequest(topic="T", queue_datas=[QUEUES])),
+        ),
+    ),
+    "CHANNEL_GONE": (
+        refused(
+            ("HandOverChannel", registrations.HandOverChannelRequest(channel_id="c")),
+            ("RegisterBroker", registration(channel_id="c")),
+        ),
+    ),
+    "NEED_FULL_REGISTRATION": (
+        refused(("RegisterBroker", INCREMENT)),
+        refused(("RegisterBroker", INCREMENT), after=[REGISTERED]),
+    ),
+    "REGISTRY_WARMING": (refused(("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")), warm_up_millis=600_000),),
+    "SHUTTING_DOWN": (_shutting_down,),
+    "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patches=[(limits, "MAX_SNAPSHOT_STREAMS", 0)]),),
+    "NOT_IMPLEMENTED": (_not_implemented,),
+    "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patches=[(StatusCalls, "GetNamesrvStatus", _fail)]),),
+    "REVISION_COMPACTED": (
+        refused(
+            *_resumed(0),
+            after=[("RegisterBroker", registration(["T"], counter=number)) for number in (1, 2)],
+            patches=[(ChangeLog.__init__, "__defaults__", (1, MAX_CHANGE_ROWS))],
+        ),
+    ),
+    "REVISION_NOT_REACHED": (refused(*_resumed(99)),),
+    "EPOCH_CHANGED": (refused(*_resumed(0, "another")),),
+    "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", routes.StreamRouteSnapshotRequest(pin_id="p"))),),
+    "SLOW_READER": (_slow_reader,),
+    "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
+    "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED]),),
+    "NOT_DURABLE": (
+        refused(
+            *CHANGES,
+            RELEASE,
+            after=[REGISTERED, PUT, HOLD],
+            patches=[(database, "LOCK_SECONDS", 0.05)],
+            locked=True,
+        ),
+        _unreadable,
+    ),
+    "KV_NOT_FOUND": (
+        refused(
+            ("GetKvConfig", admin.GetKvConfigRequest(namespace="n", key="k")),
+            ("ListKvConfigs", admin.ListKvConfigsRequest(namespace="n")),
+        ),
+    ),
+    "CONFLICT": (
+        refused(
+            ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v", expected=EXPECTED)),
+            ("DeleteKvConfig", admin.DeleteKvConfigRequest(namespace="n", key="k", expected=EXPECTED)),
+        ),
+    ),
+    "CONFIG_KEY_DENIED": (
+        refused(("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"listen": "x"}, validate_only=True))),
+    ),
+    "STALE_STATE_VERSION": (refused(("RegisterBroker", OLD), after=[("RegisterBroker", NEW)]),),
+    "NOT_AUTHENTICATED": (refused(("GetNamesrvStatus", b""), with_permits=True),),
+    "NOT_PERMITTED": (
+        refused(
+            ("ListIntents", b"", TOKENS["client"]),
+            ("RegisterBroker", registration(broker=identity(name="broker-b")), TOKENS["broker"]),
+            with_permits=True,
+        ),
+    ),
+    "INTENT_NOT_FOUND": (
+        refused(
+            ("ConfirmBrokerLoss", b""),
+            ("ConfirmBrokerLoss", admin.ConfirmBrokerLossRequest(broker_name="b", cluster_name="c")),
+            ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="T", validate_only=True)),
+            ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="T", cluster_name="c", validate_only=True)),
+        ),
+    ),
+    "PRODUCT_ENV_UNAVAILABLE": (
+        refused(("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")), product_env_namesrv="127.0.0.1:1"),
+    ),
+    "WATCH_EXPIRED": (
+        refused(
+            ("WatchTopicRoutes", routes.WatchTopicRoutesRequest(topics=["TopicTest"])),
+            patches=[(limits, "MAX_WATCH_SECONDS", 0.1)],
+        ),
+    ),
+}
+"""How each reason comes about."""
