@@ -126,8 +126,8 @@ test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2 and Delta 
 test-s3: setup  ## The log's tests on a real S3 server (minutes): Versity's gateway, by its path or VERSITYGW=path
 	@command -v "$(VERSITYGW)" >/dev/null || \
 		{ echo 'test-s3: no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0'; exit 1; }
-	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/unit/route_pipeline/log tests/unit/route_pipeline/stores \
-		tests/unit/route_pipeline/test_bad_logs.py tests/faults/pipeline/test_object_store.py
+	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/unit/route_pipeline tests/integration/pipeline/stores \
+		tests/integration/pipeline/test_bad_logs.py tests/faults/pipeline/test_object_store.py
 
 lint: setup  ## Lint, format, types, import rules, wire contract, generated pages, prose; the native engine, where cargo is found
 	@# mypy reads for a minute on one core, and the engine's tests are compiled on the other.

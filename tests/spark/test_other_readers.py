@@ -12,7 +12,7 @@ from route_pipeline.log import files
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import LogWriter
-from tests.unit.route_pipeline.log.rows import append, write
+from tests.support.routes.log_rows import append, write
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,7 @@ from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.permits import Permits, Principal, token_key
-from tests.unit.broker_agent.topic_agents import error_of, topic_agent
+from tests.support.agents.topic_agents import error_of, topic_agent
 
 SECONDS = 20.0
 """A deadline that no test waits for."""

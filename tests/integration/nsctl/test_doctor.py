@@ -9,10 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import CallError, RichError
 from nsctl.cli import app
+from nsctl.commands.doctor import check_silence
+from nsctl.commands.findings import Code
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, WARNED
 from tests.support.programs.agents import Agent
 from tests.support.programs.doctor import examined
@@ -182,3 +187,13 @@ def test_each_mistake_with_tls_is_told_with_what_to_look_at(
         assert row["what"].startswith(what)
         status = CliRunner().invoke(app, ["status", "--namesrv", str(namesrv.endpoint), *flags])
         assert (status.exit_code, f"{namesrv.endpoint}: {what}" in status.output) == (UNREACHABLE, True), status.output
+
+
+def test_a_name_server_that_hangs_is_told_from_one_that_cannot_be_reached() -> None:
+    nobody = Endpoint("127.0.0.1", 1)
+    hangs = CallError(nobody, RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+    finding = check_silence(hangs, None, 5.0)
+    assert (finding.code, finding.what) == (Code.UNREACHABLE, "did not answer within 5 s")
+    assert "hangs" in finding.do
+    refused = CallError(nobody, RichError(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+    assert check_silence(refused, None, 5.0).what == "cannot be reached: UNAVAILABLE: connection refused"

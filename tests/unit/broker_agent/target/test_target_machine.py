@@ -26,8 +26,8 @@ from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from tests.properties import Machine, machine_test
+from tests.support.agents.fan_out_harness import OPTIONS, STATE, registration, topic
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, registration, topic
 
 OTHER = "10.0.0.9:10911"
 """The address of another agent's broker, which has the same id."""

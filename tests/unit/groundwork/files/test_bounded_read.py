@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,18 +22,13 @@ def test_a_file_of_just_the_bound_is_read_and_one_byte_more_is_an_error_that_nam
     assert (caught.value.strerror, caught.value.filename) == ("is larger than 7 bytes", str(path))
 
 
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-
-
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
         (os.mkfifo, "is a named pipe and no file"),
         (os.mkdir, "Is a directory"),
         (lambda path: path.symlink_to("/dev/zero"), "is a device and no file"),
-        (_socket, "No such device or address"),
+        (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "No such device or address"),
     ],
     ids=["pipe", "folder", "device", "socket"],
 )

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import CancelledError
-from pathlib import Path
 
 import pytest
 
 from groundwork.daemon_executor import DaemonExecutor
-
-ROOT = Path(__file__).parents[4]
-HANGS = """
-import threading
-from groundwork.daemon_executor import DaemonExecutor
-executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
-executor.submit(lambda: (begun.set(), threading.Event().wait()))
-begun.wait()
-executor.shutdown(wait=False)
-print("end")
-"""
 
 
 def test_results_and_errors_come_back_and_threads_have_names() -> None:
@@ -71,8 +57,3 @@ def test_one_that_was_never_asked_starts_no_thread() -> None:
     before = threading.active_count()
     DaemonExecutor(3, "idle").shutdown()
     assert threading.active_count() == before
-
-
-def test_a_process_ends_although_a_call_hangs() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, timeout=30, check=True)
-    assert ended.stdout == b"end\n"

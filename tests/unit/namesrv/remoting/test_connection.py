@@ -36,7 +36,7 @@ REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
 
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, SocketlessClient]]:
-    """A connection, of which nothing is left when its test has ended."""
+    """A connection. It must leave nothing."""
     front = SocketlessFront(folder)
     client = SocketlessClient(front)
     yield front, client

@@ -515,7 +515,7 @@ def test_a_damaged_database_is_refused_as_it_is_or_loads_what_was_stored(
             refusal(scratch)
 
 
-def test_a_flipped_bit_in_a_text_of_a_table_or_of_the_schema_is_refused(whole: dict[str, Path], scratch: Path) -> None:
+def test_a_flipped_bit_in_a_text_of_a_table_or_of_the_schema_is_refused(whole: dict[str, Path], tmp_path: Path) -> None:
     content = file_of(whole["killed"]).read_bytes()  # without a log: what is in the file counts
     values = json.loads(INTENTS.encode(EXAMPLES["intents"])['["GROUP", "c", "broker-a"]'])
     texts = [
@@ -529,8 +529,8 @@ def test_a_flipped_bit_in_a_text_of_a_table_or_of_the_schema_is_refused(whole: d
         for number in range(2 * len(text)):
             flipped = bytearray(content)
             flipped[start + number // 2] ^= 0x80 if number % 2 else 1 << number // 2 % 7
-            file_of(scratch).write_bytes(flipped)
-            assert "does not match its checksum" in (why := refusal(scratch)) or "is damaged: " in why
+            file_of(tmp_path).write_bytes(flipped)
+            assert "does not match its checksum" in (why := refusal(tmp_path)) or "is damaged: " in why
 
 
 def test_damage_to_the_journal_is_refused_though_no_start_reads_it(whole: dict[str, Path], scratch: Path) -> None:

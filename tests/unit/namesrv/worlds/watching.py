@@ -106,7 +106,7 @@ async def failure_of(stream: Messages) -> Refused:
 
 @asynccontextmanager
 async def serving(fleet: Fleet | None = None, max_watchers: int = 100, **most: int) -> AsyncIterator[Server]:
-    """A name server with one broker, of which nothing is left when its test ends."""
+    """A name server with one broker. Its test must leave nothing in it."""
     if fleet is None:
         fleet = Fleet()
         fleet.register(topics=["T1", "T2"])

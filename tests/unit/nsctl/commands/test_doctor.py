@@ -69,16 +69,6 @@ def test_a_name_servers_status_is_read(told: pb.GetNamesrvStatusResponse, found:
     assert [finding.code for finding in check_status(told)] == found
 
 
-def test_a_name_server_that_hangs_is_told_from_one_that_cannot_be_reached() -> None:
-    nobody = Endpoint("127.0.0.1", 1)
-    hangs = CallError(nobody, RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
-    finding = check_silence(hangs, None, 5.0)
-    assert (finding.code, finding.what) == (Code.UNREACHABLE, "did not answer within 5 s")
-    assert "hangs" in finding.do
-    refused = CallError(nobody, RichError(grpc.StatusCode.UNAVAILABLE, "connection refused"))
-    assert check_silence(refused, None, 5.0).what == "cannot be reached: UNAVAILABLE: connection refused"
-
-
 def test_a_name_server_that_answers_with_an_error_is_not_one_to_be_started() -> None:
     defect = CallError(Endpoint("127.0.0.1", 1), RichError(grpc.StatusCode.INTERNAL, "see the log", "INTERNAL_DEFECT"))
     finding = check_silence(defect, None, 5.0)

@@ -19,7 +19,7 @@ from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store
 from tests.support.fakes.dying_store import Died, DyingStore
-from tests.unit.route_pipeline.log.rows import append, revisions_of, rows, write
+from tests.support.routes.log_rows import append, revisions_of, rows, write
 
 
 def filled(place: str) -> RouteLog:

@@ -28,7 +28,7 @@ from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
 from tests.support.fakes.counting_store import CountingStore
 from tests.support.fakes.dying_store import Died, DyingStore
-from tests.unit.route_pipeline.log.rows import append, revisions_of, write
+from tests.support.routes.log_rows import append, revisions_of, write
 
 OFTEN = 6
 

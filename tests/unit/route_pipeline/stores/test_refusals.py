@@ -14,7 +14,7 @@ from route_pipeline.stores import remote
 from route_pipeline.stores.store import StoreRefusedError, StoreUnavailableError
 from tests.support.fakes.cutting_proxy import STUCK, CuttingProxy
 from tests.support.programs.s3_server import client, forget_clients
-from tests.unit.route_pipeline.log.rows import append, revisions_of
+from tests.support.routes.log_rows import append, revisions_of
 
 pytestmark = pytest.mark.slow
 

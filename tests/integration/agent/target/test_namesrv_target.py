@@ -14,9 +14,9 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
+from tests.support.agents.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
 from tests.support.programs.processes import eventually
-from tests.unit.broker_agent.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
 
 StartNameServer = Callable[..., FakeNameServer]
 

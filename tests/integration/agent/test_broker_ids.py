@@ -8,8 +8,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from structlog.testing import capture_logs
 
 from broker_agent.name_server import NamesrvTarget
+from tests.support.agents.fan_out_harness import FanOut, topic
 from tests.support.fakes.registering_name_server import FakeNameServer
-from tests.unit.broker_agent.fan_out_harness import FanOut, topic
 
 StartNameServer = Callable[..., FakeNameServer]
 OTHER = "10.0.0.2:10911"

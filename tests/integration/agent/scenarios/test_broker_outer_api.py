@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.support.agents.fan_out_harness import FanOut
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.processes import eventually
-from tests.unit.broker_agent.fan_out_harness import FanOut
 
 ROUND_SECONDS = 2.0
 """Time for a round in which somebody is too late: enough for all others, on a busy machine."""

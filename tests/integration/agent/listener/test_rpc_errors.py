@@ -15,8 +15,8 @@ from broker_agent.topics.topic_service import SERVICE
 from groundwork.endpoints import Endpoint
 from groundwork.errors import FieldViolation
 from groundwork.grpc_errors import RichError
+from tests.support.agents.topic_agents import error_of
 from tests.support.fakes.registering_name_server import DEADLINE
-from tests.unit.broker_agent.topic_agents import error_of
 
 Ask = Callable[[bytes], RichError]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule
+from tests.support.agents.controllers import controller_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.controllers import controller_of
 
 TOPICS = 10_000
 TEN_HOURS = 36_000.0

@@ -18,8 +18,8 @@ from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import built_in_topics
+from tests.support.agents.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
 from tests.support.fakes.registering_name_server import FakeNameServer
-from tests.unit.broker_agent.controllers import MakeSettings, RoundsOnDemand, wait_until_idle
 
 
 class ToldProbe(BrokerProbe):

@@ -18,9 +18,9 @@ from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.grpc_errors import RichError
+from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 
 StartNameServer = Callable[..., FakeNameServer]
 SLAVE = replace(STATE, broker_id=1)

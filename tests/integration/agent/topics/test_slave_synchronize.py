@@ -18,11 +18,11 @@ from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
 from groundwork.intake import IntakeLimits
+from tests.support.agents.topic_agents import topic_agent
 from tests.support.refusals import refuses
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.topic_agents import topic_agent
 
 HERE, ELSEWHERE = Endpoint("10.0.0.1", 10918), Endpoint("10.0.0.2", 10918)
 

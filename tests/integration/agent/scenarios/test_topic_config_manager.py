@@ -15,7 +15,7 @@ from broker_agent.topics.files import load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion
 from broker_agent.topics.topic_service import TopicConfigServicer
-from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
+from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 
 
 def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:

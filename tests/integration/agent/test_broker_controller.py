@@ -18,14 +18,14 @@ from broker_agent.listener import SERVICE_NAME
 from broker_agent.name_server import RegisterBrokerResult
 from broker_agent.settings import AgentSettings
 from groundwork.endpoints import Endpoint
-from tests.support.fakes.registering_name_server import DEADLINE
-from tests.unit.broker_agent.controllers import (
+from tests.support.agents.controllers import (
     MakeSettings,
     RoundsOnDemand,
     StartNameServer,
     controller_of,
     wait_until_idle,
 )
+from tests.support.fakes.registering_name_server import DEADLINE
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""

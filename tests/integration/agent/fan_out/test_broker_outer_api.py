@@ -10,8 +10,8 @@ from broker_agent.broker_outer_api import Results
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
 from groundwork.grpc_errors import RichError
+from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
-from tests.unit.broker_agent.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 
 StartNameServer = Callable[..., FakeNameServer]
 

@@ -17,13 +17,13 @@ from broker_agent.timing import QUIET_SECONDS
 from broker_agent.topics.table import TopicConfig
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
+from tests.support.agents.controllers import MakeSettings, StartNameServer
+from tests.support.agents.running_agent import StartAgent, agent
 from tests.support.fakes.registering_name_server import DEADLINE
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.controllers import MakeSettings, StartNameServer
-from tests.unit.broker_agent.running_agent import StartAgent, agent
 
 __all__ = ["agent"]  # pytest finds the fixture by its name in this module
 

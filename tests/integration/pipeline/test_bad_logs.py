@@ -17,7 +17,7 @@ from route_pipeline.log.protocol.route_log import MARKER, RouteLog, commit_path
 from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import Store
 from route_pipeline.stores.urls import open_store
-from tests.unit.route_pipeline.log.rows import append
+from tests.support.routes.log_rows import append
 
 COMMANDS = {
     "ingest": ["ingest", "--namesrv", "127.0.0.1:1", "--out", "PLACE"],

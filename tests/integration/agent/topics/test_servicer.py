@@ -20,10 +20,10 @@ from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import TopicConfigServicer
 from groundwork.endpoints import Endpoint
+from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.broker_agent.topic_agents import error_of, stub_of, topic_agent
 
 BUILT_IN = built_in_topics("c", "b")
 TOPICS = tuple(TopicConfig(f"topic-{number}", number, number, 6) for number in range(10))

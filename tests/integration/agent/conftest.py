@@ -1,0 +1,7 @@
+"""Fixtures of agents."""
+
+from __future__ import annotations
+
+from tests.support.agents.fixtures import _no_thread_is_left, name_server, settings
+
+__all__ = ["_no_thread_is_left", "name_server", "settings"]  # pytest finds fixtures by their names in this module
