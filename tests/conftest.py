@@ -12,6 +12,7 @@ from hypothesis import settings
 from namesrv.core import pace
 from tests.properties import SEED, seed_test
 from tests.support.engines import LEFT_OUT
+from tests.support.patience import FACTOR
 from tests.support.programs.processes import MEASURED, Process
 from tests.support.promised_errors import fail_where_others_are_sent
 
@@ -57,11 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[STANDARD_ERROR] = os.dup(2)
 
 
-def pytest_report_header() -> str | None:
-    """Prints the seed of the properties where they draw new examples."""
-    if settings.get_current_profile_name() != "ci":
-        return None
-    return f"properties have the seed TEST_SEED={SEED}"
+def pytest_report_header() -> list[str]:
+    """Prints how patient tests are, and the seed of the properties where they draw new examples."""
+    lines = [f"time-outs are multiplied by TEST_PATIENCE={FACTOR}"]
+    if settings.get_current_profile_name() == "ci":
+        lines.append(f"properties have the seed TEST_SEED={SEED}")
+    return lines
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -80,9 +82,13 @@ def pytest_timeout_cancel_timer() -> None:
     faulthandler.cancel_dump_traceback_later()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts what takes longest first: workers take groups of tests in this order."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts what takes longest first: workers take groups of tests in this order. A busy machine gives all more time."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        seconds = float(marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(seconds * FACTOR), append=False)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

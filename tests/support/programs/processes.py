@@ -28,6 +28,7 @@ from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceS
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from tests.support.engines import NATIVE, require_native
+from tests.support.patience import FACTOR
 from tests.support.programs.forked_programs import ForkedProgram, can_fork
 
 BIN = Path(sys.executable).parent
@@ -43,7 +44,8 @@ ValueT = TypeVar("ValueT")
 def eventually(
     probe: Callable[[], ValueT], accept: Callable[[ValueT], bool] = bool, within_seconds: float = 30.0
 ) -> ValueT:
-    """Asks again until the answer is accepted; fails with the last answer after the time."""
+    """Asks again until the answer is accepted; fails with the last answer after the time, longer on a busy machine."""
+    within_seconds *= FACTOR
     deadline = time.monotonic() + within_seconds
     while True:
         value = probe()
