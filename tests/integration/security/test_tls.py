@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -20,7 +18,7 @@ from nsctl.cli import app as nsctl_app
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
-from tests.support.secured.certificates import DAY, Authority
+from tests.support.secured.certificates import DAY
 from tests.support.secured.fleet import (
     LIVE_SECONDS,
     ROUTE,
@@ -69,29 +67,6 @@ def test_a_server_under_another_name_is_talked_to_when_that_name_is_expected(pla
             assert lookup(client) == "UNAVAILABLE"
 
 
-@pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
-def test_a_clients_certificate_that_is_not_valid_now_is_refused(place: Place, begins: Any, ends: Any) -> None:
-    pair = place.authority.sign("client", ["client.example"], begins=begins, ends=ends)
-    with (
-        NamesrvProcess(*place.flags("mTLS")) as server,
-        connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client,
-    ):
-        assert lookup(client) == "UNAVAILABLE"
-
-
-def test_a_client_without_a_certificate_or_with_one_of_another_authority_does_not_connect(
-    place: Place, tmp_path: Path
-) -> None:
-    foreign = Authority(tmp_path / "foreign").sign("client", ["client.example"])
-    with NamesrvProcess(*place.flags("mTLS")) as server:
-        for pair in ((None, None), foreign):
-            with connected(server.endpoint, ClientFiles(place.authority.path, *pair)) as client:
-                assert lookup(client) == "UNAVAILABLE"
-        with connected(server.endpoint, None) as client:
-            assert lookup(client) == "UNAVAILABLE"
-        assert all(line.startswith("{") for line in server.raw.splitlines()), "gRPC's core writes no lines of its own"
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
 def test_tls_below_1_2_is_refused(place: Place) -> None:
     with NamesrvProcess(*place.flags("TLS")) as server:
@@ -124,19 +99,6 @@ def test_new_certificates_are_taken_while_calls_go_on(place: Place) -> None:
             assert lookup(later) == "OK"
         assert lookup(client) == "OK"
         assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
-
-
-def test_a_wrong_pair_keeps_the_old_one_and_says_so_once(place: Place) -> None:
-    with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
-        good = place.server.key.read_bytes()
-        place.server.key.write_bytes(place.callers["client"].key.read_bytes())
-        refused = eventually(lambda: server.events("tls_files_refused"), within_seconds=LIVE_SECONDS)
-        assert "does not belong to the certificate" in refused[0]["problem"]
-        with connected(server.endpoint, place.files("TLS", None)) as client:
-            assert lookup(client) == "OK"
-        place.server.key.write_bytes(good)
-        eventually(lambda: server.events("tls_reloaded"), within_seconds=LIVE_SECONDS)
-        assert len(server.events("tls_files_refused")) == 1
 
 
 def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one_and_its_end(place: Place) -> None:
@@ -176,9 +138,6 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
     cert, key = str(place.server.certificate), str(place.server.key)
     other = str(place.callers["client"].key)
     assert "does not belong to the certificate" in refused_start("--tls-cert", cert, "--tls-key", other)
-    assert "No such file" in refused_start("--tls-cert", cert, "--tls-key", key + "x")
-    assert "no certificate and private key in PEM" in refused_start("--tls-cert", key, "--tls-key", key)
-    assert "holds no certificates" in refused_start("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key)
     assert "tls_key is not" in refused_start("--tls-cert", cert)
     assert "tls_cert is not" in refused_start("--tls-client-ca", cert)
 
@@ -198,14 +157,6 @@ def test_a_listener_beyond_loopback_with_tls_needs_no_permission_and_no_warning(
     with Process(program) as server:
         server.wait_for("namesrv_started")
         assert not server.events("listener_without_tls")
-
-
-def test_the_end_of_the_certificate_is_a_metric(place: Place) -> None:
-    with NamesrvProcess(*place.flags("TLS"), "--metrics-listen", "127.0.0.1:0") as server:
-        where = server.wait_for("namesrv_started")["metrics"]
-        with urlopen(f"http://{where}/metrics", timeout=20) as answer:
-            text = answer.read().decode()
-    assert "namesrv_certificate_not_after_seconds" in text
 
 
 def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +14,10 @@ from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
 from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.certificates import DAY
-from tests.support.secured.fleet import LIVE_SECONDS, Place, connected, lookup, permits
+from tests.support.secured.fleet import LIVE_SECONDS, Place, connected
 
 
 def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:
@@ -36,18 +35,6 @@ def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_ne
         assert client.addrs() == {}, "it could still unregister"
 
 
-def test_an_agent_that_may_not_register_its_broker_says_so_and_goes_on_trying(place: Place) -> None:
-    place.permits.write_text(json.dumps(permits(broker={"register": ["DefaultCluster/broker-b"]})))
-    give_agent_its_address(place)
-    with (
-        NamesrvProcess(*place.flags("mTLS")) as server,
-        Agent(str(server.endpoint), *agent_flags(place, "broker")) as agent,
-        connected(server.endpoint, place.files("mTLS", "client")) as client,
-    ):
-        eventually(lambda: "NOT_PERMITTED" in agent.raw)
-        assert client.addrs() == {}
-
-
 def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place: Place) -> None:
     give_agent_its_address(place)
     with NamesrvProcess() as server, Agent(str(server.endpoint), *agent_flags(place, "broker")[2:]) as agent:
@@ -61,16 +48,6 @@ def test_the_agents_own_listeners_have_tls_and_its_health_check_speaks_it(place:
         # It has three seconds, and no flag for more.
         eventually(lambda: ended([*program, *agent_flags(place, "broker")]).returncode, lambda code: code == 0)
         assert ended(program).returncode == 1
-
-
-def test_an_agent_whose_key_does_not_match_does_not_start(place: Place) -> None:
-    flags = ["--tls-cert", str(place.callers["broker"].certificate), "--tls-key", str(place.callers["admin"].key)]
-    arguments = ["--broker-name", "a", "--broker-id", "0", "--broker-addr", "127.0.0.1:1", "--namesrv", "127.0.0.1:1"]
-    done = ended(
-        [str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", *arguments, "--topics", str(TOPICS), *flags]
-    )
-    assert done.returncode == 2
-    assert "does not belong to the certificate" in done.stderr
 
 
 def _known(client: RouteClient) -> str | None:
@@ -118,8 +95,3 @@ def test_a_client_that_does_not_trust_the_name_server_gets_no_route(place: Place
         pytest.raises(NoNamesrvAnsweredError),
     ):
         client.route("TopicTest")
-
-
-def test_nobody_is_asked_without_tls_when_the_settings_want_it(place: Place) -> None:
-    with NamesrvProcess() as plain, connected(plain.endpoint, place.files("TLS", None)) as client:
-        assert lookup(client) == "UNAVAILABLE"

@@ -27,8 +27,6 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WAIT_SECONDS = 20.0
 
 WRONG_WHEELS = {
-    "another version": ("namesrv_engine.py", '__version__ = "0.0.1"\n', "is of version 0.0.1"),
-    "an error when it is loaded": ("namesrv_engine.py", 'raise OSError("bad")\n', "cannot be loaded (bad)"),
     "no version": ("namesrv_engine.py", "", "cannot be loaded"),
     "no library": ("namesrv_engine.abi3.so", "not ELF", "cannot be loaded"),
     "missing": ("namesrv_engine.py", 'raise ModuleNotFoundError("no module")\n', "is not installed (no module)"),
