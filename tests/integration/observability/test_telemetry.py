@@ -11,9 +11,9 @@ from namesrv_api.v1 import route_service_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.integration.observability.collector import QUICKLY, Collector, attributes, collector
-from tests.support.engines import require_native
 from tests.support.programs.agents import Agent, free_port
-from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.secured.fleet import refused_start
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"
@@ -97,7 +97,6 @@ def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
             assert namesrv.wait_for("namesrv_stopped")
 
 
-@pytest.mark.parametrize("program", ["namesrv", "broker-agent"])
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -109,26 +108,11 @@ def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
     ],
 )
 def test_a_variable_that_cannot_be_followed_is_one_line_and_exit_code_2(
-    program: str, variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert refusal(program) == f"{program}: {said}\n"
-
-
-def refusal(program: str) -> str:
-    flags = {
-        "namesrv": ["--listen", "127.0.0.1:0"],
-        "broker-agent": [
-            *("--listen", "127.0.0.1:0", "--broker-name", "a", "--broker-id", "0", "--broker-addr", "127.0.0.1:1"),
-            *("--namesrv", "127.0.0.1:1", "--topics", "x", "--topics-missing", "wait"),
-        ],
-    }
-    require_native()
-    command = [str(BIN / program), "serve", *flags[program]]
-    done = ended(command)
-    assert done.returncode == 2
-    return "".join(f"{line}\n" for line in done.stderr.splitlines() if line.startswith(f"{program}: "))
+    assert refused_start() == f"namesrv: {said}"
 
 
 def test_who_wants_no_export_does_not_load_it() -> None:

@@ -44,7 +44,6 @@ def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
     give_agent_its_address(place)
     pair = agent_flags(place, "broker")[2:]
     return {
-        "no TLS": (),
         "TLS": pair,
         "token": pair,
         "mTLS": (*pair, "--tls-client-ca", str(place.authority.path)),
@@ -111,7 +110,7 @@ def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
     with secured_agent(namesrv, place, tmp_path, *flags) as agent:
         seen = {caller: outcomes(agent, place.files(kind, caller)) for caller in CALLERS}
         for caller, found in seen.items():
-            if kind in {"no TLS", "TLS"}:
+            if kind == "TLS":
                 assert set(found.values()) == {"NOT_AUTHENTICATED"}, caller
                 continue
             assert {name for name, answer in found.items() if answer in LET_IN} == MATRIX[caller]
@@ -119,12 +118,11 @@ def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
         assert eventually(lambda: agent.events("call_refused"))
 
 
-@pytest.mark.parametrize("kind", ["mTLS"])
 def test_without_permits_everybody_on_this_machine_may_do_everything(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
-    with secured_agent(namesrv, place, tmp_path, *listener_flags(place, kind)) as agent:
-        assert set(outcomes(agent, place.files(kind, "client")).values()) <= LET_IN
+    with secured_agent(namesrv, place, tmp_path, *listener_flags(place, "mTLS")) as agent:
+        assert set(outcomes(agent, place.files("mTLS", "client")).values()) <= LET_IN
 
 
 def test_health_stays_open_to_everybody_who_can_connect(namesrv: NamesrvProcess, place: Place, tmp_path: Path) -> None:
@@ -153,12 +151,7 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
         assert RichError.of(raised.value).reason == "NOT_PERMITTED"
 
 
-@pytest.mark.parametrize("may_replicate", [True])
-def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path, *, may_replicate: bool
-) -> None:
-    rights: dict[str, Any] = {"replicate": ["DefaultCluster/broker-a"]} if may_replicate else {"clients": ["*/*"]}
-    place.permit(broker={"agents": rights})
+def test_a_slave_copies_its_masters_topics_by_its_certificate(place: Place, tmp_path: Path) -> None:
     give_agent_its_address(place)
     flags = ("--tls-client-ca", str(place.authority.path), "--permits-file", str(place.permits))
     pair = agent_flags(place, "broker")[2:]
@@ -166,14 +159,9 @@ def test_a_slave_copies_its_masters_topics_if_it_is_permitted_to(
         master_flags = (*agent_flags(place, "broker"), *flags, "--ha-server-addr", "127.0.0.1:10912")
         with secured_agent(secured, place, tmp_path, *master_flags) as master:
             slave_flags = ("--tls-ca", str(place.authority.path), *pair, "--master-agent", str(master.endpoint))
-            with secured_agent(
-                secured, place, tmp_path, *slave_flags, broker_id=1, broker_addr="127.0.0.1:10921"
-            ) as slave:
-                if may_replicate:
-                    eventually(lambda: slave.events("topics_copied"), within_seconds=30)
-                else:
-                    [line] = eventually(lambda: slave.events("topics_not_copied"), within_seconds=30)
-                    assert "broker may not read or topics or operate or replicate" in line["problem"]
+            other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
+            with secured_agent(secured, place, tmp_path, *slave_flags, **other) as slave:
+                eventually(lambda: slave.events("topics_copied"), within_seconds=30)
 
 
 def test_a_slave_copies_with_a_token_from_a_master_that_asks_for_no_certificate(place: Place, tmp_path: Path) -> None:

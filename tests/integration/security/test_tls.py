@@ -135,8 +135,7 @@ def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(pla
 
 
 def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
-    cert, key = str(place.server.certificate), str(place.server.key)
-    other = str(place.callers["client"].key)
+    cert, other = str(place.server.certificate), str(place.callers["client"].key)
     assert "does not belong to the certificate" in refused_start("--tls-cert", cert, "--tls-key", other)
     assert "tls_key is not" in refused_start("--tls-cert", cert)
     assert "tls_cert is not" in refused_start("--tls-client-ca", cert)
