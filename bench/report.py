@@ -16,14 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import pipeline
+from bench import detection, pipeline
 from bench.figures import Figure, Sample, machine, parser, progress, report, summarise
 from bench.peers import generator
 from bench.peers.measure import CPU, P99, PEAK, RATE, Effort, measure, ratio_of
 from bench.peers.servers import HALF_CACHE, JAVA, JAVA_VERSION, NAMESRV_REMOTING, NATIVE, NO_CACHE, NULL, TLS
 from bench.peers.workloads import all_workloads
 from namesrv.engines.factory import native_problem
-from tests.faults.load import detection
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "results" / "figures.json"
@@ -235,7 +234,7 @@ def _detected(figures: Figures) -> Rows:
 
 
 def _failures(figures: Figures) -> Rows:
-    command = "`python -m tests.faults.load.detection`"
+    command = "`python -m bench.detection`"
     cut_off = figures.lost("broker cut off").partition(" (")[0]
     probes = "`pytest tests/integration/agent/test_broker_probe.py`"
     yield "failure", "detected by", "removed after", "reproduce with"

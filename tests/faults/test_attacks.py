@@ -15,9 +15,9 @@ import pytest
 from tests.faults.attack import __main__ as program
 from tests.faults.attack import addresses
 from tests.faults.attack.busy import Busy
+from tests.faults.attack.hostile import ROOT, Held
+from tests.faults.attack.on_grpc import ACCOUNT_ATTACKS, ACCOUNT_ATTACKS_ON_TLS, COMPRESSED_ATTACKS, OF_ROUNDS
 from tests.faults.attack.runner import Attack, Round, Target, exit_code, run
-from tests.faults.load.attacks import ACCOUNT_ATTACKS, ACCOUNT_ATTACKS_ON_TLS, COMPRESSED_ATTACKS, OF_ROUNDS
-from tests.faults.load.hostile import ROOT, Held
 from tests.support.engines import require_native
 from tests.support.programs.processes import Process, eventually
 

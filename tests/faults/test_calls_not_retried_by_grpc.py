@@ -15,7 +15,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent.channel import ConnectionOptions
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent
 from groundwork.endpoints import Endpoint
-from tests.faults.load.frames import HEADERS, HOST, PING, PREFACE, SETTINGS, frame
+from tests.support.hostile.frames import HEADERS, HOST, PING, PREFACE, SETTINGS, frame
 
 ACK = 0x1
 GOAWAY = 0x7

@@ -1,6 +1,6 @@
 """While hostile clients do what they can, others are answered; then the server holds no more than before.
 
-Times are measured by ``python -m tests.faults.load.hostile``; a test that asserts them would depend on the machine.
+Times are measured by ``python -m tests.faults.attack.hostile``; a test that asserts them would depend on the machine.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from groundwork.channels import ClientFiles
-from tests.faults.load.attacks import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
-from tests.faults.load.hostile import Held, register_topics, under_attack
+from tests.faults.attack.hostile import Held, register_topics, under_attack
+from tests.faults.attack.on_grpc import ATTACKS, ATTACKS_ON_TLS, FRAME_ATTACKS
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.fleet import Place, connected
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.load.hostile import TOPICS, Held, lookup_while, under_attack
-from tests.faults.load.remoting_attacks import ATTACKS
+from tests.faults.attack.hostile import TOPICS, Held, lookup_while, under_attack
+from tests.faults.attack.on_remoting import ATTACKS
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient, broker_fields, register
 
@@ -57,7 +57,7 @@ def test_others_are_answered_on_both_protocols_while_a_client_attacks(
     server: NamesrvProcess, honest: Honest, attack: str
 ) -> None:
     before = Held.counting_anew(server)
-    load = under_attack(honest, honest.port, attack, SECONDS, "remoting_attacks")
+    load = under_attack(honest, honest.port, attack, SECONDS, "on_remoting")
     assert load.errors == []
     assert load.seconds
     assert server._popen.poll() is None
@@ -70,7 +70,7 @@ def test_others_are_answered_on_both_protocols_while_a_client_attacks(
 
 
 def test_brokers_of_an_attack_are_gone_with_it_and_honest_ones_stay(server: NamesrvProcess, honest: Honest) -> None:
-    under_attack(honest, honest.port, "registration-flood", SECONDS, "remoting_attacks")
+    under_attack(honest, honest.port, "registration-flood", SECONDS, "on_remoting")
     with RemotingClient(f"127.0.0.1:{honest.port}") as client:
         eventually(lambda: list(client.ask(106).json["brokerAddrTable"]), lambda names: names == ["broker-a"])
         assert client.ask(322, broker_fields(), b"{}").fields == {"changed": "true"}

@@ -26,8 +26,8 @@ from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
 from tests.faults.attack import addresses, busy, catalogue, sources
+from tests.faults.attack.hostile import NO_SCAN, register_topics
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, Round, Target, exit_code, run
-from tests.faults.load.hostile import NO_SCAN, register_topics
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient

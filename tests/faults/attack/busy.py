@@ -15,10 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from groundwork.endpoints import Endpoint
-from tests.faults.attack import addresses, honest
+from tests.faults.attack import addresses, busy_attacks, honest
+from tests.faults.attack.hostile import NO_SCAN, ROOT, Held, register_topics
 from tests.faults.attack.runner import MOST_MEBIBYTES, PAUSE_SECONDS, REST_SECONDS, SETTLED_MEBIBYTES
-from tests.faults.load import busy_attacks
-from tests.faults.load.hostile import NO_SCAN, ROOT, Held, register_topics
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration, unregister_all
 from tests.support.secured.fleet import Place
@@ -141,7 +140,7 @@ def _beside(
 ) -> tuple[dict[str, dict[str, list[float]]], list[str], str]:
     """What honest clients tell, which of their brokers left, and what the attacker says of its connections."""
     seconds = LEAD_SECONDS + setup.seconds
-    attack = [sys.executable, "-m", "tests.faults.load.busy_attacks", name, str(port), str(seconds)]
+    attack = [sys.executable, "-m", "tests.faults.attack.busy_attacks", name, str(port), str(seconds)]
     ask = [sys.executable, "-m", "tests.faults.attack.honest", json.dumps(setup._asdict())]
     environment = {**os.environ, "ATTACKED_AT": addresses.ATTACKER}
     with subprocess.Popen(ask, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asking:

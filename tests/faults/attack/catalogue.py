@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from groundwork.endpoints import Endpoint
 from tests.faults.attack import addresses, sources
-from tests.faults.attack.runner import MOST_SECONDS, Attack
-from tests.faults.load import remoting_attacks
-from tests.faults.load.attacks import (
+from tests.faults.attack import on_remoting as attacks_on_remoting
+from tests.faults.attack.on_grpc import (
     ACCOUNT_ATTACKS,
     ACCOUNT_ATTACKS_ON_TLS,
     ATTACKS,
@@ -18,6 +17,7 @@ from tests.faults.load.attacks import (
     FRAME_ATTACKS,
     SHARE_ATTACKS,
 )
+from tests.faults.attack.runner import MOST_SECONDS, Attack
 from tests.support.hostile import http_peers as hostile_http
 
 ON_AGENTS = (
@@ -138,8 +138,8 @@ def on_http(endpoint: Endpoint, seconds: float) -> Iterable[Attack]:
 
 def on_remoting(port: int, seconds: float) -> Iterable[Attack]:
     """Attacks on the port that speaks RocketMQ's protocol."""
-    for name in remoting_attacks.ATTACKS:
-        command = (sys.executable, "-m", "tests.faults.load.remoting_attacks", name, str(port), str(seconds))
+    for name in attacks_on_remoting.ATTACKS:
+        command = (sys.executable, "-m", "tests.faults.attack.on_remoting", name, str(port), str(seconds))
         yield Attack(name, _ON_REMOTING[name], command, seconds + EXTRA_SECONDS, _addresses())
 
 
@@ -156,7 +156,7 @@ def by_topics_file(name: str, path: str, seconds: float) -> Attack:
 
 
 def _grpc_attack(name: str, port: int, seconds: float, listener: str = "namesrv", **more: str) -> Attack:
-    command = (sys.executable, "-m", "tests.faults.load.attacks", name, str(port), str(seconds))
+    command = (sys.executable, "-m", "tests.faults.attack.on_grpc", name, str(port), str(seconds))
     bound = BOUNDS[name] if listener == "namesrv" else "grpcio's own (docs/limits.md)"
     environment = {"ATTACKED": listener, **_addresses(), **more}
     return Attack(name, bound, command, seconds + EXTRA_SECONDS, environment)

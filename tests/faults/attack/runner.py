@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import grpc
 
 from groundwork.grpc_errors import RichError
-from tests.faults.load.hostile import ROOT, Held
+from tests.faults.attack.hostile import ROOT, Held
 from tests.support.programs.processes import Process
 
 MOST_MEBIBYTES = 64

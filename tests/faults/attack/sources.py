@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.faults.load.frames import HOST
+from tests.support.hostile.frames import HOST
 
 HONEST = b"127.0.0.1:1;127.0.0.1:2"
 """The list that the address server gives at first."""

@@ -23,7 +23,7 @@ from namesrv.limits import (
     MAX_METADATA_BYTES,
     MAX_REGISTRATION_BYTES,
 )
-from tests.faults.load.frames import hello
+from tests.support.hostile.frames import hello
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tests.faults.load.frames import hello
 from tests.faults.resources import cpu_seconds, sample
+from tests.support.hostile.frames import hello
 from tests.support.metrics_page import get
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from groundwork.endpoints import Endpoint
-from tests.faults.load.frames import LOOKUP, call, hello
+from tests.support.hostile.frames import LOOKUP, call, hello
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import NamesrvProcess, Process, eventually
 

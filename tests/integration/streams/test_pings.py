@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tests.faults.load.frames import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
+from tests.support.hostile.frames import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
 from tests.support.programs.processes import NamesrvProcess
 
 PINGS = 6

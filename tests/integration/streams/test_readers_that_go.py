@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import FAILURES
 from groundwork.rpc_handlers import CallHandlers
-from tests.faults.load.frames import INITIAL_WINDOW_SIZE, call, hello
+from tests.support.hostile.frames import INITIAL_WINDOW_SIZE, call, hello
 from tests.support.partial_services import whole
 
 ANSWER = bytes(100)

@@ -26,8 +26,8 @@ from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
-from tests.faults.load import frames
 from tests.support.engines import require_native
+from tests.support.hostile import frames
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.registrations import identity, registration

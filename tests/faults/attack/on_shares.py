@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import grpc
 
-from tests.faults.load.frames import (
+from tests.support.hostile.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,

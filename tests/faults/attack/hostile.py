@@ -1,6 +1,6 @@
 """Attacks a name server, and measures the lookups of a well-behaved client beside it.
 
-``python -m tests.faults.load.hostile --seconds 5`` prints a table.
+``python -m tests.faults.attack.hostile --seconds 5`` prints a table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import grpc
 
-from tests.faults.load.attacks import ATTACKS, FRAME_ATTACKS, SHARE_ATTACKS
+from tests.faults.attack.on_grpc import ATTACKS, FRAME_ATTACKS, SHARE_ATTACKS
 from tests.support.programs.processes import Client, NamesrvProcess, Process
 from tests.support.registrations import registration
 
@@ -98,9 +98,9 @@ def lookup_while(client: Looking, attack: subprocess.Popen[bytes] | None, second
     return load
 
 
-def under_attack(client: Looking, port: int, attack: str, seconds: float, attacks: str = "attacks") -> Load:
+def under_attack(client: Looking, port: int, attack: str, seconds: float, attacks: str = "on_grpc") -> Load:
     """Looks up while a process of its own attacks: with one of the module ``attacks``."""
-    program = [sys.executable, "-m", f"tests.faults.load.{attacks}", attack, str(port), str(seconds)]
+    program = [sys.executable, "-m", f"tests.faults.attack.{attacks}", attack, str(port), str(seconds)]
     with subprocess.Popen(program, cwd=ROOT) as attacker:
         try:
             load = lookup_while(client, attacker, seconds)

@@ -1,4 +1,4 @@
-"""Times until a lost broker is gone and a lost name server back: ``python -m tests.faults.load.detection``.
+"""Times until a lost broker is gone and a lost name server back: ``python -m bench.detection``.
 
 Prints the median and the range of each, in seconds.
 """

@@ -1,6 +1,6 @@
 """Clients that keep a name server busy from one address: a function for each, bounded in time.
 
-Run as a program it attacks loopback only: ``python -m tests.faults.load.busy_attacks NAME PORT SECONDS``. Each prints
+Run as a program it attacks loopback only: ``python -m tests.faults.attack.busy_attacks NAME PORT SECONDS``. Each prints
 how many connections it had.
 """
 
@@ -26,7 +26,7 @@ import grpc
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
 from groundwork.program import use_all_descriptors
-from tests.faults.load.frames import (
+from tests.support.hostile.frames import (
     ACK,
     DATA,
     END_HEADERS,

@@ -21,8 +21,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 from groundwork.program import use_all_descriptors
-from tests.faults.load.frame_attacks import flood_frames
-from tests.faults.load.frames import (
+from tests.faults.attack.by_frames import flood_frames
+from tests.support.hostile.frames import (
     DATA,
     HOST,
     INITIAL_WINDOW_SIZE,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.faults.load.frames import (
+from tests.support.hostile.frames import (
     DATA,
     END_HEADERS,
     HEADERS,

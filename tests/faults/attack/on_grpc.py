@@ -1,6 +1,6 @@
 """Hostile clients of a gRPC server, by hand, because no library would send this: a function for each, bounded in time.
 
-Run as a program it attacks loopback only: ``python -m tests.faults.load.attacks NAME PORT SECONDS``.
+Run as a program it attacks loopback only: ``python -m tests.faults.attack.on_grpc NAME PORT SECONDS``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 
-from tests.faults.load import account_attacks, compressed_attacks, frame_attacks, share_attacks
-from tests.faults.load.frames import (
+from tests.faults.attack import by_compression, by_frames, on_accounts, on_shares
+from tests.support.hostile.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -208,7 +208,7 @@ def connection_flood(port: int, seconds: float) -> None:
 
 def half_handshakes(port: int, seconds: float) -> None:
     """The first half of a TLS handshake."""
-    begun = account_attacks.client_hello()
+    begun = on_accounts.client_hello()
     hold(port, seconds, MOST_CONNECTIONS, begun[: len(begun) // 2])
 
 
@@ -225,25 +225,25 @@ ATTACKS = _by_name(
 )
 """Those that need no TLS, by name."""
 
-FRAME_ATTACKS = _by_name(frame_attacks.ALL)
+FRAME_ATTACKS = _by_name(by_frames.ALL)
 """Those that only an engine fit to face the world withstands, by name."""
 
-SHARE_ATTACKS = _by_name(share_attacks.ALL)
+SHARE_ATTACKS = _by_name(on_shares.ALL)
 """Those that only take what they are given, by name."""
 
-COMPRESSED_ATTACKS = _by_name(compressed_attacks.ALL)
+COMPRESSED_ATTACKS = _by_name(by_compression.ALL)
 """Those by compressed messages, by name."""
 
-ACCOUNT_ATTACKS = _by_name(account_attacks.ALL)
+ACCOUNT_ATTACKS = _by_name(on_accounts.ALL)
 """Those that take all that one address may take, by name: the attacker needs an address that is not the machine's."""
 
 ATTACKS_ON_TLS = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
 
-ACCOUNT_ATTACKS_ON_TLS = {"silent-handshakes": account_attacks.silent_handshakes}
+ACCOUNT_ATTACKS_ON_TLS = {"silent-handshakes": on_accounts.silent_handshakes}
 
 OF_ROUNDS = {
-    "requests-while-blocked": account_attacks.requests_while_blocked,
-    "revocation": account_attacks.revocation,
+    "requests-while-blocked": on_accounts.requests_while_blocked,
+    "revocation": on_accounts.revocation,
 }
 """Those on a server that is started for them."""
 

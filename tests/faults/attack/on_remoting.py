@@ -1,6 +1,6 @@
 """Hostile clients of RocketMQ's protocol: a function for each, bounded in time.
 
-Run as a program it attacks loopback only: ``python -m tests.faults.load.remoting_attacks NAME PORT SECONDS``.
+Run as a program it attacks loopback only: ``python -m tests.faults.attack.on_remoting NAME PORT SECONDS``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 import zlib
 from contextlib import ExitStack, suppress
 
-from tests.faults.load.attacks import FLOOD_CONNECTIONS, MOST_CONNECTIONS, Attack
-from tests.faults.load.frames import connections, flood, hold, say_no_more, send
+from tests.faults.attack.on_grpc import FLOOD_CONNECTIONS, MOST_CONNECTIONS, Attack
+from tests.support.hostile.frames import connections, flood, hold, say_no_more, send
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 
 LOOKUP = frame(105, {"topic": "TopicTest"})

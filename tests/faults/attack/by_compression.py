@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.faults.load.frames import REGISTER, Windowed, connections, headers, hello, prefixed
+from tests.support.hostile.frames import REGISTER, Windowed, connections, headers, hello, prefixed
 
 MESSAGE_BYTES = 16 * 1024 * 1024 - 1024
 """Just below the largest message that a name server takes."""
