@@ -26,8 +26,7 @@ from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
 from tests.faults.attack import addresses, busy, catalogue, sources
-from tests.faults.attack.hostile import NO_SCAN, register_topics
-from tests.faults.attack.runner import HEAD, MOST_SECONDS, Round, Target, exit_code, run
+from tests.faults.attack.runner import HEAD, MOST_SECONDS, NO_SCAN, Round, Target, exit_code, register_topics, run
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
@@ -104,7 +103,12 @@ def _target(
     """A name server with an honest client at an address of its own, and one at the attacker's."""
     honest = _client(stack, server, addresses.HONEST, files)
     register_topics(honest)
-    target = Target(listener, server, _honest_calls(honest, health=False))
+
+    def arrive() -> None:
+        with ExitStack() as opened:
+            _route(_client(opened, server, addresses.HONEST, files))
+
+    target = Target(listener, server, _honest_calls(honest, health=False), arrive=arrive)
     if not addresses.are_here():
         return target
     neighbour = _client(stack, server, addresses.ATTACKER, files)
@@ -121,7 +125,7 @@ def namesrv(seconds: float) -> Iterator[list[Round]]:
     """A name server's listener of gRPC."""
     with ExitStack() as stack:
         server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
-        attacks = catalogue.on_grpc("namesrv", server.endpoint.port, seconds)
+        attacks = catalogue.on_listener("grpc", server.endpoint.port, seconds)
         yield [(_target(stack, "gRPC", server), attacks)]
 
 
@@ -132,7 +136,7 @@ def namesrv_with_tls(seconds: float) -> Iterator[list[Round]]:
         place = _place(stack)
         flags = place.flags("TLS", with_permits=False)
         server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, *_listen()))
-        attacks = catalogue.on_tls(server.endpoint.port, seconds)
+        attacks = catalogue.on_listener("tls", server.endpoint.port, seconds)
         yield [(_target(stack, "gRPC with TLS", server, place.files("TLS", None)), attacks)]
 
 
@@ -143,7 +147,9 @@ def namesrv_with_permits() -> Iterator[list[Round]]:
         place = _place(stack)
         server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen()))
         target = _target(stack, "gRPC with permits", server, place.files("token", "broker"))
-        yield [(target, [catalogue.by_revocation(server.endpoint.port, str(place.permits.parent))])]
+        folder = str(place.permits.parent)
+        port, seconds = server.endpoint.port, catalogue.REVOCATION_SECONDS
+        yield [(target, catalogue.on_listener("permits", port, seconds, ATTACKED_FOLDER=folder))]
 
 
 @contextmanager
@@ -153,8 +159,8 @@ def blocked_namesrv(seconds: float) -> Iterator[list[Round]]:
         server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen()))
         target = _target(stack, "gRPC", server)
         honest = _client(stack, server, addresses.HONEST, None)
-        attack = catalogue.while_blocked(server.endpoint.port, server.pid, seconds)
-        yield [(target._replace(ask=lambda: _route(honest)), [attack])]
+        attacks = catalogue.on_listener("blocked", server.endpoint.port, seconds, ATTACKED_PID=str(server.pid))
+        yield [(target._replace(ask=lambda: _route(honest)), attacks)]
 
 
 def _place(stack: ExitStack) -> Place:
@@ -187,7 +193,7 @@ def beside_grpc(seconds: float) -> Iterator[list[Round]]:
         yield [
             (
                 Target("RocketMQ's protocol", server, lookup),
-                catalogue.on_remoting(remoting.port, seconds),
+                catalogue.on_listener("remoting", remoting.port, seconds),
             ),
             (
                 Target("metrics and health", server, lambda: _page(f"http://{honest_metrics}/healthz")),
@@ -225,11 +231,11 @@ def agent(seconds: float) -> Iterator[list[Round]]:
         yield [
             (
                 Target("agent, operators", process, status),
-                catalogue.on_grpc("agent", process.endpoint.port, seconds),
+                catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent"),
             ),
             (
                 Target("agent, clients", process, list_consumers),
-                catalogue.on_grpc("clients", listen.port, seconds),
+                catalogue.on_listener("grpc", listen.port, seconds, "clients"),
             ),
         ]
 

@@ -16,8 +16,17 @@ from typing import NamedTuple
 
 from groundwork.endpoints import Endpoint
 from tests.faults.attack import addresses, busy_attacks, honest
-from tests.faults.attack.hostile import NO_SCAN, ROOT, Held, register_topics
-from tests.faults.attack.runner import MOST_MEBIBYTES, PAUSE_SECONDS, REST_SECONDS, SETTLED_MEBIBYTES
+from tests.faults.attack.registry import ATTACKS
+from tests.faults.attack.runner import (
+    MOST_MEBIBYTES,
+    NO_SCAN,
+    PAUSE_SECONDS,
+    REST_SECONDS,
+    ROOT,
+    SETTLED_MEBIBYTES,
+    Held,
+    register_topics,
+)
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration, unregister_all
 from tests.support.secured.fleet import Place
@@ -79,13 +88,8 @@ class Busy(NamedTuple):
 
 def outcomes(seconds: float, wanted: frozenset[str]) -> Iterator[Busy]:
     """Runs the attacks that are wanted, all if none is named, each on a server of its own. Controls come first."""
-    for listener, attacks in (
-        ("grpc", busy_attacks.ON_GRPC),
-        ("grpc TLS", busy_attacks.ON_TLS),
-        ("remoting", busy_attacks.ON_REMOTING),
-    ):
-        for attack in attacks:
-            name = attack.__name__.replace("_", "-")
+    for listener in ("busy grpc", "busy tls", "busy remoting"):
+        for name in ATTACKS[listener]:
             if not wanted or name in wanted:
                 yield _run(name, listener, seconds)
 
@@ -93,13 +97,13 @@ def outcomes(seconds: float, wanted: frozenset[str]) -> Iterator[Busy]:
 def _run(name: str, listener: str, seconds: float) -> Busy:
     with ExitStack() as stack:
         flags, authorities = ["--remoting-listen", "0.0.0.0:0"], ""
-        if "TLS" in listener:
+        if listener == "busy tls":
             place = Place.make(Path(stack.enter_context(TemporaryDirectory())))
             place.authority.sign("localhost", ["localhost"], ips=[addresses.HONEST], file_name="server")
             flags, authorities = list(place.flags("TLS", with_permits=False)), str(place.authority.path)
         server = stack.enter_context(NamesrvProcess(*NO_SCAN, "--listen", "0.0.0.0:0", "--allow-insecure", *flags))
         remoting = "" if authorities else str(server.wait_for("namesrv_started")["remoting"])
-        port = Endpoint.parse(remoting).port if listener == "remoting" else server.endpoint.port
+        port = Endpoint.parse(remoting).port if listener == "busy remoting" else server.endpoint.port
         if not authorities:
             with server.connect() as client:
                 _fill_change_log(client)
@@ -111,7 +115,7 @@ def _run(name: str, listener: str, seconds: float) -> Busy:
             authorities,
             seconds,
         )
-        results, left, said = _beside(name, port, setup, server)
+        results, left, said = _beside((listener, name, str(port)), setup, server)
         if not authorities:
             with server.connect() as client:
                 unregister_all(client)  # what brokers of the attack have registered is no leak
@@ -136,18 +140,18 @@ def _fill_change_log(client: Client) -> None:
 
 
 def _beside(
-    name: str, port: int, setup: honest.Setup, server: NamesrvProcess
+    attack: tuple[str, str, str], setup: honest.Setup, server: NamesrvProcess
 ) -> tuple[dict[str, dict[str, list[float]]], list[str], str]:
     """What honest clients tell, which of their brokers left, and what the attacker says of its connections."""
     seconds = LEAD_SECONDS + setup.seconds
-    attack = [sys.executable, "-m", "tests.faults.attack.busy_attacks", name, str(port), str(seconds)]
+    by_hand = [sys.executable, "-m", "tests.faults.attack.catalogue", *attack, str(seconds)]
     ask = [sys.executable, "-m", "tests.faults.attack.honest", json.dumps(setup._asdict())]
     environment = {**os.environ, "ATTACKED_AT": addresses.ATTACKER}
     with subprocess.Popen(ask, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
         assert asking.stdin is not None
         asking.stdout.readline()  # it is connected
-        with subprocess.Popen(attack, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as attacker:
+        with subprocess.Popen(by_hand, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as attacker:
             time.sleep(LEAD_SECONDS)
             asking.stdin.write("go\n")
             asking.stdin.flush()

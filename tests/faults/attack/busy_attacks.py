@@ -1,7 +1,6 @@
 """Clients that keep a name server busy from one address: a function for each, bounded in time.
 
-Run as a program it attacks loopback only: ``python -m tests.faults.attack.busy_attacks NAME PORT SECONDS``. Each prints
-how many connections it had.
+Each prints how many connections it had.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import grpc
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
 from groundwork.program import use_all_descriptors
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import (
     ACK,
     DATA,
@@ -209,27 +209,32 @@ def _hold(port: int, seconds: float, count: int, greeting: bytes) -> None:
     hold(port, seconds, count, greeting)
 
 
+@on("busy grpc")
 def lookups_of_few(port: int, seconds: float) -> None:
     """The control: as many small lookups, of ten connections."""
     _drive(port, seconds, FEW, _LooksUp)
 
 
+@on("busy grpc")
 def lookups_of_many(port: int, seconds: float) -> None:
     """A thousand connections that each send batches of small lookups."""
     _drive(port, seconds, MANY, _LooksUp)
 
 
+@on("busy grpc")
 def lookups_of_all(port: int, seconds: float) -> None:
     """As many such connections as descriptors allow."""
     _drive(port, seconds, ALL, _LooksUp)
 
 
+@on("busy grpc")
 def registrations_of_many(port: int, seconds: float) -> None:
     """Registrations of 190,000 topics, over 2,000 connections."""
     _Registers.BODY = prefixed(_large(0).SerializeToString())
     _drive(port, seconds, REGISTERING, _Registers)
 
 
+@on("busy tls")
 def handshakes(port: int, seconds: float) -> None:
     """Beginnings of TLS at once, again and again, which cost the attacker nothing and the server a signature each."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -250,12 +255,14 @@ def handshakes(port: int, seconds: float) -> None:
             _tell(len(opened))
 
 
+@on("busy grpc")
 def not_grpc(port: int, seconds: float) -> None:
     """Requests of another content type that never end."""
     text = headers(LOOKUP).replace(b"application/grpc", b"application/text")
     _hold(port, seconds, NOT_GRPC, hello() + b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, text) for n in range(200)))
 
 
+@on("busy grpc")
 def declared_lengths(port: int, seconds: float) -> None:
     """Calls of five bytes that declare 16 KiB."""
     five = b"\0" + (16_384).to_bytes(4, "big")
@@ -263,6 +270,7 @@ def declared_lengths(port: int, seconds: float) -> None:
     _hold(port, seconds, 240, hello() + b"".join(begun))
 
 
+@on("busy grpc")
 def held_windows(port: int, seconds: float) -> None:
     """Watches whose next message stops after 240 KiB, and whose answers are not taken."""
     part = frame(DATA, 0, 0, bytes(FRAME_BYTES))
@@ -285,11 +293,13 @@ def held_windows(port: int, seconds: float) -> None:
     _drive(port, seconds, HOLDING, Withholds)
 
 
+@on("busy grpc")
 def large_registrations(port: int, seconds: float) -> None:
     """Twelve registrations of 190,000 topics at once, again and again."""
     _register_at_once(port, seconds, AT_ONCE)
 
 
+@on("busy grpc")
 def one_large_registration(port: int, seconds: float) -> None:
     """The control: one of them after the other."""
     _register_at_once(port, seconds, 1)
@@ -322,16 +332,19 @@ def _large(number: int) -> RegisterBrokerRequest:
     return registration(topics, identity(f"127.0.0.1:{20_000 + number}", name=f"large-{number}"))
 
 
+@on("busy remoting")
 def queued_frames(port: int, seconds: float) -> None:
     """Requests for lists with bodies of 60 kB, 32 at a time, whose answers are not taken."""
     _hold(port, seconds, 500, request(LIST, body=os.urandom(60_000)) * 32)
 
 
+@on("busy remoting")
 def declared_frames(port: int, seconds: float) -> None:
     """Frames that declare 16 MiB and stop after 12 bytes."""
     _hold(port, seconds, 100, struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(2))
 
 
+@on("busy remoting")
 def compressed_registrations(port: int, seconds: float) -> None:
     """One registration after the other that has one topic two million times in 200 kB."""
     topic = b"t 1 1 6 SINGLE_TAG {}"
@@ -342,6 +355,7 @@ def compressed_registrations(port: int, seconds: float) -> None:
     _one_by_one(port, seconds, 1, request(REGISTER_BROKER, given, packed))
 
 
+@on("busy remoting")
 def odd_json(port: int, seconds: float) -> None:
     """Bodies with 25,000 keys without quotes, headers with 170,000 objects, and headers of 999 numbers."""
     keys = b"{" + b",".join(b"a%d:1" % number for number in range(25_000)) + b"}"
@@ -367,16 +381,3 @@ def _one_by_one(port: int, seconds: float, count: int, *frames: bytes) -> None:
             return b"" if self.unsent else random.choice(frames)
 
     _drive(port, seconds, count, Asks)
-
-
-ON_GRPC = (
-    *(lookups_of_few, lookups_of_many, lookups_of_all, registrations_of_many, not_grpc, declared_lengths, held_windows),
-    *(one_large_registration, large_registrations),
-)
-ON_TLS = (handshakes,)
-ON_REMOTING = (queued_frames, declared_frames, compressed_registrations, odd_json)
-
-if __name__ == "__main__":
-    name, port_text, seconds_text = sys.argv[1:]
-    by_name = {attack.__name__.replace("_", "-"): attack for attack in (*ON_GRPC, *ON_TLS, *ON_REMOTING)}
-    by_name[name](int(port_text), float(seconds_text))

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import REGISTER, Windowed, connections, headers, hello, prefixed
 
 MESSAGE_BYTES = 16 * 1024 * 1024 - 1024
@@ -61,6 +62,7 @@ def _send_in_turn(port: int, until: float, some: Callable[[int], Request]) -> No
                     server.wait(2 * turn + 1)
 
 
+@on("grpc", "steps of 4 KiB, one message at a time")
 def empty_blocks(port: int, seconds: float) -> None:
     """Messages of 4 MiB that have millions of blocks and no content, as gzip and as deflate."""
     zipped = _empty_blocks(GZIP_HEAD, bytes(8))
@@ -68,24 +70,28 @@ def empty_blocks(port: int, seconds: float) -> None:
     _send(port, seconds, CONNECTIONS, lambda turn: ("gzip", zipped) if turn % 2 else ("deflate", deflated))
 
 
+@on("grpc", "steps of 4 KiB, one message at a time")
 def many_empty_blocks(port: int, seconds: float) -> None:
     """The same over many connections at once."""
     body = _empty_blocks(GZIP_HEAD, bytes(8))
     _send(port, seconds, MANY_CONNECTIONS, lambda _: ("gzip", body))
 
 
+@on("grpc", "16 members a message", agents=True)
 def empty_members(port: int, seconds: float) -> None:
     """Messages of 4 MiB that are 200,000 members of gzip without content."""
     body = prefixed(EMPTY_MEMBER * (MESSAGE_BYTES // len(EMPTY_MEMBER)), b"\1")
     _send(port, seconds, CONNECTIONS, lambda _: ("gzip", body))
 
 
+@on("grpc", "64 MiB of requests an address, decompressed")
 def many_bombs(port: int, seconds: float) -> None:
     """Messages of 4 KiB that decompress to 4 MiB each, over many connections at once."""
     body = prefixed(BOMB, b"\1")
     _send(port, seconds, MANY_CONNECTIONS, lambda _: ("gzip", body))
 
 
+@on("grpc", "the call ends", agents=True)
 def truncated_gzip(port: int, seconds: float) -> None:
     """Compressed messages that end early, anywhere."""
 
@@ -96,6 +102,7 @@ def truncated_gzip(port: int, seconds: float) -> None:
     _send(port, seconds, CONNECTIONS, some)
 
 
+@on("grpc", "the call ends", agents=True)
 def wrong_encodings(port: int, seconds: float) -> None:
     """Messages that are not what their call says: another compression, none, one that there is not."""
     kinds = (
@@ -111,6 +118,3 @@ def wrong_encodings(port: int, seconds: float) -> None:
         ("gzip", prefixed(SMALL)),
     )
     _send(port, seconds, CONNECTIONS, lambda turn: kinds[turn % len(kinds)])
-
-
-ALL = (empty_blocks, many_empty_blocks, empty_members, many_bombs, truncated_gzip, wrong_encodings)

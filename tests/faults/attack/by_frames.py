@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import (
     DATA,
     END_HEADERS,
@@ -84,6 +85,7 @@ def flood_frames(
                 left = [one for one in left if one.step(again)]
 
 
+@on("grpc", "128 MiB of all connections", agents=True)
 def half_messages(port: int, seconds: float) -> None:
     """Messages of which the last byte never comes, over many connections."""
     body = b"\0" + (HALF_BYTES + 1).to_bytes(4, "big") + bytes(HALF_BYTES)
@@ -95,6 +97,7 @@ def half_messages(port: int, seconds: float) -> None:
         time.sleep(max(0.0, until - time.monotonic()))
 
 
+@on("grpc", "20 s a message", agents=True)
 def slow_bodies(port: int, seconds: float) -> None:
     """Requests of which a byte comes now and then, over many connections."""
     begun = call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x0f\xff\xff")
@@ -105,6 +108,7 @@ def slow_bodies(port: int, seconds: float) -> None:
             time.sleep(seconds / 20)
 
 
+@on("grpc", "400 cancels")
 def resets_after_accept(port: int, seconds: float) -> None:
     """Watches that are taken back once they are open."""
 
@@ -116,6 +120,7 @@ def resets_after_accept(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello(), some)
 
 
+@on("grpc", "4 new connections a turn")
 def few_resets(port: int, seconds: float) -> None:
     """Fewer calls that are taken back than any bound of a connection, and then the next connection."""
     streams = range(1, 2 * FEW_RESETS, 2)
@@ -127,6 +132,7 @@ def few_resets(port: int, seconds: float) -> None:
             pass
 
 
+@on("grpc", "32 KiB of fields")
 def references(port: int, seconds: float) -> None:
     """Blocks of fields of which each byte stands for four kilobytes (CVE-2025-53020 and its kin)."""
     large = frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x-large", "v" * 3_900, indexed=True))
@@ -137,6 +143,7 @@ def references(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello() + large, some)
 
 
+@on("grpc", "fields beyond 64 as control frames")
 def small_references(port: int, seconds: float) -> None:
     """Blocks that are just small enough, of as many fields as there may be."""
     small = frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x", "", indexed=True))
@@ -148,6 +155,7 @@ def small_references(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello() + small, some)
 
 
+@on("grpc", "256 resets of ours")
 def made_you_reset(port: int, seconds: float) -> None:
     """Calls with a mistake after them, so that the server itself resets them (CVE-2025-8671)."""
 
@@ -158,6 +166,7 @@ def made_you_reset(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello(), some)
 
 
+@on("grpc", "128 MiB of answers that wait")
 def zero_windows(port: int, seconds: float) -> None:
     """Answers that are never taken, of many calls on many connections."""
     paths = (LOOKUP, SNAPSHOT, WATCH, LOOKUP)
@@ -167,6 +176,7 @@ def zero_windows(port: int, seconds: float) -> None:
     hold(port, seconds, MANY_CONNECTIONS // 5, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood")
 def tiny_windows(port: int, seconds: float) -> None:
     """Answers that are taken a byte at a time."""
     streams = range(1, 200, 2)
@@ -175,6 +185,7 @@ def tiny_windows(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello((INITIAL_WINDOW_SIZE, 1)) + begun, lambda _: more)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood")
 def window_flips(port: int, seconds: float) -> None:
     """The windows of open calls, made smaller and larger again."""
     begun = b"".join(call(WATCH, stream, ROUTE) for stream in range(1, 200, 2))
@@ -184,30 +195,28 @@ def window_flips(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello() + begun, lambda _: flips * 20)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood")
 def updates(port: int, seconds: float) -> None:
     """The window of a connection, a byte more at a time."""
     flood_frames(port, seconds, hello(), lambda _: frame(WINDOW_UPDATE, 0, 0, ONE_MORE) * 100)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood")
 def tiny_data(port: int, seconds: float) -> None:
     """A request in pieces of a byte, and of none."""
     begun = call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x3f\xff\xff")
     flood_frames(port, seconds, hello() + begun, lambda _: (frame(DATA, 0, 1, b".") + frame(DATA, 0, 1)) * 50)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood")
 def unknown_frames(port: int, seconds: float) -> None:
     """Frames that nobody defines, and priorities that nobody heeds."""
     priority = frame(PRIORITY, 0, 1, bytes(4) + b"\x10")
     flood_frames(port, seconds, hello(), lambda _: (frame(UNKNOWN, 0, 0, b"?") + priority) * 50)
 
 
+@on("grpc", "128 MiB of answers that wait", agents=True)
 def requests_unread(port: int, seconds: float) -> None:
     """Calls as fast as they can be sent, whose answers are not read."""
     calls = [b"".join(call(LOOKUP, 200 * turn + 1 + 2 * number, ROUTE) for number in range(100)) for turn in range(50)]
     hold(port, seconds, FLOODING, hello() + b"".join(calls))
-
-
-ALL = (
-    *(half_messages, slow_bodies, resets_after_accept, few_resets, references, small_references, made_you_reset),
-    *(zero_windows, tiny_windows, window_flips, updates, tiny_data, unknown_frames, requests_unread),
-)

@@ -10,23 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple, Protocol
 
 import grpc
 
-from tests.faults.attack.on_grpc import ATTACKS, FRAME_ATTACKS, SHARE_ATTACKS
-from tests.support.programs.processes import Client, NamesrvProcess, Process
-from tests.support.registrations import registration
+from tests.faults.attack.catalogue import ATTACKS
+from tests.faults.attack.runner import NO_SCAN, ROOT, Held, register_topics
+from tests.support.programs.processes import NamesrvProcess
 
-ROOT = Path(__file__).parents[3]
-TOPICS = 50
 LOOKUP_SECONDS = 10.0
 """Deadline of a lookup: one that is answered later counts as an error."""
 PAUSE_SECONDS = 0.005
-NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
-"""The broker that has registered the topics sends no heartbeats."""
 REST_SECONDS = 3.0
 """After an attack, before what stays is looked at."""
 
@@ -40,35 +35,6 @@ class Load(NamedTuple):
     def quantile(self, number: int) -> float:
         """So many of a hundred were quicker, milliseconds."""
         return quantiles(self.seconds, n=100, method="inclusive")[number - 1] * 1000
-
-
-class Held(NamedTuple):
-    """What a process holds."""
-
-    mebibytes: int
-    peak_mebibytes: int
-    """The most since it was asked to count anew."""
-    descriptors: int
-
-    @classmethod
-    def of(cls, process: Process) -> Held:
-        """What a process holds now."""
-        folder = Path(f"/proc/{process.pid}")
-        status = (folder / "status").read_text(encoding="ascii")
-        now, peak = (int(status.partition(f"{name}:")[2].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
-        return cls(now, peak, len(list((folder / "fd").iterdir())))
-
-    @classmethod
-    def counting_anew(cls, process: Process) -> Held:
-        """What a server holds now, which is its peak from now on (proc(5), clear_refs)."""
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
-        return cls.of(process)
-
-
-def register_topics(client: Client) -> None:
-    """Gives the server something to answer with."""
-    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
-    client.registration.RegisterBroker(registration(topics), timeout=LOOKUP_SECONDS)
 
 
 class Looking(Protocol):
@@ -98,9 +64,9 @@ def lookup_while(client: Looking, attack: subprocess.Popen[bytes] | None, second
     return load
 
 
-def under_attack(client: Looking, port: int, attack: str, seconds: float, attacks: str = "on_grpc") -> Load:
-    """Looks up while a process of its own attacks: with one of the module ``attacks``."""
-    program = [sys.executable, "-m", f"tests.faults.attack.{attacks}", attack, str(port), str(seconds)]
+def under_attack(client: Looking, port: int, attack: str, seconds: float, listener: str = "grpc") -> Load:
+    """Looks up while a process of its own attacks: with one on the listener."""
+    program = [sys.executable, "-m", "tests.faults.attack.catalogue", listener, attack, str(port), str(seconds)]
     with subprocess.Popen(program, cwd=ROOT) as attacker:
         try:
             load = lookup_while(client, attacker, seconds)
@@ -114,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *FRAME_ATTACKS, *SHARE_ATTACKS], default=[])
+    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS["grpc"]], default=[])
     given = parser.parse_args(arguments)
     sys.stdout.write(
         "| attack | lookups | errors | p50 ms | p99 ms | p99 / idle | MiB before | peak | after | descriptors |\n"
@@ -124,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         register_topics(client)
         lookup_while(client, None, 1.0)
         idle = lookup_while(client, None, given.seconds)
-        for name in ("none", *(given.attacks or {**ATTACKS, **FRAME_ATTACKS})):
+        for name in ("none", *(given.attacks or ATTACKS["grpc"])):
             before = Held.counting_anew(server)
             load = idle if name == "none" else under_attack(client, server.endpoint.port, name, given.seconds)
             time.sleep(REST_SECONDS * (name != "none"))

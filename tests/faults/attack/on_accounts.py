@@ -22,6 +22,7 @@ from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_se
 
 from groundwork.program import use_all_descriptors
 from tests.faults.attack.by_frames import flood_frames
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import (
     DATA,
     HOST,
@@ -85,11 +86,13 @@ MALFORMED = (
 """Endless varints, lengths beyond the message, nested groups, text that is no UTF-8, unknown wire types."""
 
 
+@on("grpc", "12,500 calls of health an address", agents=True, own_address=True)
 def health_watches(port: int, seconds: float) -> None:
     """Watches of health, 60,000 at a time, which all end at once, again and again."""
     _open_again(port, seconds, lambda stream: call(HEALTH_WATCH, stream))
 
 
+@on("grpc", "12,500 calls of health an address", agents=True, own_address=True)
 def health_checks(port: int, seconds: float) -> None:
     """Checks of health as fast as they can be sent, on many connections."""
     flood_frames(
@@ -97,6 +100,7 @@ def health_checks(port: int, seconds: float) -> None:
     )
 
 
+@on("grpc", "100 calls of reflection an address", own_address=True)
 def reflection_calls(port: int, seconds: float) -> None:
     """Calls of reflection that ask for a file each and stay open, 60,000 at a time."""
     asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="namesrv_api.v1.RouteService")
@@ -104,6 +108,7 @@ def reflection_calls(port: int, seconds: float) -> None:
     _open_again(port, seconds, lambda stream: call(REFLECTION, stream, None) + frame(DATA, 0, stream, body))
 
 
+@on("grpc", "200 calls a connection", agents=True, own_address=True)
 def malformed_messages(port: int, seconds: float) -> None:
     """Messages that cannot be read, to every method of every service."""
 
@@ -115,12 +120,14 @@ def malformed_messages(port: int, seconds: float) -> None:
     flood_frames(port, seconds, hello(), some)
 
 
+@on("grpc", "64 MiB of requests an address", own_address=True)
 def bodiless_calls(port: int, seconds: float) -> None:
     """Calls with 12 kB of metadata, whose messages never come."""
     begun = b"".join(call(LOOKUP, stream, None, *LARGE_FIELDS) for stream in _streams())
     hold(port, seconds, BODILESS_CONNECTIONS, hello() + begun)
 
 
+@on("grpc", "64 MiB of requests an address", own_address=True)
 def large_requests(port: int, seconds: float) -> None:
     """Complete registrations of 20,000 topics each, as fast as possible, which the server reads and refuses."""
     broker = identity(name="not\tprintable")
@@ -134,6 +141,7 @@ def large_requests(port: int, seconds: float) -> None:
     _in_threads(port, seconds, LARGE_CONNECTIONS, send)
 
 
+@on("blocked", "64 MiB of requests an address")
 def requests_while_blocked(port: int, seconds: float) -> None:
     """Complete requests while the event loop does nothing: the server sleeps in it whenever it gets SIGUSR1."""
     process, until = int(os.environ["ATTACKED_PID"]), time.monotonic() + seconds
@@ -152,12 +160,14 @@ def requests_while_blocked(port: int, seconds: float) -> None:
     _in_threads(port, seconds, BLOCKED_CONNECTIONS, send)
 
 
+@on("tls", "2,048 handshakes an address, 10 s", own_address=True)
 def silent_handshakes(port: int, seconds: float) -> None:
     """Whole greetings of TLS after which nothing comes, and connections that send nothing."""
     with connections(port, SILENT_CONNECTIONS // 2, b""):
         hold(port, seconds, SILENT_CONNECTIONS // 2, client_hello())
 
 
+@on("permits", "open calls end a slice at a time")
 def revocation(port: int, seconds: float) -> None:
     """Thousands of open watches while their caller's permit is taken away and given back."""
     place = Path(os.environ["ATTACKED_FOLDER"])
@@ -177,6 +187,7 @@ def revocation(port: int, seconds: float) -> None:
                 time.sleep(seconds / 2)
 
 
+@on("grpc", "64 MiB of answers that wait an address; it loses its connections first", own_address=True)
 def many_small_holders(port: int, seconds: float) -> None:
     """Ten thousand connections that each leave an answer unread. An honest slow reader next to them is not cut."""
     use_all_descriptors()
@@ -245,10 +256,3 @@ def _in_threads(port: int, seconds: float, count: int, send: Callable[[Windowed]
     for thread in threads:
         thread.start()
     time.sleep(seconds)
-
-
-ALL = (
-    *(health_watches, health_checks, reflection_calls, malformed_messages, bodiless_calls, large_requests),
-    many_small_holders,
-)
-"""On a listener without TLS."""

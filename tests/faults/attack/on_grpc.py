@@ -1,18 +1,14 @@
-"""Hostile clients of a gRPC server, by hand, because no library would send this: a function for each, bounded in time.
-
-Run as a program it attacks loopback only: ``python -m tests.faults.attack.on_grpc NAME PORT SECONDS``.
-"""
+"""Hostile clients of a gRPC server, by hand, because no library sends this: a function for each, bounded in time."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import sys
 import time
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 
-from tests.faults.attack import by_compression, by_frames, on_accounts, on_shares
+from tests.faults.attack.on_accounts import client_hello
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import (
     CONTINUATION,
     DATA,
@@ -48,19 +44,21 @@ LARGE_METADATA_CALLS_A_SECOND = 100
 LARGE_METADATA_BYTES = 1024 * 1024
 STREAMS = 5_000
 
-Attack = Callable[[int, float], None]
 
-
+@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
+@on("tls", "what is no HTTP/2 ends the connection")
 def random_bytes(port: int, seconds: float) -> None:
     """Bytes without any sense."""
     flood(port, seconds, 20, b"", lambda _: os.urandom(2_000))
 
 
+@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
 def other_protocol(port: int, seconds: float) -> None:
     """HTTP/1.1."""
     flood(port, seconds, 20, b"", lambda _: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
 
+@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
 def random_frames(port: int, seconds: float) -> None:
     """Frames of any kind, with any flags, on any stream."""
 
@@ -71,12 +69,14 @@ def random_frames(port: int, seconds: float) -> None:
     flood(port, seconds, 20, hello(), some)
 
 
+@on("grpc", "64 calls a turn")
 def wrong_methods(port: int, seconds: float) -> None:
     """Calls that there are not, and requests that are no calls."""
     paths = ("/", "/a", "//", "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RouteService/Drop", "/" + "x" * 4_000)
     flood(port, seconds, 10, hello(), lambda turn: call(paths[turn % len(paths)], 2 * turn + 1))
 
 
+@on("grpc", "32 KiB of fields")
 def large_metadata(port: int, seconds: float) -> None:
     """A megabyte of metadata in a call, in so many calls at most that memory tells of them and not of the time."""
     block = headers(LOOKUP, *((f"x-{number}", "v" * 8_000) for number in range(LARGE_METADATA_BYTES // 8_000)))
@@ -96,6 +96,7 @@ def large_metadata(port: int, seconds: float) -> None:
                     sock.recv(65_536)
 
 
+@on("grpc", "16 MiB, from the prefix", agents=True)
 def declared_sizes(port: int, seconds: float) -> None:
     """Requests that say that they have 4 GiB, and of which 20 bytes come."""
     begun = b"".join(
@@ -105,6 +106,7 @@ def declared_sizes(port: int, seconds: float) -> None:
     hold(port, seconds, 5, hello() + begun)
 
 
+@on("grpc", "unpacked in pieces to 16 MiB")
 def gzip_bomb(port: int, seconds: float) -> None:
     """A request that unpacks to 256 MiB."""
     packed = gzip.compress(bytes(BOMB_BYTES))
@@ -123,6 +125,7 @@ def gzip_bomb(port: int, seconds: float) -> None:
                         pass
 
 
+@on("grpc", "200 calls a connection", agents=True)
 def many_streams(port: int, seconds: float) -> None:
     """Thousands of calls on one connection, none of which is finished."""
     begun = b"".join(call(LOOKUP, 2 * number + 1, None) for number in range(STREAMS))
@@ -135,12 +138,14 @@ def many_streams(port: int, seconds: float) -> None:
             time.sleep(max(0.0, until - time.monotonic()))
 
 
+@on("grpc", "128 MiB of answers that wait", agents=True)
 def slow_readers(port: int, seconds: float) -> None:
     """Streams whose answers are never taken."""
     begun = b"".join(call(SNAPSHOT, stream) for stream in (1, 5)) + call(WATCH, 3, ROUTE)
     hold(port, seconds, 20, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
 
 
+@on("grpc", "20 s a message", agents=True)
 def slow_writers(port: int, seconds: float) -> None:
     """Requests of which a byte comes now and then."""
     request = call(LOOKUP, 1, b"\n\x09TopicTest")
@@ -154,16 +159,19 @@ def slow_writers(port: int, seconds: float) -> None:
             time.sleep(seconds / len(request))
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood", agents=True)
 def pings(port: int, seconds: float) -> None:
     """Pings as fast as they can be sent."""
     flood(port, seconds, 4, hello(), lambda _: frame(PING, 0, 0, bytes(8)) * 50)
 
 
+@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood", agents=True)
 def settings(port: int, seconds: float) -> None:
     """Settings as fast as they can be sent."""
     flood(port, seconds, 4, hello(), lambda _: frame(SETTINGS, 0, 0) * 50)
 
 
+@on("grpc", "20 before they are looked at")
 def resets(port: int, seconds: float) -> None:
     """Calls that are taken back at once (CVE-2023-44487)."""
 
@@ -174,6 +182,7 @@ def resets(port: int, seconds: float) -> None:
     flood(port, seconds, 4, hello(), some)
 
 
+@on("grpc", "32 KiB of fields", agents=True)
 def endless_headers(port: int, seconds: float) -> None:
     """A header block without an end."""
     flood(
@@ -185,17 +194,20 @@ def endless_headers(port: int, seconds: float) -> None:
     )
 
 
+@on("grpc", "10 s", agents=True)
 def idle_connections(port: int, seconds: float) -> None:
     """Connections that say nothing, and half of a beginning."""
     with connections(port, MOST_CONNECTIONS // 2, b""):
         hold(port, seconds, MOST_CONNECTIONS // 2, PREFACE[:10])
 
 
+@on("grpc", "silent connections end", agents=True)
 def half_open(port: int, seconds: float) -> None:
     """Connections that say no more in the middle of a call, and stay."""
     say_no_more(port, seconds, MOST_CONNECTIONS, hello() + call(LOOKUP, 1, None))
 
 
+@on("grpc", "100,000 connections, 2,000 a second", agents=True)
 def connection_flood(port: int, seconds: float) -> None:
     """Connections as fast as they can be opened, up to thousands that stay."""
     until = time.monotonic() + seconds
@@ -206,49 +218,8 @@ def connection_flood(port: int, seconds: float) -> None:
         time.sleep(max(0.0, until - time.monotonic()))
 
 
+@on("tls", "10 s")
 def half_handshakes(port: int, seconds: float) -> None:
     """The first half of a TLS handshake."""
-    begun = on_accounts.client_hello()
+    begun = client_hello()
     hold(port, seconds, MOST_CONNECTIONS, begun[: len(begun) // 2])
-
-
-def _by_name(attacks: Iterable[Attack]) -> dict[str, Attack]:
-    return {attack.__name__.replace("_", "-"): attack for attack in attacks}
-
-
-ATTACKS = _by_name(
-    (
-        *(random_bytes, other_protocol, random_frames, wrong_methods, large_metadata, declared_sizes, gzip_bomb),
-        *(many_streams, slow_readers, slow_writers, pings, settings, resets, endless_headers, idle_connections),
-        *(half_open, connection_flood),
-    )
-)
-"""Those that need no TLS, by name."""
-
-FRAME_ATTACKS = _by_name(by_frames.ALL)
-"""Those that only an engine fit to face the world withstands, by name."""
-
-SHARE_ATTACKS = _by_name(on_shares.ALL)
-"""Those that only take what they are given, by name."""
-
-COMPRESSED_ATTACKS = _by_name(by_compression.ALL)
-"""Those by compressed messages, by name."""
-
-ACCOUNT_ATTACKS = _by_name(on_accounts.ALL)
-"""Those that take all that one address may take, by name: the attacker needs an address that is not the machine's."""
-
-ATTACKS_ON_TLS = {"half-handshakes": half_handshakes, "random-bytes": random_bytes}
-
-ACCOUNT_ATTACKS_ON_TLS = {"silent-handshakes": on_accounts.silent_handshakes}
-
-OF_ROUNDS = {
-    "requests-while-blocked": on_accounts.requests_while_blocked,
-    "revocation": on_accounts.revocation,
-}
-"""Those on a server that is started for them."""
-
-if __name__ == "__main__":
-    name, port_text, seconds_text = sys.argv[1:]
-    everything = ATTACKS | FRAME_ATTACKS | SHARE_ATTACKS | COMPRESSED_ATTACKS | ACCOUNT_ATTACKS
-    everything |= ATTACKS_ON_TLS | ACCOUNT_ATTACKS_ON_TLS | OF_ROUNDS
-    everything[name](int(port_text), float(seconds_text))

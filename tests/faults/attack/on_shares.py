@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import grpc
 
+from tests.faults.attack.registry import on
 from tests.support.hostile.frames import (
     DATA,
     END_HEADERS,
@@ -38,17 +39,20 @@ BURST_SECONDS = 20.0
 BAD_FIELDS = (("grpc-timeout", "abc"), ("grpc-encoding", "nonsense"), ("te", "no"), ("x-bin", "!!"))
 
 
+@on("grpc", "a share for each caller")
 def pins(port: int, seconds: float) -> None:
     """Pins of an hour, as many as there may be."""
     flood(port, seconds, 4, hello(), lambda turn: call(PIN, 2 * turn + 1, AN_HOUR))
 
 
+@on("grpc", "128 MiB of answers that wait")
 def unread_snapshots(port: int, seconds: float) -> None:
     """More snapshot streams than there may be, whose readers take nothing."""
     begun = b"".join(call(SNAPSHOT, 2 * number + 1) for number in range(100))
     hold(port, seconds, 3, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
 
 
+@on("grpc", "10,000 names a watch, a share for each caller")
 def wide_watches(port: int, seconds: float) -> None:
     """Watches of 10,000 names each, which all end at once, again and again."""
     names = b"".join(b"\x0a\x0a" + f"w{number:09}".encode() for number in range(NAMES))
@@ -66,11 +70,13 @@ def wide_watches(port: int, seconds: float) -> None:
             time.sleep(min(0.5, max(0.0, until - time.monotonic())))
 
 
+@on("grpc", "no log line a call", agents=True)
 def bad_metadata(port: int, seconds: float) -> None:
     """Fields that are wrong, in each call."""
     flood(port, seconds, 8, hello(), lambda turn: call(LOOKUP, 2 * turn + 1, ROUTE, BAD_FIELDS[turn % len(BAD_FIELDS)]))
 
 
+@on("grpc", "200 calls a connection; more are taken again by the client")
 def honest_bursts(port: int, seconds: float) -> None:
     """Thousands of calls at once on a new connection, by an honest client: none of them may fail."""
     until = time.monotonic() + seconds
@@ -82,6 +88,3 @@ def honest_bursts(port: int, seconds: float) -> None:
         if failed:
             sys.stderr.write(f"{len(failed)} of {BURST} calls failed, the first with {failed[0]}\n")
             sys.exit(1)
-
-
-ALL = (pins, unread_snapshots, wide_watches, bad_metadata, honest_bursts)

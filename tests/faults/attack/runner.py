@@ -7,25 +7,63 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple, Self
 
 import grpc
 
 from groundwork.grpc_errors import RichError
-from tests.faults.attack.hostile import ROOT, Held
-from tests.support.programs.processes import Process
+from tests.support.programs.processes import Client, Process
+from tests.support.registrations import registration
 
+ROOT = Path(__file__).parents[3]
+TOPICS = 50
+NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
+"""The broker that has registered the topics sends no heartbeats."""
 MOST_MEBIBYTES = 64
 """What may stay of an attack."""
+MOST_PEAK_MEBIBYTES = 320
+"""What an attack may take meanwhile: the bounds of all connections together, and what allocators add."""
 MOST_SECONDS = 30.0
 """After which an attack is ended, whatever it does."""
 SETTLED_MEBIBYTES = 16
 """What may stay before the next attack is measured."""
 REST_SECONDS = 10.0
 """How long memory may take to be given back."""
+MORE_DESCRIPTORS = 6
+"""Connections of the process that come and go by themselves."""
 PAUSE_SECONDS = 0.01
 NEIGHBOUR_PAUSE_SECONDS = 0.05
+
+
+class Held(NamedTuple):
+    """What a process holds."""
+
+    mebibytes: int
+    peak_mebibytes: int
+    """The most since it was asked to count anew."""
+    descriptors: int
+
+    @classmethod
+    def of(cls, process: Process) -> Held:
+        """What a process holds now."""
+        folder = Path(f"/proc/{process.pid}")
+        status = (folder / "status").read_text(encoding="ascii")
+        now, peak = (int(status.partition(f"{name}:")[2].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
+        return cls(now, peak, len(list((folder / "fd").iterdir())))
+
+    @classmethod
+    def counting_anew(cls, process: Process) -> Held:
+        """What a server holds now, which is its peak from now on (proc(5), clear_refs)."""
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+        return cls.of(process)
+
+
+def register_topics(client: Client) -> None:
+    """Gives the server something to answer with."""
+    topics = ["TopicTest", *(f"topic-{number}" for number in range(TOPICS))]
+    client.registration.RegisterBroker(registration(topics), timeout=Client.TIMEOUT)
 
 
 class Target(NamedTuple):
@@ -38,6 +76,8 @@ class Target(NamedTuple):
     """An honest call, with a deadline. Raises what it fails with."""
     ask_as_neighbour: Callable[[], None] | None = None
     """The same from the attacker's address, which may be refused while the attack lasts. None: no client is there."""
+    arrive: Callable[[], None] | None = None
+    """An honest call over a new connection. None: each call of ``ask`` has one."""
 
 
 class Attack(NamedTuple):
@@ -123,14 +163,27 @@ HEAD = (
 
 def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> Outcome:
     """Attacks while the honest client asks; then waits for memory to be given back, so long at most."""
-    before = Held.of(target.process).mebibytes
+    held = Held.counting_anew(target.process)
+    before, defects = held.mebibytes, len(target.process.events("internal_defect"))
     with _Neighbour(target.ask_as_neighbour, rest_seconds) as neighbour:
         took, problems = _asking_beside(target, attack)
     until = time.monotonic() + rest_seconds
-    while (kept := Held.of(target.process).mebibytes - before) > SETTLED_MEBIBYTES and time.monotonic() < until:
+    while True:
+        now = Held.of(target.process)
+        kept, descriptors = now.mebibytes - before, now.descriptors - held.descriptors
+        is_settled = kept <= SETTLED_MEBIBYTES and descriptors <= MORE_DESCRIPTORS
+        if is_settled or time.monotonic() >= until:
+            break
         time.sleep(PAUSE_SECONDS)
-    if problem := _failure(target.ask):
-        problems.append(f"afterwards: {problem}")
+    for ask in (target.ask, target.arrive):
+        if ask is not None and (problem := _failure(ask)):
+            problems.append(f"afterwards: {problem}")
+    if now.peak_mebibytes - before > MOST_PEAK_MEBIBYTES:
+        problems.append(f"it had {now.peak_mebibytes - before} MiB more meanwhile")
+    if descriptors > MORE_DESCRIPTORS:
+        problems.append(f"{descriptors} descriptors stayed")
+    if len(target.process.events("internal_defect")) > defects:
+        problems.append("the server logged an internal defect")
     p99 = quantiles(took, n=100, method="inclusive")[98] * 1000 if len(took) > 1 else float("nan")
     first = problems[0] if problems else ""
     calls, near = len(took) + len(problems), neighbour.outcome
