@@ -1,41 +1,34 @@
-"""The whole pipeline on an S3 server: killed, its answers lost, full, and asked all its questions."""
+"""The whole pipeline on an S3 server, asked all its questions."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from route_pipeline.log.compaction import compact
 from route_pipeline.log.history import history
-from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.ingest import ingest
 from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.retention import drop_old
 from route_pipeline.queries import latest_state
-from tests.support.fakes.cutting_proxy import CUT, CuttingProxy, Fate
-from tests.support.programs.processes import BIN, eventually
-from tests.support.programs.s3_server import bucket, proxy, s3_server
+from tests.support.programs.s3_server import bucket, s3_server
 from tests.support.routes.expected_history import ExpectedHistory
 from tests.support.routes.fleet_life import FleetLife, serving_life
 from tests.support.routes.route_history import versions_of
 from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
 
-__all__ = ["bucket", "proxy", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
+__all__ = ["bucket", "s3_server", "spark"]  # pytest finds the fixtures by their names in this module
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 SEED = 31
 OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
-FIND_SECONDS = 240.0
 
 
 class Life:
@@ -89,60 +82,3 @@ def test_a_log_on_an_object_store_answers_all_that_one_on_a_disk_does(spark: Spa
     assert drop_old(spark, life.log, day.replace(year=day.year + 1), keep_days=1)
     left = [version for version in versions_of(spark, life.log) if version.end_reason is not None]
     assert left == []
-
-
-def test_answers_that_are_lost_cost_no_row_and_double_none(
-    spark: SparkSession, life: Life, proxy: CuttingProxy
-) -> None:
-    life.log = RouteLog.open(life.log.url)
-
-    def lose_the_first_answer(method: str, path: str) -> Fate:
-        is_first = all(path != met for _, met, _ in proxy.met)
-        return CUT if method == "PUT" and "_commits" in path and is_first else None
-
-    proxy.fate = lose_the_first_answer
-    for _ in range(3):
-        life.go_on()
-        life.ingest(spark)
-    assert len(proxy.met) >= 3
-    life.check(spark)
-
-
-def test_a_store_that_is_full_costs_a_batch_and_one_line(spark: SparkSession, life: Life, proxy: CuttingProxy) -> None:
-    life.go_on()
-    proxy.fate = lambda method, path: (507, "InsufficientStorage") if method == "PUT" and "_commits" in path else None
-    with pytest.raises(IngestError, match="InsufficientStorage") as caught:
-        life.ingest(spark)
-    assert "\n" not in str(caught.value)
-    proxy.fate = lambda _method, _path: None
-    life.ingest(spark)
-    life.check(spark)
-
-
-def test_killed_with_its_whole_process_group_it_goes_on_where_it_was(
-    spark: SparkSession, life: Life, tmp_path: Path
-) -> None:
-    options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
-    for folder in ("data", "_commits"):
-        life.go_on()
-        before = len(life.log.store.files(folder))
-        addresses = ",".join(str(namesrv.endpoint) for namesrv in life.namesrvs)
-        with (tmp_path / "said").open("w") as said:
-            process = subprocess.Popen(
-                [BIN / "route-pipeline", "ingest", "--namesrv", addresses, "--out", life.log.url, *options],
-                start_new_session=True,
-                stdout=said,
-                stderr=said,
-                env=dict(os.environ),
-            )
-            try:
-                eventually(
-                    lambda folder=folder, before=before: len(life.log.store.files(folder)) > before,  # type: ignore[misc]
-                    within_seconds=FIND_SECONDS,
-                )
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait(FIND_SECONDS)
-        life.ingest(spark)
-    life.check(spark)

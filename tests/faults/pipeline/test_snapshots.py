@@ -1,11 +1,9 @@
-"""Snapshots that are newer than they were planned, that come twice, and logs that are compacted in between."""
+"""Snapshots that are newer than they were planned, or that come twice."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -13,11 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from namesrv.core.model import DataVersion
-from route_pipeline.log.compaction import compact
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from tests.support.routes.expected_history import ExpectedHistory
-from tests.support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
+from tests.support.routes.fleet_life import LivingNamesrv, serving_life
 from tests.support.routes.route_history import state_at, versions_of
 from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
@@ -104,23 +100,3 @@ def test_a_snapshot_that_comes_again_with_a_new_checkpoint_changes_nothing(
 
     assert [summary.read for summary in again.summaries] == ["snapshot"]
     assert sorted(versions_of(spark, store), key=repr) == before
-
-
-def test_a_log_that_is_compacted_between_ingests_has_the_history_of_one_that_is_not(
-    spark: SparkSession, store: RouteLog
-) -> None:
-    clock, expected = VirtualClock(), ExpectedHistory()
-    with ExitStack() as stack:
-        namesrvs = [stack.enter_context(serving_life(name, clock)) for name in ("ns-a", "ns-b")]
-        life = FleetLife(SEED, namesrvs, clock)
-        for number in range(6):
-            life.end_outages()
-            now = datetime.fromtimestamp(clock.wall_millis() / 1000, UTC)
-            endpoints = [namesrv.endpoint for namesrv in namesrvs]
-            ingest(spark, endpoints, store, OPTIONS, now=lambda now=now: now)  # type: ignore[misc]
-            for namesrv in namesrvs:
-                expected.ingest(namesrv, clock.wall_millis())
-            if number % 2:
-                assert compact(store).days
-            life.pass_time(200)
-    assert sorted(versions_of(spark, store), key=repr) == sorted(expected.ended(), key=repr)
