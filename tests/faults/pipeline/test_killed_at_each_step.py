@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -41,9 +42,9 @@ STEPS = (
     "after link 0000*.json",  # the batch is in the log, but the program does not know
     "after fsync-folder-of 0000*.json",
 )
-"""All that the driver does to make a batch part of the log; what tasks do besides is in MOMENTS."""
-EVERY = int(os.environ.get("FAULTS_PIPELINE_EVERY", "6"))
-"""Of how many steps one has a kill; each of them takes Spark's start. 1 for all."""
+"""All that the driver does to make a batch part of the log."""
+SAMPLED = min(9, int(os.environ.get("FAULTS_PIPELINE_KILLS", "3")))
+"""Kills, by chance; 9 for all. Each of them takes Spark's start."""
 ERRORS = ("ENOSPC", "EIO")
 FAILED = r"/_commits/\d+\.json cannot be written to: (No space left on device|Input/output error)$"
 FIND_SECONDS = 240.0
@@ -94,6 +95,10 @@ def life(spark: SparkSession, tmp_path: Path) -> Iterator[Life]:
         yield Life(RouteLog.create(tmp_path / "log"), stack)
 
 
+Kill = Callable[[Life, Path], None]
+"""Starts an ingest and kills it at a step."""
+
+
 class Pipeline:
     """``route-pipeline ingest`` in a process group of its own."""
 
@@ -123,14 +128,65 @@ class Pipeline:
         assert self._popen.wait(FIND_SECONDS) == -signal.SIGKILL, self._said.read_text()
 
 
-@pytest.mark.timeout(1200)
-def test_killed_at_its_own_steps_it_goes_on_where_it_was(spark: SparkSession, life: Life, tmp_path: Path) -> None:
-    faults = tmp_path / "faults"
-    for step in STEPS[::EVERY]:
-        life.go_on()
+def kill_at(step: str) -> Kill:
+    """Kills the driver at a failpoint."""
+
+    def kill(life: Life, faults: Path) -> None:
         faults.write_text(f"{step} = crash\n")
         with Pipeline(life, faults) as pipeline:
             pipeline.wait_for_crash()
+        faults.unlink()
+
+    return kill
+
+
+def kill_once_there_are_more(count: Callable[[Life], int]) -> Kill:
+    """Kills the whole process group as soon as more is there, seen from outside."""
+
+    def kill(life: Life, faults: Path) -> None:
+        before = count(life)
+        with Pipeline(life, faults):
+            eventually(lambda: count(life) > before, within_seconds=FIND_SECONDS)
+
+    return kill
+
+
+def kill_in_a_snapshot(life: Life, faults: Path) -> None:
+    """Kills the whole process group while a name server waits in the middle of its answer."""
+    reached, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        assert over.wait(FIND_SECONDS)
+
+    for namesrv in life.namesrvs:
+        namesrv.before_message = hold
+    before = len(files(life.store.url))
+    with Pipeline(life, faults):
+        assert reached.wait(FIND_SECONDS)
+    for namesrv in life.namesrvs:
+        namesrv.before_message = lambda: None
+    over.set()
+    assert len(files(life.store.url)) == before
+
+
+KILLS: dict[str, Kill] = {
+    **{step: kill_at(step) for step in STEPS},
+    "rows are being written": kill_once_there_are_more(lambda life: len(life.store.store.files("data"))),
+    "the batch is committed": kill_once_there_are_more(lambda life: len(files(life.store.url))),
+    "a snapshot is being read": kill_in_a_snapshot,
+}
+
+
+@pytest.mark.timeout(300 * SAMPLED)
+def test_killed_at_any_step_it_goes_on_where_it_was(spark: SparkSession, life: Life, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chosen = random.Random(seed).sample(list(KILLS), SAMPLED)
+    for step in sorted(chosen, key=lambda step: KILLS[step] is not kill_in_a_snapshot):  # the first batch reads one
+        print(step)
+        life.go_on()
+        KILLS[step](life, tmp_path / "faults")
         life.ingest(spark)
     life.check(spark)
 
@@ -151,57 +207,6 @@ def test_a_disk_that_fails_at_each_step_costs_a_batch_and_one_line_and_no_row(
                 life.ingest(spark)
         faults.unlink()
         life.ingest(spark)
-    life.check(spark)
-
-
-def rows_are_being_written(life: Life, before: int) -> bool:
-    return data_files(life) > before
-
-
-def the_batch_is_committed(life: Life, before: int) -> bool:
-    return len(files(life.store.url)) > before
-
-
-def data_files(life: Life) -> int:
-    return len(life.store.store.files("data"))
-
-
-MOMENTS: tuple[tuple[Callable[[Life, int], bool], Callable[[Life], int]], ...] = (
-    (rows_are_being_written, data_files),
-    (the_batch_is_committed, lambda life: len(files(life.store.url))),
-)
-"""What happens, seen from outside, and what it counts from."""
-
-
-@pytest.mark.timeout(900)
-def test_killed_with_its_whole_process_group_when_it_comes_to_a_step_it_goes_on_where_it_was(
-    spark: SparkSession, life: Life, tmp_path: Path
-) -> None:
-    for moment, count in MOMENTS:
-        life.go_on()
-        before = count(life)
-        with Pipeline(life, tmp_path / "no faults"):
-            eventually(lambda moment=moment, before=before: moment(life, before), within_seconds=FIND_SECONDS)  # type: ignore[misc]
-        life.ingest(spark)
-    life.check(spark)
-
-
-@pytest.mark.timeout(600)
-def test_killed_while_it_reads_a_snapshot_it_reads_it_again(spark: SparkSession, life: Life, tmp_path: Path) -> None:
-    reached, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        reached.set()
-        assert over.wait(FIND_SECONDS)
-
-    life.go_on()
-    for namesrv in life.namesrvs:
-        namesrv.before_message = hold
-    with Pipeline(life, tmp_path / "no faults"):
-        assert reached.wait(FIND_SECONDS)
-    over.set()
-    assert files(life.store.url) == []
-    life.ingest(spark)
     life.check(spark)
 
 
