@@ -16,7 +16,6 @@ from tests.support.programs.processes import (
     NamesrvProcess,
     OpenedChannel,
     eventually,
-    seconds_between,
 )
 from tests.support.registrations import identity, registration
 
@@ -67,22 +66,6 @@ def nsctl(command: str, namesrv: NamesrvProcess) -> str:
 
 def status(client: Client) -> route_service_pb2.GetNamesrvStatusResponse:
     return client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=TIMEOUT)
-
-
-def test_a_broker_that_is_handed_over_stays_when_its_channel_ends_and_leaves_if_nobody_takes_it_over(
-    namesrv: NamesrvProcess, client: Client, grace_seconds: int
-) -> None:
-    channel = client.open_channel()
-    register(client, channel, identity())
-    answer = hand_over(client, channel)
-    assert (answer.broker_count, answer.channel_grace_millis) == (1, 1000 * grace_seconds)
-    channel.close()
-    namesrv.wait_for("channel_end_doubted")
-    eventually(client.route, lambda route: route is None)
-    assert status(client).doubted_broker_count == 0
-    removed = namesrv.wait_for("broker_removed")
-    assert removed["reason"] == "EXPIRED"
-    assert seconds_between(namesrv.wait_for("channel_end_doubted"), removed) >= grace_seconds / 2
 
 
 @pytest.mark.parametrize("grace_seconds", [600])

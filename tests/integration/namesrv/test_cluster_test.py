@@ -82,10 +82,6 @@ def test_a_topic_that_is_unknown_here_has_the_route_that_it_has_in_the_product_e
         assert client.route("there") == there.route("there")
 
 
-def test_a_topic_that_is_known_here_has_the_route_that_it_has_here(client: Client) -> None:
-    assert [holder(client, topic) for topic in ("both", "here")] == ["broker-here", "broker-here"]
-
-
 def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> None:
     error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="nowhere"))
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
@@ -95,14 +91,6 @@ def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> 
 def test_a_bad_name_is_refused_here(client: Client) -> None:
     error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="not\ta name"))
     assert error.reason == "INVALID_FIELD"
-
-
-def test_a_batch_has_the_routes_of_both_places_in_the_order_asked(client: Client) -> None:
-    answer = batch(client, ["nowhere", "there", "both", "nowhere-else", "here"])
-    routes = [(named.topic, named.route.broker_datas[0].broker_name) for named in answer.routes]
-    assert routes == [("there", "broker-there"), ("both", "broker-here"), ("here", "broker-here")]
-    assert list(answer.topics_not_found) == ["nowhere", "nowhere-else"]
-    assert not answer.topics_warming
 
 
 def test_every_other_call_knows_only_what_is_here(client: Client) -> None:

@@ -20,19 +20,6 @@ pytestmark = pytest.mark.own_server  # they are shut down, and hold what their r
 Answer = TypeVar("Answer")
 
 
-def test_a_stalled_reader_is_cut_and_told_why() -> None:
-    arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
-    with NamesrvProcess(*arguments) as namesrv, namesrv.connect() as filler, namesrv.connect() as reader:
-        fill(filler)
-        stream = reader.routes.StreamRouteSnapshot(route_service_pb2.StreamRouteSnapshotRequest(), timeout=60)
-        next(iter(stream))
-        eventually(lambda: namesrv.events("slow_reader_cut"))
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stream)
-        assert RichError.of(caught.value).reason == "SLOW_READER"
-        assert filler.route("broker-0-topic-0") is not None
-
-
 def test_a_stalled_reader_that_loses_its_right_is_cut_and_told_why(place: Place) -> None:
     place.permit(broker={"register": ["DefaultCluster/*"]})
     with (

@@ -96,18 +96,6 @@ def request(
     return made
 
 
-def test_a_watch_begins_with_the_current_routes_and_tells_what_is_absent_and_when_it_comes(client: Client) -> None:
-    register(client, "T1", "T2")
-    with Watch(client, request("T1", "later")) as watch:
-        first = watch.next_changes()
-        assert first.keys() == {"T1", "later"}
-        assert first["T1"].route == client.route("T1")
-        assert not first["later"].HasField("route")
-        register(client, "later", name="broker-b", port=20911)
-        assert watch.next_changes()["later"].route == client.route("later")
-        check_promises([[watch.stream]], [])
-
-
 def test_a_watch_goes_on_when_its_client_sends_nothing_more(client: Client) -> None:
     register(client, "T1")
     with Watch(client, request("T1")) as watch:

@@ -69,11 +69,7 @@ def test_a_key_that_needs_a_restart_is_refused_with_its_flag(settings: NamesrvSe
     ("key", "named", "meant"),
     [
         ("orderMessageEnabled", "orderMessageEnabled", "orderMessageEnable"),
-        ("OrderMessageEnable", "OrderMessageEnable", "orderMessageEnable"),
-        ("order_message_enable", "order_message_enable", "orderMessageEnable"),
         ("journal_max_bytes", "journal_max_bytes", None),  # it is never changed over the wire
-        ("colour", "colour", None),
-        ("", "", None),
         ("orderMessageEnable\nx\0", r"orderMessageEnable\nx\x00", "orderMessageEnable"),
         ("ключ", r"\u043a\u043b\u044e\u0447", None),
     ],
@@ -102,17 +98,12 @@ def test_a_long_key_is_shortened_in_its_error(settings: NamesrvSettings) -> None
     ("key", "value", "problem"),
     [
         ("returnOrderTopicConfigToBroker", "maybe", "valid boolean.*got 'maybe'"),
-        ("returnOrderTopicConfigToBroker", "", "valid boolean"),
         ("scanNotActiveBrokerInterval", "-1", "greater than or equal to 0.*got '-1'"),
         ("scanNotActiveBrokerInterval", "3600001", "less than or equal to 3600000"),
-        ("scanNotActiveBrokerInterval", "many", "valid integer"),
-        ("scanNotActiveBrokerInterval", "50.5", "valid integer"),
         ("scanNotActiveBrokerInterval", "9" * MAX_VALUE_CHARACTERS, "less than or equal to 3600000"),
         ("scanNotActiveBrokerInterval", "9" * (MAX_VALUE_CHARACTERS + 1), "has 256 characters, at most 255"),
         ("orderMessageEnable", "true\nkvConfigPath=x", "only printable characters"),
         ("orderMessageEnable", "true\0", "only printable characters"),
-        ("scanNotActiveBrokerInterval", "45\n", "only printable characters"),
-        ("orderMessageEnable", "$(touch x)", "valid boolean"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key_and_the_limit(

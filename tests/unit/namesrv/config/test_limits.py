@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2, route_service_pb2
+from namesrv_api.v1 import route_data_pb2
 
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from groundwork.shares import MACHINE
@@ -19,14 +19,12 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
-from namesrv.grpc_api import registration as registration_module
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv.grpc_api.request_memory import RequestMemory
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
-from tests.unit.namesrv.servicers import route_servicer
 
 ENTERED = Entered(None, MACHINE)
 
@@ -42,17 +40,6 @@ def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> Ch
 
 def registration_servicer(fleet: Fleet) -> RegistrationServicer:
     return RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
-
-
-def test_a_registration_may_have_200_000_topics_and_not_one_more() -> None:
-    topics = [
-        route_data_pb2.TopicConfig(topic=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
-        for number in range(limits.MAX_TOPICS_PER_REGISTRATION + 1)
-    ]
-    assert len(registration_module.read_topics(topics[:-1], ())) == 200_000
-    with refuses(Reason.LIMIT_EXCEEDED) as caught:
-        registration_module.read_topics(topics, ())
-    assert caught.value.metadata == {"name": "topics of one registration", "value": "200001", "limit": "200000"}
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -99,36 +86,6 @@ async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet
             await asyncio.sleep(0)
         await opened.enter_async_context(channels.open("third"))
         removing.cancel()
-
-
-async def test_so_many_events_wait_for_the_reader_of_a_channel_and_its_closing_always_does(fleet: Fleet) -> None:
-
-    channels = channel_streams(fleet)
-    async with channels.open("reader of nothing") as (channel_id, events):
-        for _ in range(limits.MAX_CHANNEL_EVENTS):
-            events.put_nowait(pb.OpenChannelResponse())
-        with pytest.raises(asyncio.QueueFull):
-            events.put_nowait(pb.OpenChannelResponse())
-        channels.close(channel_id, pb.ChannelClosing.REASON_SLOW_READER)
-        last = [events.get_nowait() for _ in range(events.qsize())][-1]
-        assert last.closing.reason == pb.ChannelClosing.REASON_SLOW_READER
-
-
-async def test_one_snapshot_stream_too_many_is_refused_until_another_one_ends(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MAX_SNAPSHOT_STREAMS", 2)
-
-    servicer = route_servicer(fleet)
-    request = route_service_pb2.StreamRouteSnapshotRequest()
-    async with AsyncExitStack() as streams:
-        for _ in range(2):
-            stream = servicer.snapshots.StreamRouteSnapshot(request, CONTEXT)
-            await streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
-            await anext(stream)
-        with refuses(Reason.OVERLOADED, match="snapshot streams: 3 is over the limit of 2 for all"):
-            await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
-    await anext(servicer.snapshots.StreamRouteSnapshot(request, CONTEXT))
 
 
 def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:
