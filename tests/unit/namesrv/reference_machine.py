@@ -350,6 +350,8 @@ class ReferenceMachine(Machine):
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
         assert deadlines.keys() == self.state.last_heard().keys() == self.model.brokers.keys()
+        for key, doubt in self.state.liveness.doubted.items():
+            assert doubt.ends_at_millis - self.fleet.clock.wall_millis() == round(1000 * (deadlines[key] - self.now))
         assert self.state.possibly_partial | self.state.liveness.doubted.keys() <= self.model.brokers.keys()
         unconfirmed = self.model.unconfirmed()
         self.from_file &= unconfirmed

@@ -179,6 +179,33 @@ class TablesAgreeWithTheModel(ReferenceMachine):
             )
             self.register_with(registration, plan)
 
+    @rule(
+        number=st.integers(0, 3), topics=TOPICS, topic=TOPIC_NAMES, numbers=NUMBERS,
+        between=st.sampled_from(["register", "delete", "hold", "lift"]),
+    )  # fmt: skip
+    def register_the_same_twice(
+        self, number: int, topics: dict[str, QueueNumbers], topic: str, numbers: QueueNumbers, between: str
+    ) -> None:
+        """With a mark, so that the second table is not read where nothing has come between."""
+        for key, broker in self.brokers_at(number):
+            registration = Registration(
+                broker.group, broker.broker_id, key.broker_addr, broker.version, topics,
+                enable_acting_master=True, topic_by_topic=True,
+            )  # fmt: skip
+            self.register_with(registration, UNDISTURBED)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+            match between:
+                case "register":
+                    self.register_topic(topic=topic, queues={broker.group: numbers}, plan=UNDISTURBED, only_known=True)
+                case "delete":
+                    self.delete_topic(topic=topic, cluster=None, plan=UNDISTURBED)
+                case "hold":
+                    self.decide_on([(HoldKey(topic, None), True, None)], [], UNDISTURBED)
+                case _:
+                    self.decide_on([], [0, 1, 2, 3], UNDISTURBED)
+            self.the_change_log_has_a_change_for_all_that_can_be_seen()
+            self.register_with(registration, UNDISTURBED)
+
     def register_with(self, registration: Registration, plan: Plan) -> None:
         topics = registration.topic_configs
         if registration.topic_by_topic and topics is not None and not registration.mappings:
@@ -326,7 +353,9 @@ class TablesAgreeWithTheModel(ReferenceMachine):
     def an_end_of_a_channel_is_doubted(self, handed_over: bool, data: st.DataObject) -> None:
         if not self.model.open_channels:
             return
-        channel = data.draw(st.sampled_from(sorted(self.model.open_channels)))
+        self.doubt(data.draw(st.sampled_from(sorted(self.model.open_channels))), handed_over=handed_over)
+
+    def doubt(self, channel: str, *, handed_over: bool) -> None:
         bound = bound_to(self.model, [channel])
         if handed_over:
             assert self.routes.heartbeats.hand_over_channel(channel) == len(bound)
@@ -454,8 +483,8 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
 
     @rule(
         places=places(3), topics=TOPICS, plans=st.lists(LOSS_PLANS, min_size=2, max_size=4), topic=TOPIC_NAMES,
-        meanwhile=st.sets(st.sampled_from(["hold", "delete", "replace"])), reported=TOPICS,
-        then=st.sampled_from(["beat", "confirm", "return"]),
+        cluster=st.none() | CLUSTERS, meanwhile=st.sets(st.sampled_from(["hold", "delete", "replace"])),
+        reported=TOPICS, then=st.sampled_from(["beat", "confirm", "return"]),
     )  # fmt: skip
     def a_fleet_goes_one_by_one(
         self,
@@ -463,6 +492,7 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         topics: dict[str, QueueNumbers],
         plans: list[Plan],
         topic: str,
+        cluster: str | None,
         meanwhile: set[str],
         reported: dict[str, QueueNumbers],
         then: str,
@@ -473,13 +503,13 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         self.a_part_of_the_fleet_goes(1.0, UNDISTURBED, 0)
         self.the_change_log_has_a_change_for_all_that_can_be_seen()
         if "hold" in meanwhile:
-            self.decide_on([(HoldKey(topic, None), True, None)], [], UNDISTURBED)
+            self.decide_on([(HoldKey(topic, cluster), True, None)], [], UNDISTURBED)
             self.the_change_log_has_a_change_for_all_that_can_be_seen()
         if "replace" in meanwhile:
             self.another_broker_of_the_lost_group_comes(reported)
             self.the_change_log_has_a_change_for_all_that_can_be_seen()
         if "delete" in meanwhile:
-            self.delete_topic(topic=topic, cluster=None, plan=UNDISTURBED)
+            self.delete_topic(topic=topic, cluster=cluster, plan=UNDISTURBED)
             self.the_change_log_has_a_change_for_all_that_can_be_seen()
         for plan in plans:
             self.a_part_of_the_fleet_goes(1.0, plan, 0)
@@ -491,6 +521,16 @@ class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
         elif then == "beat":
             for number in range(4):
                 self.heartbeat(number)
+
+    @rule(places=places(3), topics=TOPICS, plan=LOSS_PLANS)
+    def a_fleet_is_doubted_and_falls_silent(
+        self, places: list[FleetPlace], topics: dict[str, QueueNumbers], plan: Plan
+    ) -> None:
+        self.a_fleet_comes(places, topics)
+        channel = max(self.model.open_channels, key=lambda name: int(name.rpartition("-")[2]))
+        self.the_change_log_has_a_change_for_all_that_can_be_seen()
+        self.doubt(channel, handed_over=False)
+        self.scan(seconds=31.0, plan=plan)
 
     def another_broker_of_the_lost_group_comes(self, topics: dict[str, QueueNumbers]) -> None:
         """At another address and with another id, as a broker of RocketMQ's that speaks for its group."""
