@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 from structlog.testing import capture_logs
@@ -12,6 +13,7 @@ from broker_agent.registration import Registration
 from groundwork.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
 from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
 
@@ -212,6 +214,23 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: Sta
         fan_out.api.unregister_broker_all(BROKER, timeout_seconds=DEADLINE)
     assert len(server.unregistrations) == 2
     assert server.channels_opened == 1
+
+
+def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_unregistered(
+    name_server: StartNameServer,
+) -> None:
+    server = name_server()
+    server.hang()
+    with FanOut(server) as fan_out:
+        (target,) = fan_out.targets
+        for counter in (1, 2):
+            content = partial(registration, counter)
+            fan_out.api.register_broker(target, content, timeout_seconds=DEADLINE, on_results=lambda _: None)
+            server.wait_until(lambda: len(server.registrations) == 1)
+        fan_out.api.suspend()
+        server.answer_again()
+        eventually(lambda: not fan_out.api._lanes[target].busy)
+    assert len(server.registrations) == 1
 
 
 def test_unregistering_reaches_all_in_parallel_and_names_the_registration_it_means(

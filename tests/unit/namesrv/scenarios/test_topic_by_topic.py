@@ -138,6 +138,14 @@ def test_whatever_happens_to_a_groups_queues_its_table_must_be_read(
         says_marked(fleet)
 
 
+def test_a_table_must_be_read_again_after_a_held_topic_of_it_changed(fleet: Fleet) -> None:
+    hold(fleet, "T1")
+    says_marked(fleet, is_read=True)
+    fleet.register_topic("T1", {GROUP: (8, 8, 6, 0)})
+    with pytest.raises(TopicsNotRead):
+        says_marked(fleet)
+
+
 def test_a_table_of_the_same_mark_must_be_read_where_topics_that_it_does_not_name_go(fleet: Fleet) -> None:
     says_marked(fleet, is_read=True)
     fleet.state.behaviour = replace(fleet.state.behaviour, delete_topic_with_broker_registration=True)

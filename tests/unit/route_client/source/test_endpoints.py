@@ -127,6 +127,15 @@ def test_a_new_list_keeps_the_current_one_if_it_has_it() -> None:
     assert choice.current in {C, other}
 
 
+def test_one_that_returns_to_the_list_may_be_asked_whatever_it_said_before() -> None:
+    choice = chooser(A)
+    choice.failed(A, retry_after_seconds=30)
+    choice.update([B])
+    choice.succeeded(B)
+    choice.update([A])
+    assert choice.delay_seconds() == 0
+
+
 def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
     choice = chooser()
     first = choice.current

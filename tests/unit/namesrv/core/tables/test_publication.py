@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from namesrv.core.policy import Behaviour
 from tests.support.core_fleet import HA, A, B, Fleet
 from tests.unit.namesrv.scenarios.groups import GROUP, TEST, known_route, perms, wipe
@@ -15,7 +17,13 @@ def test_a_registration_that_says_nothing_new_leaves_the_row_of_its_group(fleet:
         assert fleet.state.tables.broker_addr_table[GROUP] is before
 
 
-def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registration_on(fleet: Fleet) -> None:
+@pytest.mark.parametrize("wiped", [False, True])
+def test_who_stands_in_for_a_master_is_as_operators_set_it_from_the_next_registration_on(
+    fleet: Fleet, wiped: bool
+) -> None:
+    if wiped:
+        wipe(fleet)
+
     def register() -> dict[int, str]:
         fleet.register(B, 1, enable_acting_master=True, topic_by_topic=True)
         return fleet.addrs()
