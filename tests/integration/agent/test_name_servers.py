@@ -12,16 +12,18 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import grpc
 import pytest
 
 from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
 from tests.integration.agent.topics.topics_writer import as_registered, table
+from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.programs.agents import (
     EXACTLY,
     NEVER_SCAN,
     Agent,
     AgentClient,
-    OddNameServer,
     free_port,
     joined,
     name_servers,
@@ -30,6 +32,7 @@ from tests.support.programs.agents import (
 from tests.support.programs.processes import NamesrvProcess, eventually
 
 GARBAGE = bytes(range(256)) * 16
+UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
 
 
 @contextmanager
@@ -114,12 +117,13 @@ def test_name_servers_that_are_stopped_dead_busy_or_slow_do_not_delay_the_health
     with (
         NamesrvProcess(*NEVER_SCAN) as healthy,
         NamesrvProcess(*NEVER_SCAN) as stopped,
-        OddNameServer("unavailable") as unavailable,
-        OddNameServer("slow") as slow,
+        FakeNameServer("unavailable") as unavailable,
+        FakeNameServer("slow") as slow,
         free_port() as refusing,
         healthy.connect() as client,
     ):
         stopped.signal(signal.SIGSTOP)
+        unavailable.refusal, slow.delay_seconds = UNAVAILABLE, 3.0
         endpoints = joined(stopped, refusing, unavailable, slow, healthy)
         with Agent(endpoints) as agent, agent.connect() as status:
             # The agent says that it has started when the first round is over.

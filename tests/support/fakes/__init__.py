@@ -1,4 +1,4 @@
 """Stand-ins for what is on the other side: name servers, brokers, clients, disks and clocks.
 
-Begin reading in ``registering_name_server``.
+Begin reading in ``scripted_namesrv``.
 """

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import grpc
-from namesrv_api.v1 import route_data_pb2, route_service_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
 Chunk = route_service_pb2.SnapshotChunk
@@ -22,39 +19,27 @@ Script = Callable[[grpc.ServicerContext], Iterable[Response]]
 TAKEN_AT_MILLIS = 1_767_225_600_123
 
 
-@dataclass
-class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
-    """Answers each snapshot with its script, counts the calls, and is where it is told to be in its history."""
+class FakeNamesrv(ScriptedNamesrv):
+    """Answers each snapshot with its script, and is where it is told to be in its history."""
 
-    script: Script
-    calls: int = 0
-    namesrv: str = "ns-a"
-    epoch: str = "0001"
-    revision: int = 7
-    compacted_revision: int = 0
-    warm: bool | None = True
-    """None: it does not say, as an older name server."""
-    changes: dict[int, list[route_service_pb2.RouteChange]] = field(default_factory=dict)
-    """The change log by revision; revisions without changes have no message."""
-    refusal: RichError | None = None
-    """If set, every call ends with it."""
-    pins: list[int] = field(default_factory=list)
-    """Lease of each pin so far, milliseconds."""
-    full: int = 0
-    """So many times it is refused to pin, because other reads must end first."""
-    released: list[str] = field(default_factory=list)
-    """Ids of pins that were released."""
-    snapshot_requests: list[route_service_pb2.StreamRouteSnapshotRequest] = field(default_factory=list)
-    authorizations: list[str] = field(default_factory=list)
-    """The header ``authorization`` of each call, empty if it had none."""
-    endpoint: Endpoint = field(init=False)
+    def __init__(self, script: Script, namesrv: str = "ns-a") -> None:
+        super().__init__(namesrv, epoch="0001", revision=7)
+        self.script = script
+        self.namesrv = namesrv
+        self.compacted_revision = 0
+        self.warm: bool | None = True
+        """None: it does not say, as an older name server."""
+        self.changes: dict[int, list[route_service_pb2.RouteChange]] = {}
+        """The change log by revision; revisions without changes have no message."""
+        self.pins: list[int] = []
+        """Lease of each pin so far, milliseconds."""
+        self.full = 0
+        """So many times it is refused to pin, because other reads must end first."""
+        self.released: list[str] = []
+        """Ids of pins that were released."""
+        self.snapshot_requests: list[route_service_pb2.StreamRouteSnapshotRequest] = self.asked["StreamRouteSnapshot"]
 
-    def StreamRouteSnapshot(  # noqa: N802
-        self, request: route_service_pb2.StreamRouteSnapshotRequest, context: grpc.ServicerContext
-    ) -> Iterator[Response]:
-        self.calls += 1
-        self._begin(context)
-        self.snapshot_requests.append(request)
+    def StreamRouteSnapshot(self, _: object, context: grpc.ServicerContext) -> Iterator[Response]:  # noqa: N802
         for response in self.script(context):
             if self.warm is None or response.WhichOneof("content") != "snapshot_header":
                 yield response
@@ -67,71 +52,43 @@ class FakeNamesrv(route_service_pb2_grpc.RouteServiceServicer):
     def PinRouteSnapshot(  # noqa: N802
         self, request: route_service_pb2.PinRouteSnapshotRequest, context: grpc.ServicerContext
     ) -> route_service_pb2.PinRouteSnapshotResponse:
-        self._begin(context)
         if self.full:
             self.full -= 1
             code = grpc.StatusCode.RESOURCE_EXHAUSTED
-            full = RichError(code, "pins: 13", reason="LIMIT_EXCEEDED", domain="namesrv.dev")
-            context.abort_with_status(full.status())
+            refuse(context, RichError(code, "pins: 13", reason="LIMIT_EXCEEDED", domain="namesrv.dev"))
         self.pins.append(request.lease_millis)
         answer = route_service_pb2.PinRouteSnapshotResponse(
-            header=self._header(self.revision), pin_id=f"pin-{len(self.pins)}", lease_millis=request.lease_millis
+            header=self.header(), pin_id=f"pin-{len(self.pins)}", lease_millis=request.lease_millis
         )
         if self.warm is not None:
             answer.warm = self.warm
         return answer
 
     def ReleaseRouteSnapshot(  # noqa: N802
-        self, request: route_service_pb2.ReleaseRouteSnapshotRequest, context: grpc.ServicerContext
+        self, request: route_service_pb2.ReleaseRouteSnapshotRequest, _: object
     ) -> route_service_pb2.ReleaseRouteSnapshotResponse:
-        self._begin(context)
         self.released.append(request.pin_id)
-        return route_service_pb2.ReleaseRouteSnapshotResponse(header=self._header(self.revision), released=True)
+        return route_service_pb2.ReleaseRouteSnapshotResponse(header=self.header(), released=True)
 
-    def GetNamesrvStatus(  # noqa: N802
-        self, request: route_service_pb2.GetNamesrvStatusRequest, context: grpc.ServicerContext
-    ) -> route_service_pb2.GetNamesrvStatusResponse:
-        self._begin(context)
+    def GetNamesrvStatus(self, *_: object) -> route_service_pb2.GetNamesrvStatusResponse:  # noqa: N802
         return route_service_pb2.GetNamesrvStatusResponse(
-            header=self._header(self.revision),
-            compacted_revision=self.compacted_revision,
-            warm=self.warm is not False,
+            header=self.header(), compacted_revision=self.compacted_revision, warm=self.warm is not False
         )
 
     def StreamRouteChanges(  # noqa: N802
-        self, request: route_service_pb2.StreamRouteChangesRequest, context: grpc.ServicerContext
+        self, request: route_service_pb2.StreamRouteChangesRequest, _: object
     ) -> Iterator[route_service_pb2.StreamRouteChangesResponse]:
-        self._begin(context)
         for revision in range(request.after.revision + 1, request.up_to_revision + 1):
             if revision in self.changes:
                 changes = route_service_pb2.RouteChanges(
                     applied_at_millis=TAKEN_AT_MILLIS + revision, changes=self.changes[revision]
                 )
-                yield route_service_pb2.StreamRouteChangesResponse(header=self._header(revision), changes=changes)
-        yield route_service_pb2.StreamRouteChangesResponse(header=self._header(request.up_to_revision))
-
-    def _begin(self, context: grpc.ServicerContext) -> None:
-        self.authorizations.append(str(dict(context.invocation_metadata()).get("authorization", "")))
-        if self.refusal is not None:
-            context.abort_with_status(self.refusal.status())
-
-    def _header(self, revision: int) -> route_data_pb2.NamesrvHeader:
-        return route_data_pb2.NamesrvHeader(namesrv_name=self.namesrv, epoch=self.epoch, revision=revision)
+                yield route_service_pb2.StreamRouteChangesResponse(header=self.header(revision), changes=changes)
+        yield route_service_pb2.StreamRouteChangesResponse(header=self.header(request.up_to_revision))
 
 
-@contextmanager
-def serving(script: Script, namesrv: str = "ns-a") -> Iterator[FakeNamesrv]:
-    """Runs a fake until the block is left."""
-    fake = FakeNamesrv(script, namesrv=namesrv)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-    with futures.ThreadPoolExecutor(max_workers=4) as pool:
-        server = grpc.server(pool)
-        route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
-        fake.endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
-        server.start()
-        try:
-            yield fake
-        finally:
-            server.stop(grace=None).wait()
+serving = FakeNamesrv
+"""Runs a fake until the block is left."""
 
 
 def header(namesrv: str = "ns-a", revision: int = 7) -> Response:

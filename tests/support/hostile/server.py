@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +15,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.namesrv_client import SERVICES
 from nsctl.fleet import AGENT_SERVICES
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.hostile.text import HOSTILE
 
 
@@ -63,34 +62,28 @@ def filled(method: MethodDescriptor, _context: grpc.ServicerContext) -> Message:
 def refused(_method: MethodDescriptor, context: grpc.ServicerContext) -> Message:
     """An error all of whose texts are hostile."""
     error = RichError(grpc.StatusCode.NOT_FOUND, HOSTILE, reason=HOSTILE, domain=HOSTILE, metadata={HOSTILE: HOSTILE})
-    context.abort_with_status(error.status())
-    raise AssertionError
+    refuse(context, error)
+
+
+class _HostileServer(ScriptedNamesrv):
+    services = (*SERVICES, *AGENT_SERVICES)
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def behaviour_of(self, method: MethodDescriptor) -> Callable[..., Any]:
+        def unary(_request: Message, context: grpc.ServicerContext) -> Message:
+            return self._answer(method, context)
+
+        def stream(_request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            yield self._answer(method, context)
+
+        return stream if method.server_streaming else unary
 
 
 @contextmanager
 def hostile_server(answer: Answer) -> Iterator[Endpoint]:
     """Answers every call of a name server and of an agent in the same way."""
-    with ThreadPoolExecutor(8) as pool:
-        server = grpc.server(pool)
-        for service in (*SERVICES, *AGENT_SERVICES):
-            handlers = {method.name: _handler(method, answer) for method in service.methods}
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-        endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
-        server.start()
-        try:
-            yield endpoint
-        finally:
-            stopped: threading.Event = server.stop(0)
-            assert stopped.wait(20)
-
-
-def _handler(method: MethodDescriptor, answer: Answer) -> grpc.RpcMethodHandler[Any, Any]:
-    def unary(_request: bytes, context: grpc.ServicerContext) -> bytes:
-        return answer(method, context).SerializeToString()
-
-    def stream(_request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        yield answer(method, context).SerializeToString()
-
-    if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(stream)
-    return grpc.unary_unary_rpc_method_handler(unary)
+    with _HostileServer(answer) as server:
+        yield server.endpoint

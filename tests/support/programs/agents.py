@@ -1,4 +1,4 @@
-"""Agents, and what they meet: brokers that come and go, name servers that are none or will not answer."""
+"""Agents, and brokers that come and go."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 
 from groundwork.endpoints import Endpoint
 from tests.support.fakes import stand_in_broker
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 
 ROOT = Path(__file__).parents[3]
@@ -35,14 +36,6 @@ class StandInBroker(Process):
         super().__init__([sys.executable, stand_in_broker.__file__, str(port)])
         started = self.wait_for("broker_started")
         self.endpoint = Endpoint.parse(str(started["listen"]))
-
-
-class OddNameServer(Process):
-    """A name server that is ``unavailable`` or ``slow``."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__([sys.executable, "-m", "tests.support.fakes.odd_name_server", kind], {"PYTHONPATH": str(ROOT)})
-        self.endpoint = Endpoint.parse(str(self.wait_for("odd_name_server_started")["listen"]))
 
 
 class Agent(Process):
@@ -123,7 +116,7 @@ def name_servers(count: int, *arguments: str) -> Iterator[list[tuple[NamesrvProc
         yield [(server, resources.enter_context(server.connect())) for server in servers]
 
 
-def joined(*endpoints: Endpoint | NamesrvProcess | OddNameServer) -> str:
+def joined(*endpoints: Endpoint | NamesrvProcess | ScriptedNamesrv) -> str:
     """A name server list."""
     return ";".join(str(item if isinstance(item, Endpoint) else item.endpoint) for item in endpoints)
 

@@ -171,7 +171,7 @@ def test_a_snapshot_that_is_gone_tells_what_to_do() -> None:
 def test_the_token_goes_with_the_call() -> None:
     with serving(snapshot()) as fake:
         list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, Connecting(QUICK.timeouts, token="s3cret")))
-        assert fake.authorizations == ["Bearer s3cret"]
+        assert [each["authorization"] for each in fake.metadata] == ["Bearer s3cret"]
 
 
 @pytest.mark.parametrize("table", schemas.ROW_COLUMNS)
@@ -233,7 +233,7 @@ def test_an_error_in_the_middle_names_endpoint_code_and_reason_and_is_not_retrie
         with pytest.raises(NamesrvError) as caught:
             list(read_table(fake.endpoint, schemas.TOPIC_QUEUES, QUICK))
         assert str(caught.value) == f"name server {fake.endpoint}: UNAVAILABLE SHUTTING_DOWN: going down"
-        assert fake.calls == 1
+        assert len(fake.snapshot_requests) == 1
 
 
 def test_unavailable_before_the_first_message_is_retried() -> None:
