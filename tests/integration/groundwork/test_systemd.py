@@ -91,6 +91,15 @@ def test_a_descriptor_that_is_closed_is_refused(held: socket.socket) -> None:
         handed(endpoint(held), variables(), number)
 
 
+def test_a_socket_that_does_not_listen_or_listens_elsewhere_is_refused(held: socket.socket) -> None:
+    with pytest.raises(ValueError, match=rf"grpc listens at {endpoint(held)}, but listen is 127\.0\.0\.1:1 and "):
+        handed(Endpoint("127.0.0.1", 1), variables(), descriptor(held))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        with pytest.raises(ValueError, match=r"\(grpc\) of LISTEN_FDS does not listen: it needs ListenStream="):
+            handed(endpoint(silent), variables(), descriptor(silent))
+
+
 def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "socket"))
