@@ -103,35 +103,8 @@ def test_callers_that_connect_during_a_restart_are_answered_by_the_next_process(
                     assert process.raw.count("systemd_not_told") == 0
 
 
-def test_a_socket_of_another_address_is_refused(held: socket.socket) -> None:
-    require_native()
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        said = refusal(held, address(other))
-        assert said == (
-            f"namesrv: socket activation: namesrv.socket listens at {address(held)}, but listen is {address(other)}"
-        )
-
-
-def test_a_socket_that_does_not_listen_is_refused() -> None:
-    require_native()
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        assert refusal(silent, address(silent)) == (
-            "namesrv: socket activation: descriptor 3 (namesrv.socket) of LISTEN_FDS does not listen: "
-            "it needs ListenStream="
-        )
-
-
 def test_the_development_engine_says_that_it_cannot_take_a_socket(held: socket.socket) -> None:
     assert refusal(held, address(held), DEVELOPMENT) == (
         "namesrv: socket activation: engine is development, which cannot take the listener that systemd hands over: "
         "use the native engine, or disable namesrv.socket"
     )
-
-
-def test_a_socket_for_another_process_is_left_alone(held: socket.socket) -> None:
-    require_native()
-    with Process(
-        command(held, "127.0.0.1:0", "native"), {"LISTEN_PID": "1", "NOTIFY_SOCKET": ""}, (held.fileno(),)
-    ) as process:
-        assert process.wait_for("namesrv_started")["listen"] != address(held)
