@@ -33,7 +33,6 @@ PLACES = without_others(DESCRIPTORS)
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
 OPEN_CHANNEL = "/namesrv_api.v1.RegistrationService/OpenChannel"
-NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 STATUS = route_service_pb2.GetNamesrvStatusRequest()
 
 UNKNOWN_TAG = b"\x82\x7d"
@@ -116,12 +115,8 @@ def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Clie
     assert client.route() is not None
 
 
-def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client() -> None:
-    with (
-        NamesrvProcess(*NO_SCAN) as namesrv,
-        namesrv.connect() as client,
-        namesrv.connect() as other,
-    ):
+def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(namesrv: NamesrvProcess) -> None:
+    with namesrv.connect() as client, namesrv.connect() as other:
         first, *others = [client.open_channel() for _ in range(MAX_CONCURRENT_STREAMS)]
         with pytest.raises(grpc.RpcError) as caught:
             client.routes.GetNamesrvStatus(STATUS, timeout=0.5)
