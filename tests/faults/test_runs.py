@@ -1,10 +1,11 @@
-"""Short runs of the suite: a fleet of real processes under seeded faults, held to every invariant.
+"""A short run of the suite: a fleet of real processes under seeded faults, held to every invariant.
 
 A run that fails says its seed, the command that lets the same faults happen again, and where its history is.
 """
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from tests.faults.profiles import Outcome, replay, run_profile
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_invariant_holds_whatever_happens_to_processes_and_network(seed: int, tmp_path: Path) -> None:
+def test_every_invariant_holds_whatever_happens_to_processes_and_network(tmp_path: Path) -> None:
+    seed = random.randrange(2**16)
+    print(f"seed {seed}")
     outcome = run_profile(tmp_path, seed, "short", sorted(KINDS.keys() - OF_A_PIPELINE - OF_ROCKETMQ))
     assert not outcome.violations, outcome.report()
 
