@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from namesrv.core.errors import Reason
 from namesrv.error_codes import ResponseCode
-from namesrv.remoting.limits import MAX_FRAME_BYTES
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
@@ -173,14 +172,3 @@ async def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_shoul
     told = Counter([(code, problem is None) for code, problem in front.told])
     assert {code for code, _ in told} == set(RequestCode)
     assert {code for code, is_sound in told if not is_sound} == {318}
-
-
-async def test_a_frame_that_never_comes_whole_holds_no_more_than_what_came(tmp_path: Path) -> None:
-
-    front = SocketlessFront(tmp_path)
-    client = SocketlessClient(front)
-    await client.send([(MAX_FRAME_BYTES - 4).to_bytes(4, "big") + b"\0\0\0\x02{}", b" " * 100])
-    held = client.held
-    await client.close()
-    await front.end()
-    assert held == 110

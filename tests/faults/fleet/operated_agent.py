@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from tests.support import failpoints
 from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
 
@@ -66,16 +64,6 @@ class OperatedAgent:
         else:
             client.topics.DeleteTopic(pb.DeleteTopicRequest(topic=PASSING), timeout=TIMEOUT)
         self.held[item] = Held(wanted, wanted, held.acknowledged)
-
-    def refusal(self, client: AgentClient, item: str) -> RichError | None:
-        """The error that a change ends with, if it does; what is refused must not be there."""
-        before = self.held[item]
-        try:
-            self.change(client, item)
-        except grpc.RpcError as error:
-            self.held[item] = before
-            return RichError.of(error)
-        return None
 
     def check(self, client: AgentClient, *, from_copy: bool = False) -> None:
         """What was acknowledged is served, or what was asked for after it; from a copy, perhaps what was before it."""
