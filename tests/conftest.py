@@ -25,7 +25,6 @@ SHARED = (
         "tests/interop/test_watching_programs.py",
         "tests/interop/test_rust_client.py",
         "tests/interop/test_service_config.py",
-        "tests/interop/test_grpcurl.py",
         "tests/interop/test_h2spec.py",
     ),
     ("tests/rocketmq/test_demo.py",),

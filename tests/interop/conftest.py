@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.programs import Programs, build_go, build_grpcurl, build_java, build_node, build_rust
+from tests.interop.programs import Programs, build_go, build_java, build_node, build_rust
 from tests.support.programs.processes import Client, NamesrvProcess
 
 
@@ -20,12 +20,6 @@ def node_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     """The clients in Go."""
     return build_go(tmp_path_factory.mktemp("go"))
-
-
-@pytest.fixture(scope="session")
-def grpcurl(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The tool that asks any gRPC server."""
-    return build_grpcurl(tmp_path_factory.mktemp("grpcurl"))
 
 
 @pytest.fixture(scope="session")

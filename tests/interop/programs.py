@@ -182,18 +182,6 @@ def build_go(folder: Path) -> Programs:
     return Programs(client, {name: [str(tools / name)] for name in GO_PROGRAMS})
 
 
-def build_grpcurl(folder: Path) -> Programs:
-    """Compiles the grpcurl that go.mod pins: minutes on a machine that has none of its modules.
-
-    What it shares with the clients has the same versions there, so that it is compiled once.
-    """
-    go = require("go")
-    require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
-    client, tools = copy_client("grpcurl", folder), folder / "bin"
-    run([go, "install", "tool"], client, GO_ENVIRONMENT | {"GOBIN": str(tools)})
-    return Programs(client, {"grpcurl": [str(tools / "grpcurl")]})
-
-
 def build_java(folder: Path) -> Programs:
     """Generates the code with the protoc that pom.xml pins, compiles the clients."""
     java, javac, mvn = require("java"), require("javac"), require("mvn")

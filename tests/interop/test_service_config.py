@@ -180,13 +180,6 @@ def test_a_name_server_that_warms_up_gets_no_calls(
             Calls(program).until(lambda answers: answers.keys() == {warm, cold})
 
 
-def test_node_calls_a_name_server_that_warms_up(node_programs: Programs, namesrv: NamesrvProcess) -> None:
-    with NamesrvProcess("--warm-up-millis", "600000") as warming:
-        epochs = {epoch_with_route(namesrv), epoch_with_route(warming)}
-        with node_programs.start("balanced", str(CONFIG), f"{namesrv.endpoint},{warming.endpoint}", TOPIC) as program:
-            Calls(program).until(lambda answers: answers.keys() == epochs)
-
-
 def test_calls_wait_for_a_name_server_only_if_the_config_says_so(
     checking_programs: Programs, namesrv: NamesrvProcess, tmp_path: Path
 ) -> None:
