@@ -83,15 +83,10 @@ def refused(code: grpc.StatusCode, details: str) -> grpc.RpcError:
 
 
 LIMIT = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "open calls: 62251 is over the limit of 62250 for your address")
-CLOSED = refused(grpc.StatusCode.UNAVAILABLE, "GOAWAY received")
-OTHERWISE = (
-    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no"),
-    refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
-    OSError("refused"),
-)
+OTHERWISE = refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
-@pytest.mark.parametrize(("error", "held"), [(LIMIT, True), (CLOSED, True), *((one, False) for one in OTHERWISE)])
+@pytest.mark.parametrize(("error", "held"), [(LIMIT, True), (OTHERWISE, False)])
 def test_a_client_at_the_attackers_address_may_only_be_told_of_a_limit(
     greedy: Process, error: Exception, held: bool
 ) -> None:
@@ -116,10 +111,6 @@ def test_a_client_at_the_attackers_address_that_does_not_come_back_is_reported(g
     assert "not back" in outcome.verdict
 
 
-def test_there_is_an_exit_code_for_names_that_are_none() -> None:
-    assert exit_code([]) == 2
-
-
 FAST = Busy("control", "10", 9, [], {"lookups": 5.0}, {"1,000 topics": 500.0, "100,000 topics": 800.0}, 70, 90, 0)
 
 
@@ -128,8 +119,6 @@ FAST = Busy("control", "10", 9, [], {"lookups": 5.0}, {"1,000 topics": 500.0, "1
     [
         (FAST, "held"),
         (FAST._replace(p99={"lookups": 25.1}), "SLOW: lookups"),
-        (FAST._replace(slowest={"1,000 topics": 1_001.0}), "SLOW: 1,000 topics"),
-        (FAST._replace(slowest={"100,000 topics": 1_601.0}), "SLOW: 100,000 topics"),
         (FAST._replace(problems=["misses: OSError: no"]), "FAILED: misses: OSError: no"),
         (FAST._replace(kept=65), "FAILED: 65 MiB stayed"),
     ],
