@@ -57,6 +57,14 @@ def test_an_honest_call_that_fails_is_reported(greedy: Process) -> None:
     assert "OSError: refused" in outcome.row()
 
 
+def test_a_new_client_that_is_not_served_is_reported(greedy: Process) -> None:
+    def arrive() -> None:
+        raise OSError("refused")
+
+    outcome = run(Target("it", greedy, lambda: None, arrive=arrive), SHORT, REST_SECONDS)
+    assert (outcome.held, outcome.problem) == (False, "afterwards: OSError: refused")
+
+
 def test_memory_that_stays_is_reported(greedy: Process) -> None:
     before = Held.of(greedy).mebibytes
 
