@@ -33,7 +33,10 @@ SHARED = (
 )
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
-LONG = ("tests/faults/test_runs.py", "tests/faults/test_attacks.py", "tests/interop/test_foreign_")
+LONG = (
+    *("tests/faults/test_attacks.py", "tests/interop/test_foreign_", "tests/rocketmq/test_demo.py"),
+    "tests/faults/test_runs.py",
+)
 """Groups that would go on alone at the end if they were not begun first."""
 
 # A thread that touches what belongs to the event loop fails.
