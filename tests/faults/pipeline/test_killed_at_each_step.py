@@ -10,30 +10,24 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.log.ingest import IngestError, ingest
+from route_pipeline.log.ingest import IngestError
 from route_pipeline.log.protocol.route_log import RouteLog, files
+from tests.faults.pipeline.life import OPTIONS, Life
 from tests.support import failpoints
 from tests.support.programs.processes import BIN, eventually
-from tests.support.routes.expected_history import ExpectedHistory
-from tests.support.routes.fleet_life import FleetLife, LivingNamesrv, serving_life
-from tests.support.routes.route_history import versions_of
+from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.spark_session import spark
-from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
-SEED = 77
-BETWEEN_INGESTS_SECONDS = 120
 STEPS = (
     "before open .0000*.part",  # the tasks have written the rows; no commit names them
     "half write .0000*.part",
@@ -49,42 +43,6 @@ ERRORS = ("ENOSPC", "EIO")
 FAILED = r"/_commits/\d+\.json cannot be written to: (No space left on device|Input/output error)$"
 FIND_SECONDS = 240.0
 """By then an ingest has come to any of its steps, on a busy machine."""
-OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
-
-
-class Life:
-    """Two name servers, what happens to them, and the log of it that there should be."""
-
-    def __init__(self, store: RouteLog, stack: ExitStack) -> None:
-        self.store = store
-        self.clock = VirtualClock()
-        self.namesrvs = [stack.enter_context(serving_life(name, self.clock)) for name in ("ns-a", "ns-b")]
-        self.expected = ExpectedHistory()
-        self._life = FleetLife(SEED, self.namesrvs, self.clock)
-
-    def go_on(self) -> None:
-        """Something happens; then the model is told of the next ingest. Not both name servers are lost."""
-        self._life.pass_time(BETWEEN_INGESTS_SECONDS)
-        if all(namesrv.lost for namesrv in self.namesrvs):
-            self._life.end_outages()
-        for namesrv in self.namesrvs:
-            self.expected.ingest(namesrv, self.clock.wall_millis())
-
-    def addresses(self) -> str:
-        return ",".join(str(namesrv.endpoint) for namesrv in self.namesrvs)
-
-    def ingest(self, spark: SparkSession) -> None:
-        now = datetime.fromtimestamp(self.clock.wall_millis() / 1000, UTC)
-        endpoints = [namesrv.endpoint for namesrv in self.namesrvs]
-        ingest(spark, endpoints, self.store, OPTIONS, now=lambda: now)
-
-    def check(self, spark: SparkSession) -> None:
-        """The log's history is the model's, and no row of the log is there twice."""
-        assert sorted(versions_of(spark, self.store), key=repr) == sorted(self.expected.ended(), key=repr)
-        columns = ["namesrv", "epoch", "revision", "table_name", "key", "from_snapshot", "op", "after_revision"]
-        rows = ds.dataset(files(self.store.url)).to_table(columns=columns).to_pylist()
-        keys = [tuple(row.values()) for row in rows if row["table_name"] != "reads"]
-        assert len(keys) == len(set(keys))
 
 
 @pytest.fixture
