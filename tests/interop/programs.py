@@ -197,15 +197,19 @@ def build_java(folder: Path) -> Programs:
 
 
 def build_rust(folder: Path) -> Programs:
-    """Compiles the clients with the crates that Cargo.lock pins: they generate their code from protos/ themselves."""
+    """Compiles the clients with the crates that Cargo.lock pins: they generate their code from protos/ themselves.
+
+    The next run finds the compiled crates in ``build``.
+    """
     cargo = require("cargo")
     client = copy_client("rust", folder)
     # Cargo.toml names the page's program by its path in the repository.
     watching = folder / WATCHING.relative_to(REPOSITORY)
     watching.mkdir(parents=True)
     shutil.copy(WATCHING / "watch.rs", watching)
-    run([cargo, "build", "--locked", "--quiet"], client, os.environ)
-    binaries = client / "target" / "debug"
+    target = REPOSITORY / "build" / "interop-rust"
+    run([cargo, "build", "--locked", "--quiet", "--target-dir", str(target)], client, os.environ)
+    binaries = target / "debug"
     return Programs(client, {"walk": [str(binaries / "namesrv-client")], "watching": [str(binaries / "watch")]})
 
 
