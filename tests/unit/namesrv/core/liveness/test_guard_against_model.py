@@ -203,6 +203,15 @@ class GuardAgreesWithTheModel(Machine):
         if held > sum(broker.is_in and not broker.is_live for broker in self.model.brokers.values()):
             self.reaches("given up")
 
+    @precondition(lambda self: any(broker.lost_at is not None for broker in self.model.brokers.values()))
+    @rule(by=st.sampled_from([-1, 0, 1]), numbers=st.sets(BROKERS, min_size=2), together=st.booleans())
+    def more_are_lost_as_the_window_ends(self, by: int, numbers: set[int], together: bool) -> None:
+        last = max(broker.lost_at for broker in self.model.brokers.values() if broker.lost_at is not None)
+        seconds = last + WINDOW + by - self.model.now
+        if seconds > 0:
+            self.time_passes(seconds=int(seconds))
+        self.channels_end(numbers=numbers, together=together)
+
     @precondition(lambda self: any(broker.held_until is not None for broker in self.model.brokers.values()))
     @rule()
     def nobody_comes_for_long(self) -> None:
