@@ -16,7 +16,17 @@ from namesrv.core.removals import BROKERS_PER_CHANGE
 from namesrv.core.state_change import apply_all_now, apply_now
 from tests.support.core_fleet import CLUSTER, SMALL_FLEETS, Fleet, addrs_of
 from tests.support.refusals import refuses
-from tests.unit.namesrv.scenarios.groups import TEST, delete_topic, known_route, names, perms, version, wipe
+from tests.unit.namesrv.scenarios.groups import (
+    TEST,
+    delete_topic,
+    hold,
+    known_route,
+    lift_all,
+    names,
+    perms,
+    version,
+    wipe,
+)
 
 WINDOW, HOLD, TIMEOUT = 30.0, 600.0, 120.0
 
@@ -317,6 +327,29 @@ def test_a_topic_that_an_operator_deleted_meanwhile_does_not_come_back(cluster_n
     fleet.lose(3)
     assert fleet.routed >= {1, 2, 3, 4, 5}
     assert [fleet.route(topic) is not None for topic in ("shared", "topic-0")] == [stays, stays]
+
+
+def test_a_held_topic_comes_back_as_the_group_reported_it_last() -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0)
+    hold(fleet, "topic-0")
+    fleet.register(
+        addr_of(9), 1, [("topic-0", (8, 8, 6, 0))], name="broker-0", enable_acting_master=True, topic_by_topic=True
+    )
+    fleet.lose(1, 2, 3)
+    assert fleet.unconfirmed == {0, 1, 2, 3}
+    lift_all(fleet)
+    (queues,) = known_route(fleet, "topic-0").queue_datas
+    assert queues.read_queue_nums == 8
+
+
+@pytest.mark.parametrize(("late", "held"), [(0.0, {0, 1, 2, 3, 4}), (0.001, {0, 1, 2, 3})])
+def test_held_brokers_count_as_lost_until_the_window_has_passed(late: float, held: set[int]) -> None:
+    fleet = LostFleet(6)
+    fleet.lose(0, 1, 2, 3)
+    fleet.clock.advance(WINDOW + late)
+    fleet.lose(4)
+    assert fleet.unconfirmed == held
 
 
 def test_the_numbers_of_the_guard_are_settings() -> None:
