@@ -203,6 +203,16 @@ def test_interceptors_are_called_around_each_call_to_a_name_server(name_server: 
     assert list(hook.compressions) == ["GetBrokerMemberGroup", "RegisterBroker", "QueryDataVersion"]
 
 
+def test_a_refused_table_is_sent_again_over_another_channel(name_server: StartNameServer) -> None:
+    server = name_server()
+    server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")]
+    with FanOut(server) as fan_out:
+        assert fan_out.register(topic("A")) == ()
+        server.end_channels()
+        fan_out.listener.wait_until_wanted(2)
+        assert len(fan_out.register(topic("A"))) == 1
+
+
 def test_a_table_that_is_refused_for_good_is_not_sent_again_and_again(name_server: StartNameServer) -> None:
     server, clock = name_server(), VirtualClock()
     server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")] * 2

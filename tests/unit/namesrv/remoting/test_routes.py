@@ -108,6 +108,15 @@ def test_a_group_that_changes_costs_no_other_group_what_is_kept() -> None:
     assert len(read(routes, "Other")["brokerDatas"][0]["brokerAddrs"]) == 2
 
 
+def test_filter_servers_that_change_alone_are_in_a_route_that_was_kept() -> None:
+    fleet = Fleet()
+    routes = RouteJson(fleet.state)
+    for filter_servers in ((), ("127.0.0.1:1",), ("127.0.0.1:2",), ()):
+        fleet.register(filter_servers=filter_servers)
+        for _ in range(2):  # the second time it is kept
+            assert read(routes)["filterServerTable"] == ({A: list(filter_servers)} if filter_servers else {})
+
+
 STEPS = st.one_of(
     st.tuples(
         st.just("register"), st.sampled_from(NAMES), st.integers(0, 1), st.sampled_from(("X", "Y")), st.integers(1, 3)

@@ -170,6 +170,16 @@ def test_a_removed_topic_is_out_of_date_at_once_and_what_still_comes_of_it_is_no
     assert (up_to_date, stream.counted) == ({"T"}, numbered("T"))
 
 
+def test_a_topic_that_is_removed_before_its_first_bookmark_is_not_up_to_date() -> None:
+    up_to_date: set[str] = set()
+    stream = WatchStream(numbered("T", "U"), up_to_date)
+    stream.take(message(7, change("T")))  # the name server is cold, and does not know U
+    stream.take(message(8, change("U"), bookmark=False))
+    stream.update(numbered("T"))
+    stream.take(message(9, counts=2))
+    assert up_to_date == {"T"}
+
+
 def test_a_topic_that_went_and_came_back_is_removed_and_added_after_the_answer() -> None:
     stream = watching("T", "U")
     stream.take(message(7))
