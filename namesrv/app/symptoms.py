@@ -78,9 +78,10 @@ class SymptomCounter:
         self._revision = state.revision
         departures, self._departures = self._departures, deque(maxlen=MAX_DEPARTURES)
         groups, names = dict(tables.broker_addr_table), tables.names_of_groups()
-        topics, find = state.snapshot(_TABLES).topics.rows, tables.queue_datas.find
+        copy, find = state.snapshot(_TABLES).topics, tables.queue_datas.find  # its rows are freed once nobody holds it
 
         def counted() -> tuple[Symptoms, list[str]]:
+            topics = copy.rows
             addresses = [addr for group in groups.values() for addr in group.addrs.values()]
             found = Symptoms(
                 unwritable_topics=_unwritable(topics, groups, find, names),
@@ -90,7 +91,7 @@ class SymptomCounter:
             return found, _lost(topics, departures, names)
 
         found, lost = await self._reader.run(counted)
-        self._lost = {topic: since for topic, since in self._lost.items() if topic not in topics}
+        self._lost = {topic: since for topic, since in self._lost.items() if topic not in copy.rows}
         for topic in lost[: MAX_LOST_TOPICS - len(self._lost)]:
             self._lost.setdefault(topic, now)
         self.last = found._replace(lost_topics=len(self._lost))
