@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ from deploy.release.engine import Engine, NoEngineError, open_engine
 from deploy.release.engine_wheel import NoCargoError
 from deploy.release.images import build_offline, tool
 from tests.containers.fleet import Fleet, running_fleet
-
-_fleet_numbers = count(1)
 
 
 @pytest.fixture(scope="session")
@@ -47,13 +44,6 @@ def tools() -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(engine: Engine) -> Iterator[Fleet]:
-    """A fleet for tests that only look."""
-    with running_fleet(engine, next(_fleet_numbers)) as running:
-        yield running
-
-
-@pytest.fixture
-def own_fleet(engine: Engine) -> Iterator[Fleet]:
-    """A fleet that the test may break."""
-    with running_fleet(engine, next(_fleet_numbers)) as running:
+    """The fleet of compose.yaml. Its last test may stop it."""
+    with running_fleet(engine) as running:
         yield running

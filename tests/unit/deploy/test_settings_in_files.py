@@ -86,7 +86,8 @@ def test_compose_gives_settings_that_the_program_takes(name: str) -> None:
     program = service["image"].split(":")[0]
     verb, *arguments = [SHELL_DEFAULT.sub(r"\1", argument) for argument in service["command"]]
     assert verb == "serve"
-    loaded = load(program, arguments, {**image_environment(program), **service.get("environment", {})})
+    given = {key: SHELL_DEFAULT.sub(r"\1", value) for key, value in service.get("environment", {}).items()}
+    loaded = load(program, arguments, {**image_environment(program), **given})
     if program == "namesrv":
         assert (loaded.listen, loaded.remoting_listen) == ("0.0.0.0:9878", "0.0.0.0:9876")
 
