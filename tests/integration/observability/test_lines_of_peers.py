@@ -1,4 +1,4 @@
-"""What peers send makes no lines in a log but those of our own format, and never one a call."""
+"""What peers send makes few lines in a log, all of our own format."""
 
 from __future__ import annotations
 

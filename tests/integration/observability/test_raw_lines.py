@@ -129,7 +129,7 @@ def test_an_exception_that_ends_the_program_is_an_object_with_its_traceback() ->
 
 
 def untold(troubles: Sequence[str], text: str) -> list[str]:
-    """Those of which nothing is said."""
+    """Those that the text lacks."""
     return [each for each in troubles if f"trouble {each}" not in text]
 
 

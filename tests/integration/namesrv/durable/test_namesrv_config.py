@@ -1,4 +1,4 @@
-"""The settings over the wire: read, changed at once, durable, and never a way to a file."""
+"""The settings over the wire: read, changed at once and durable. No call reaches a file by them."""
 
 from __future__ import annotations
 
