@@ -29,7 +29,7 @@ HEAD = """\
 # What nsctl says in each state
 
 Real output: of `nsctl doctor` in a fleet that is well and in fleets that are not, and of the commands that the
-[runbook](runbook.md) names for each finding. A test brings fleets into the same states and compares.
+[runbook](runbook.md) names for each finding. A test brings fleets into the same states.
 """
 CHANGES_LAST = ("nsctl agent role", "nsctl drain", "nsctl guard", "nsctl release-topic", "nsctl restore")
 """Commands that change the state: they come after those that only look."""
