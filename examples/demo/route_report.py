@@ -20,7 +20,7 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.queries import latest_state
 from route_pipeline.report_data import collect_report
 from route_pipeline.session import QUICK_START, spark_session
-from tests.support.routes.fleet_life import FleetLife, serving_life
+from tests.support.routes.fleet_life import FleetLife, LivingNamesrv
 from tests.support.virtual_clock import VirtualClock
 
 SEED = 9191
@@ -35,7 +35,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="route-report-"))
         spark = stack.enter_context(spark_session("local[2]", QUICK_START))
-        namesrvs = [stack.enter_context(serving_life(f"namesrv-{letter}", clock)) for letter in "abc"]
+        namesrvs = [stack.enter_context(LivingNamesrv(f"namesrv-{letter}", clock)) for letter in "abc"]
         endpoints = [namesrv.endpoint for namesrv in namesrvs]
         store = RouteLog.create(Path(folder) / "log")
         life = FleetLife(SEED, namesrvs, clock)

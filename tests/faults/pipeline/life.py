@@ -11,7 +11,7 @@ from route_pipeline.log.ingest import ingest
 from route_pipeline.log.log_reader import read_changes
 from route_pipeline.log.protocol.route_log import RouteLog
 from tests.support.routes.expected_history import ExpectedHistory
-from tests.support.routes.fleet_life import FleetLife, serving_life
+from tests.support.routes.fleet_life import FleetLife, LivingNamesrv
 from tests.support.routes.route_history import versions_of
 from tests.support.virtual_clock import VirtualClock
 
@@ -26,7 +26,7 @@ class Life:
     def __init__(self, store: RouteLog, stack: ExitStack) -> None:
         self.store = store
         self.clock = VirtualClock()
-        self.namesrvs = [stack.enter_context(serving_life(name, self.clock)) for name in ("ns-a", "ns-b")]
+        self.namesrvs = [stack.enter_context(LivingNamesrv(name, self.clock)) for name in ("ns-a", "ns-b")]
         self.expected = ExpectedHistory()
         self._life = FleetLife(SEED, self.namesrvs, self.clock)
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from namesrv.core.model import DataVersion
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
-from tests.support.routes.fleet_life import LivingNamesrv, serving_life
+from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.routes.route_history import state_at, versions_of
 from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> RouteLog:
 def namesrv(spark: SparkSession) -> Iterator[LivingNamesrv]:
     """It starts after Spark: a fork under gRPC's threads can go wrong. It knows two brokers."""
     assert spark.version
-    with serving_life("ns-a", VirtualClock()) as living:
+    with LivingNamesrv("ns-a", VirtualClock()) as living:
         for addr in (A, B):
             register(living, addr, "Base")
         yield living

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent import futures
 from contextlib import aclosing, asynccontextmanager, closing
 from unittest import mock
 
 import grpc
 import pytest
 from google.protobuf.message import Message
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork import namesrv_client
@@ -21,6 +20,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
 from groundwork.intake import IntakeLimits
 from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
 NOTHING = pb.GetNamesrvStatusRequest()
@@ -31,21 +31,26 @@ ENDLESS = 1_000
 """Page size that asks the fake for a list without end."""
 
 
-class Fake(route_service_pb2_grpc.RouteServiceServicer):
+class Fake(ScriptedNamesrv):
     """Answers in a way that the request chooses."""
 
     def __init__(self) -> None:
-        self.metadata: dict[str, str | bytes] = {}
+        super().__init__()
         self.ended = threading.Event()
         """Set when an endless stream has lost its reader."""
         self.pages_sent = 0
         """Pages of an endless list that were asked for."""
 
-    def GetNamesrvStatus(  # noqa: N802
-        self, request: pb.GetNamesrvStatusRequest, context: grpc.ServicerContext
-    ) -> pb.GetNamesrvStatusResponse:
-        self.metadata = dict(context.invocation_metadata())
-        return pb.GetNamesrvStatusResponse(header=route_data_pb2.NamesrvHeader(namesrv_name="ns-a"))
+    def GetNamesrvStatus(self, *_: object) -> pb.GetNamesrvStatusResponse:  # noqa: N802
+        return pb.GetNamesrvStatusResponse(header=self.header())
+
+    def GetNamesrvConfig(self, *_: object) -> bytes:  # noqa: N802
+        return b"\xff"
+
+    def GetKvConfig(self, _request: Message, context: grpc.ServicerContext) -> bytes:  # noqa: N802
+        """One byte more than clients accept, compressed to a few KiB."""
+        context.set_compression(grpc.Compression.Gzip)
+        return bytes(MAX_ANSWER_BYTES + 1)
 
     def GetTopicRoute(  # noqa: N802
         self, request: pb.GetTopicRouteRequest, context: grpc.ServicerContext
@@ -80,34 +85,16 @@ class Fake(route_service_pb2_grpc.RouteServiceServicer):
         yield pb.StreamRouteSnapshotResponse(snapshot_end=pb.SnapshotEnd())
 
 
-def _packed_zeros(_request: bytes, context: grpc.ServicerContext) -> bytes:
-    """One byte more than clients accept, compressed to a few KiB."""
-    context.set_compression(grpc.Compression.Gzip)
-    return bytes(MAX_ANSWER_BYTES + 1)
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with Fake() as server:
+        yield server
+        server.ended.set()
 
 
 @pytest.fixture
-def fake() -> Fake:
-    return Fake()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-
-
-@pytest.fixture
-def endpoint(fake: Fake) -> Iterator[Endpoint]:
-    with futures.ThreadPoolExecutor(max_workers=4) as pool:
-        server = grpc.server(pool)
-        route_service_pb2_grpc.add_RouteServiceServicer_to_server(fake, server)  # type: ignore[no-untyped-call,unused-ignore]
-        odd = {
-            "GetNamesrvConfig": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\xff"),
-            "GetKvConfig": grpc.unary_unary_rpc_method_handler(_packed_zeros),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("namesrv_api.v1.AdminService", odd),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        try:
-            yield Endpoint("127.0.0.1", port)
-        finally:
-            fake.ended.set()
-            server.stop(grace=None).wait()
+def endpoint(fake: Fake) -> Endpoint:
+    return fake.endpoint
 
 
 Ask = Callable[[str, Message], list[Message]]
@@ -289,7 +276,7 @@ def test_answers_can_be_read_by_another_class(endpoint: Endpoint) -> None:
 def test_metadata_goes_with_every_call(fake: Fake, endpoint: Endpoint) -> None:
     with NamesrvClient(endpoint, TIMEOUT, metadata=(("authorization", "Bearer secret"),)) as client:
         client.call("GetNamesrvStatus", NOTHING)
-    assert fake.metadata["authorization"] == "Bearer secret"
+    assert fake.metadata[-1]["authorization"] == "Bearer secret"
 
 
 def test_what_is_not_set_is_left_to_grpc_and_nothing_is_repeated() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
 from tests.support.routes.expected_history import ExpectedHistory
-from tests.support.routes.fleet_life import FleetLife, serving_life
+from tests.support.routes.fleet_life import FleetLife, LivingNamesrv
 from tests.support.routes.route_history import versions_of
 from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
@@ -33,7 +33,7 @@ def test_the_history_of_an_hour_is_the_expected_one(spark: SparkSession, tmp_pat
     clock = VirtualClock()
     expected = ExpectedHistory()
     with ExitStack() as stack:
-        namesrvs = [stack.enter_context(serving_life(name, clock)) for name in ("ns-a", "ns-b", "ns-c")]
+        namesrvs = [stack.enter_context(LivingNamesrv(name, clock)) for name in ("ns-a", "ns-b", "ns-c")]
         life = FleetLife(SEED, namesrvs, clock)
         for number in range(INGESTS):
             if all(namesrv.lost for namesrv in namesrvs) or number == 0:

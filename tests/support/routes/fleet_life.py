@@ -9,16 +9,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from concurrent import futures
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import grpc
-from namesrv_api.v1 import route_data_pb2, route_service_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv.core.change_stream import change_messages
 from namesrv.core.model import DataVersion
@@ -27,6 +24,7 @@ from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_now
 from tests.support.core_fleet import Fleet
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
 from tests.support.routes.route_rows import RouteRows
 from tests.support.virtual_clock import VirtualClock
 
@@ -98,27 +96,24 @@ def _parsed(snapshot: RouteSnapshot) -> Iterator[pb.StreamRouteSnapshotResponse]
     return (pb.StreamRouteSnapshotResponse.FromString(message) for message in snapshot.messages() if message)
 
 
-@dataclass
-class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
+class LivingNamesrv(ScriptedNamesrv):
     """The core behind real gRPC. Nothing changes while somebody reads: the life stands still for an ingest."""
 
-    name: str
-    clock: VirtualClock
-    moments: list[Moment] = field(default_factory=list)
-    """Every revision there ever was."""
-    lost: bool = False
-    endpoint: Endpoint = field(init=False)
-    starts: int = 0
-    pins: dict[str, RouteSnapshot] = field(default_factory=dict)
-    before_pin: Callable[[], None] = lambda: None
-    """Called when a snapshot is asked for, before it is taken."""
-    before_message: Callable[[], None] = lambda: None
-    """Called before each message of a stream but the first."""
+    def __init__(self, name: str, clock: VirtualClock) -> None:
+        super().__init__(name)
+        self.clock = clock
+        self.moments: list[Moment] = []
+        """Every revision there ever was."""
+        self.lost = False
+        self.starts = 0
+        self.pins: dict[str, RouteSnapshot] = {}
+        self.before_pin: Callable[[], None] = lambda: None
+        """Called when a snapshot is asked for, before it is taken."""
+        self.before_message: Callable[[], None] = lambda: None
+        """Called before each message of a stream but the first."""
+        self.begin_anew()
 
-    def __post_init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
+    def begin_anew(self) -> None:
         """Starts, or starts again with empty tables and a later epoch."""
         self.starts += 1
         numbers = itertools.count(1)
@@ -200,7 +195,7 @@ class LivingNamesrv(route_service_pb2_grpc.RouteServiceServicer):
 
     def _answer(self, context: grpc.ServicerContext) -> None:
         if self.lost:
-            context.abort_with_status(_LOST.status())
+            refuse(context, _LOST)
 
 
 _REMOVALS = {
@@ -209,21 +204,6 @@ _REMOVALS = {
     "group_removed": ("broker_groups", ("cluster_name", "broker_name")),
     "cluster_removed": ("clusters", ("cluster_name",)),
 }
-
-
-@contextmanager
-def serving_life(name: str, clock: VirtualClock) -> Iterator[LivingNamesrv]:
-    """Runs a name server until the block is left."""
-    living = LivingNamesrv(name, clock)  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-    with futures.ThreadPoolExecutor(max_workers=4) as pool:
-        server = grpc.server(pool)
-        route_service_pb2_grpc.add_RouteServiceServicer_to_server(living, server)  # type: ignore[no-untyped-call,unused-ignore]
-        living.endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
-        server.start()
-        try:
-            yield living
-        finally:
-            server.stop(grace=None).wait()
 
 
 @dataclass
@@ -327,7 +307,7 @@ class FleetLife:
         namesrv = self._random.choice(self._namesrvs)
         namesrv.lost = not namesrv.lost and self._random.random() < 0.7
         if self._random.random() < 0.4:
-            namesrv.start()
+            namesrv.begin_anew()
             for broker in self._brokers:
                 broker.channels.pop(namesrv.name, None)
                 if broker.up:
