@@ -7,10 +7,14 @@ from typing import cast
 from namesrv.grpc_api.handlers import Context
 
 
-class _CallFromNowhere:
+class Caller:
+    """All that servicers ask a context for."""
+
     def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
+        return "ipv4:127.0.0.1:50000"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
 
 
-CONTEXT = cast("Context", _CallFromNowhere())
-"""As far as servicers ask for it."""
+CONTEXT = cast("Context", Caller())

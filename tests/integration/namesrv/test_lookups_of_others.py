@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -20,19 +20,13 @@ from namesrv import limits
 from namesrv.core.errors import Reason
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.cluster_test import CLUSTER_TEST_KEY, ClusterTestLookups
-from namesrv.grpc_api.handlers import Context
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 
 ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
 
 
-class _Caller:
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-
-CONTEXT = cast("Context", _Caller())
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv.dev")
 
 

@@ -12,17 +12,10 @@ from namesrv_api.v1 import route_data_pb2
 
 from broker_agent.clients.client_service import ClientServicer
 from broker_agent.clients.managers import ClientManagers
-from groundwork.rpc_handlers import Context
+from tests.support.calls_from_nowhere import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-
-class _Caller:
-    """All that this call asks a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
 
 
 def test_an_open_client_channel_does_not_keep_its_request() -> None:
@@ -30,7 +23,7 @@ def test_an_open_client_channel_does_not_keep_its_request() -> None:
         servicer = ClientServicer(ClientManagers(), route_data_pb2.BrokerIdentity)
         request = pb.OpenClientChannelRequest()
         before = sys.getrefcount(request)
-        stream = servicer.OpenClientChannel(request, cast("Context", _Caller()))
+        stream = servicer.OpenClientChannel(request, CONTEXT)
         async with aclosing(cast("AsyncGenerator[pb.OpenClientChannelResponse]", stream)):
             await anext(stream)
             return before, sys.getrefcount(request)

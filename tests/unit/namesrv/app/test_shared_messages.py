@@ -13,9 +13,10 @@ from namesrv.app import watches
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import DataVersion
 from namesrv.grpc_api.handlers import Context
+from tests.support.calls_from_nowhere import Caller
 from tests.support.core_fleet import Fleet
 from tests.support.fakes.engine_call import FakeEngineCall
-from tests.unit.namesrv.worlds.watching import Caller, Requests, Server, next_of, serving
+from tests.unit.namesrv.worlds.watching import Requests, Server, next_of, serving
 
 
 class _SharedCaller(FakeEngineCall, Caller):

@@ -24,9 +24,10 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
 from namesrv.server.listener import ROUTE_SERVICE
+from tests.support.calls_from_nowhere import Caller
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
-from tests.unit.namesrv.worlds.watching import Caller, Messages, Requests, Server, failure_of, next_of, serving
+from tests.unit.namesrv.worlds.watching import Messages, Requests, Server, failure_of, next_of, serving
 
 
 async def test_a_watch_is_told_of_a_change_while_it_waits() -> None:

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.grpc_api.admin import IntentCalls
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
 from tests.unit.namesrv.servicers import operators_of, route_servicer
 
 
-class Caller:
-    """What servicers ask of a call's context."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return ()
-
-
 class Calls:
     """The servicers of a fleet's name server, and what is below them."""
-
-    CONTEXT = cast("Context", Caller())
 
     def __init__(self, fleet: Fleet, max_waiting_writers: int = 10) -> None:
         clock, routes = fleet.clock, fleet.routes

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from namesrv.app.channels import DOUBTED_SECONDS
 from namesrv.core.errors import Reason
 from namesrv.core.model import Doubt, RemovalReason
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.calls import Calls
@@ -49,7 +50,7 @@ def judgement(calls: Calls, use: Callable[[str], object], doubt: Doubt | None = 
 
 def hand_over(calls: Calls, channel_id: str) -> pb.HandOverChannelResponse:
     """The call, without an event loop: it waits for nothing."""
-    call = calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT)
+    call = calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT)
     with pytest.raises(StopIteration) as ended:
         call.send(None)
     response = ended.value.value
@@ -104,7 +105,7 @@ def test_only_an_open_channel_can_be_handed_over(fleet: Fleet, calls: Calls, cha
         channel_id = fleet.routes.heartbeats.open_channel()
         fleet.end_channel(channel_id)
     with refuses(Reason.CHANNEL_GONE):
-        asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), Calls.CONTEXT))
+        asyncio.run(calls.registration.HandOverChannel(pb.HandOverChannelRequest(channel_id=channel_id), CONTEXT))
 
 
 def test_a_channel_that_we_close_ourselves_leaves_its_broker_time_to_register_again(fleet: Fleet, calls: Calls) -> None:

@@ -21,6 +21,7 @@ from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion, KvConfigT
 from namesrv.grpc_api import registration as registration_module
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.tables import KV_CONFIG
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.refusals import refuses
 from tests.support.registrations import identity, registration
@@ -36,7 +37,7 @@ def calls(fleet: Fleet) -> Calls:
 
 
 def register(calls: Calls, request: reg.RegisterBrokerRequest) -> reg.RegisterBrokerResponse:
-    return asyncio.run(calls.registration.RegisterBroker(request, Calls.CONTEXT))
+    return asyncio.run(calls.registration.RegisterBroker(request, CONTEXT))
 
 
 def checksum(request: reg.RegisterBrokerRequest) -> int:
@@ -82,7 +83,7 @@ def test_an_unregistration_has_happened_when_it_is_answered(fleet: Fleet, calls:
     """Scenario 51, decided otherwise: upstream answers first, and the stale order may remove a fresh registration."""
     register(calls, registration())
     request = reg.UnregisterBrokerRequest(broker=identity())
-    answer = asyncio.run(calls.registration.UnregisterBroker(request, Calls.CONTEXT))
+    answer = asyncio.run(calls.registration.UnregisterBroker(request, CONTEXT))
     assert answer.removed
     assert not fleet.state.tables.broker_addr_table
 
@@ -91,24 +92,24 @@ def test_all_topics_are_listed(calls: Calls) -> None:
     """Scenario 52. No setting switches the list off."""
     register(calls, registration())
     request = pb.ListTopicsRequest()
-    assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, Calls.CONTEXT)).topics) == ["TopicTest"]
+    assert list(asyncio.run(calls.routes.topic_lists.ListTopics(request, CONTEXT)).topics) == ["TopicTest"]
 
 
 def test_a_known_topic_has_a_route_and_an_unknown_one_an_error(calls: Calls) -> None:
     """Scenario 53."""
     register(calls, registration())
     known, unknown = (pb.GetTopicRouteRequest(topic=topic) for topic in ("TopicTest", "unknown"))
-    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.lookups.GetTopicRoute(known, Calls.CONTEXT)))
+    answer = pb.GetTopicRouteResponse.FromString(asyncio.run(calls.routes.lookups.GetTopicRoute(known, CONTEXT)))
     assert answer.route.broker_datas[0].broker_name == "broker-a"
     with refuses(Reason.TOPIC_NOT_FOUND, match="unknown"):
-        asyncio.run(calls.routes.lookups.GetTopicRoute(unknown, Calls.CONTEXT))
+        asyncio.run(calls.routes.lookups.GetTopicRoute(unknown, CONTEXT))
 
 
 def test_an_unknown_cluster_has_an_empty_list(calls: Calls) -> None:
     """Own case: code 224 for an unknown cluster, which upstream answers by way of a swallowed exception."""
     register(calls, registration())
     request = pb.ListTopicsRequest(cluster_name="unknown")
-    answer = asyncio.run(calls.routes.topic_lists.ListTopics(request, Calls.CONTEXT))
+    answer = asyncio.run(calls.routes.topic_lists.ListTopics(request, CONTEXT))
     assert (list(answer.topics), answer.next_page_token) == ([], "")
 
 
@@ -125,7 +126,7 @@ def test_an_operators_call_is_refused_if_it_does_not_say_what_it_is_about(
 ) -> None:
     """Scenario 55, decided otherwise: upstream answers success to empty headers of 205, 327 and 216."""
     with refuses(Reason.INVALID_FIELD) as caught:
-        asyncio.run(getattr(calls.operators, call)(request_type(), Calls.CONTEXT))
+        asyncio.run(getattr(calls.operators, call)(request_type(), CONTEXT))
     assert caught.value.violations[0].field == field
 
 
@@ -133,9 +134,9 @@ def test_what_is_not_there_cannot_be_wiped_or_deleted(calls: Calls) -> None:
     """Codes 205 and 216, decided otherwise: upstream answers success though nothing happened."""
     wipe, delete = adm.WipeWritePermOfBrokerRequest(broker_name="broker-x"), adm.DeleteTopicRequest(topic="TopicTest")
     with refuses(Reason.BROKER_NOT_REGISTERED, match="broker-x"):
-        asyncio.run(calls.operators.WipeWritePermOfBroker(wipe, Calls.CONTEXT))
+        asyncio.run(calls.operators.WipeWritePermOfBroker(wipe, CONTEXT))
     with refuses(Reason.TOPIC_NOT_FOUND, match="TopicTest"):
-        asyncio.run(calls.operators.DeleteTopic(delete, Calls.CONTEXT))
+        asyncio.run(calls.operators.DeleteTopic(delete, CONTEXT))
 
 
 def test_a_value_can_be_read_until_it_is_deleted() -> None:
@@ -170,7 +171,7 @@ def test_cluster_info_tells_clusters_and_addresses(calls: Calls) -> None:
     """Scenario 66: what cluster info encodes is what was registered."""
     register(calls, registration(broker=BROKER))
     request = pb.GetBrokerClusterInfoRequest()
-    answer = asyncio.run(calls.routes.broker_groups.GetBrokerClusterInfo(request, Calls.CONTEXT))
+    answer = asyncio.run(calls.routes.broker_groups.GetBrokerClusterInfo(request, CONTEXT))
     info = pb.GetBrokerClusterInfoResponse.FromString(answer)
     (group,) = info.broker_datas
     assert (group.cluster_name, group.broker_name) == (CLUSTER, "broker")

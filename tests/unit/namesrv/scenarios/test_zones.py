@@ -10,6 +10,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.errors import Reason
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, addrs_of
 from tests.support.refusals import refuses
 from tests.unit.namesrv.scenarios.calls import Calls
@@ -30,7 +31,7 @@ def fleet() -> ReplicatedFleet:
 
 def route_of(fleet: ReplicatedFleet, zone_name: str | None, topic: str = "TopicTest") -> route_data_pb2.TopicRouteData:
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone_name)
-    answer = asyncio.run(Calls(fleet).routes.lookups.GetTopicRoute(request, Calls.CONTEXT))
+    answer = asyncio.run(Calls(fleet).routes.lookups.GetTopicRoute(request, CONTEXT))
     return pb.GetTopicRouteResponse.FromString(answer).route
 
 

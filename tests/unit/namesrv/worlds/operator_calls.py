@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -17,16 +17,10 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.grpc_api.admin import IntentCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.storage.database import Database
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.servicers import operators_of
-
-
-class _Caller:
-    """All that these calls ask a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
 
 
 class Operator:
@@ -48,7 +42,7 @@ class Operator:
             calls = IntentCalls(self.fleet.routes, writer, operators, Worker("reader"))
             method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
             try:
-                return await method(request, cast("Context", _Caller()))
+                return await method(request, CONTEXT)
             finally:
                 if database is not None:
                     await database.close(20)

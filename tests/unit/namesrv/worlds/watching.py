@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from random import Random
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 from namesrv_api.v1 import admin_service_pb2
@@ -19,21 +19,11 @@ from namesrv.core.errors import Refused
 from namesrv.core.slices import with_breaths
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import WatcherListCalls
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.streams import WatchCalls
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 
 Messages = AsyncIterator[bytes]
-
-
-class Caller:
-    """All that these calls ask a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-
-CONTEXT = cast("Context", Caller())
 
 
 class Requests:

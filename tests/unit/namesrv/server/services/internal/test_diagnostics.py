@@ -10,8 +10,8 @@ from namesrv.app.counters import RegistrationCounter
 from namesrv.app.stall_detector import TICK_SECONDS, StallDetector
 from namesrv.core.errors import channel_gone
 from namesrv.grpc_api.internal import COUNT_SECONDS, DiagnosticsCalls
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.namesrv.worlds.watching import CONTEXT
 
 
 def told(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:

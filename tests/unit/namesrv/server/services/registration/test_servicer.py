@@ -14,24 +14,13 @@ from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.registration import RegistrationServicer
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-
-class _Caller:
-    """All that these calls ask a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-
-CONTEXT = cast("Context", _Caller())
-"""What is refused does not ask for it."""
 
 
 @pytest.fixture

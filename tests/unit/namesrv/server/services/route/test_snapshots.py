@@ -22,21 +22,10 @@ from namesrv.core.model import DataVersion, TopicQueues
 from namesrv.core.pins import Pins
 from namesrv.core.tables import TopicTable
 from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.streams import SnapshotCalls
+from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-
-
-class _Caller:
-    """All that these calls ask a context for."""
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-
-CONTEXT = cast("Context", _Caller())
-"""These calls do not ask for it."""
 
 
 def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
