@@ -64,6 +64,14 @@ class Watched:
         assert told == [f"cannot write its data directory: {problem_of(client)}"]
         assert len(process.events("database_refuses_writes")) == 1, "not for each change"
 
+    def is_refused(self, client: Client) -> bool:
+        """Whether the next change is."""
+        try:
+            self.server.change(client, "kv_config")
+        except grpc.RpcError:
+            return True
+        return False
+
     def recovers(self, process: NamesrvProcess, client: Client) -> None:
         """The end of the trouble is seen without a change by an operator, and then changes are taken."""
         eventually(lambda: problem_of(client), lambda problem: not problem, END_SECONDS)
@@ -152,6 +160,7 @@ def test_a_disk_without_room_is_no_end(small_disk: Path, tmp_path: Path) -> None
         watched.server.register(client)
         watched.takes_changes(client)
         filler = fill(small_disk)
+        eventually(lambda: watched.is_refused(client))  # the log has room in pages that SQLite uses again
         watched.has_trouble(process, client)
         filler.unlink()
         watched.recovers(process, client)
