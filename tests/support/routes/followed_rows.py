@@ -19,29 +19,9 @@ TABLES = {
 
 
 class FollowedRows(RouteRows):
-    """Rows that are kept up by normalised changes."""
+    """Rows of some tables, kept up by normalised changes. Strict: what changes none of the tables must not come."""
 
-    def take(self, message: pb.StreamRouteSnapshotResponse) -> None:
-        """Takes a message in that comes after the end of the snapshot."""
-        for change in message.changes.changes:
-            if change.HasField("group_removed"):
-                gone = change.group_removed
-                group = gone.cluster_name, gone.broker_name
-                self.queues = {key: row for key, row in self.queues.items() if key[1:] != group}
-            self.apply(change)
-
-    def of_tables(self, tables: Iterable[pb.RouteTable]) -> FollowedRows:
-        """A copy of what is in some tables."""
-        rows = FollowedRows()
-        for table in tables:
-            setattr(rows, TABLES[table], dict(getattr(self, TABLES[table])))
-        return rows
-
-
-class RowsOfTables(FollowedRows):
-    """Rows of some tables. Strict: what changes none of them must not come."""
-
-    def __init__(self, tables: Iterable[pb.RouteTable]) -> None:
+    def __init__(self, tables: Iterable[pb.RouteTable] = tuple(TABLES)) -> None:
         super().__init__()
         self._held = {TABLES[table] for table in tables}
 
@@ -56,6 +36,13 @@ class RowsOfTables(FollowedRows):
             else:
                 assert key_of(change)[0] in self._held, f"{kind} changes no table that was asked for"
                 self.apply(change)
+
+    def of_tables(self, tables: Iterable[pb.RouteTable]) -> FollowedRows:
+        """A copy of what is in some tables."""
+        rows = FollowedRows()
+        for table in tables:
+            setattr(rows, TABLES[table], dict(getattr(self, TABLES[table])))
+        return rows
 
     def _put_group(self, change: pb.RouteChange) -> None:
         assert self._held & {"groups", "clusters"}

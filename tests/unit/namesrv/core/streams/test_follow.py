@@ -18,7 +18,7 @@ from namesrv.core.watch import Follower
 from tests.properties import machine_test
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.support.routes.followed_rows import TABLES, FollowedRows, RowsOfTables
+from tests.support.routes.followed_rows import TABLES, FollowedRows
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 
@@ -149,7 +149,7 @@ class FollowersHoldSnapshots(ChangesMakeSnapshots):
     def __init__(self) -> None:
         super().__init__()
         self.rows, self.reader = FollowedRows(), follower()
-        self.of_tables = [(tables, RowsOfTables(_on_wire(tables)), follower()) for tables in SOME_TABLES]
+        self.of_tables = [(tables, FollowedRows(_on_wire(tables)), follower()) for tables in SOME_TABLES]
 
     @rule()
     def everybody_reads(self) -> None:
