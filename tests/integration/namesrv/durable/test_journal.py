@@ -78,7 +78,7 @@ def history(process: NamesrvProcess, *filters: str) -> list[tuple[str, int, str]
     return [(row["epoch"], int(row["revision"]), row["summary"]) for row in rows]
 
 
-def test_followers_of_the_journal_and_explanations_miss_nothing_at_a_restart(tmp_path: Path) -> None:
+def test_followers_and_explanations_miss_nothing_at_a_restart(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path))
     with NamesrvProcess(*flags) as process, process.connect() as client:
         change_four_times(client)
