@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,13 +17,6 @@ from tests.support.programs.processes import TOPICS, eventually
 
 StartNameServer = Callable[..., FakeNameServer]
 PROGRAM = (sys.executable, "-m", "broker_agent")
-
-
-@pytest.fixture
-def name_server() -> Iterator[StartNameServer]:
-    """Starts fake name servers; all are stopped after the test."""
-    with ExitStack() as servers:
-        yield lambda *args, **kwargs: servers.enter_context(FakeNameServer(*args, **kwargs))
 
 
 def serve_command(*servers: FakeNameServer, listen: str = "127.0.0.1:0") -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from route_client import (
     watch,
 )
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import FakeNameServer
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
@@ -44,20 +45,13 @@ def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_some
 
 
 def test_another_service_on_the_port_is_passed_over(fake: FakeNameServer) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
-    stranger = grpc.server(ThreadPoolExecutor(max_workers=2))
-    port = stranger.add_insecure_port("127.0.0.1:0")
-    stranger.start()
-    try:
-        endpoint = f"127.0.0.1:{port}"
-        with RouteClient(endpoint, QUICK) as client, pytest.raises(NoNamesrvAnsweredError, match="UNIMPLEMENTED"):
+    with ScriptedNamesrv() as stranger:
+        with RouteClient(str(stranger.endpoint), QUICK) as client, pytest.raises(NoNamesrvAnsweredError) as caught:
             client.route(TOPIC)
-        with RouteClient(f"{endpoint};{fake.endpoint}", QUICK) as client:
+        assert "UNIMPLEMENTED" in str(caught.value)
+        with RouteClient(f"{stranger.endpoint};{fake.endpoint}", QUICK) as client:
             assert client.route(TOPIC).route == route()
             watching(client, fake)
-    finally:
-        stranger.stop(None).wait(WAIT)
 
 
 def test_something_that_does_not_speak_grpc_is_passed_over(fake: FakeNameServer) -> None:
