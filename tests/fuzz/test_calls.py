@@ -18,13 +18,13 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.grpc_errors import RichError
 from tests.fuzz.messages import methods_of, path_of, requests
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN, Agent
 from tests.support.programs.processes import TOPICS, NamesrvProcess
 
 pytestmark = pytest.mark.fuzz
 
 EXAMPLES = 5 * int(os.environ.get("FUZZ_EXAMPLES", "60"))
-TIMEOUT = 20.0
 FIRST_MESSAGE_SECONDS = 0.5
 """How long a stream may have nothing to say; then it has taken the request."""
 MISPLACED = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)

@@ -7,9 +7,8 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process
-
-TIMEOUT = 20.0
 
 
 def get(endpoint: str, path: str) -> tuple[int, str]:

@@ -8,9 +8,7 @@ import threading
 from namesrv.core.pace import breathe
 from namesrv.core.state import RouteState
 from namesrv.core.state_change import ANY_NUMBER
-
-DEADLINE = 20.0
-"""Seconds until work must have begun."""
+from tests.support.patience import TIMEOUT
 
 LOOK_SECONDS = 0.001
 """Time between two breaths of work that is held."""
@@ -40,7 +38,7 @@ class HeldWork:
 
     async def begun(self) -> None:
         """Waits until the thread does it."""
-        assert await asyncio.to_thread(self._begun.wait, DEADLINE), "it never had its turn"
+        assert await asyncio.to_thread(self._begun.wait, TIMEOUT), "it never had its turn"
 
     def let_go(self) -> None:
         self._let_go.set()

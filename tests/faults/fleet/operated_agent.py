@@ -9,7 +9,8 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 
 from tests.support import failpoints
-from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import Agent, AgentClient
 
 COUNTED, PASSING = "Counted", "Comes-And-Goes"
 QUEUES, ROLE, PRESENCE = "queues of a topic", "state version of the role", "whether a topic is there"

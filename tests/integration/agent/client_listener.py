@@ -17,6 +17,7 @@ from broker_agent.clients.limits import KEEPALIVE_SECONDS, SLOW_READER_SECONDS
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from groundwork.endpoints import Endpoint
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
@@ -25,9 +26,6 @@ ANY_PORT = Endpoint("127.0.0.1", 0)
 BROKER = route_data_pb2.BrokerIdentity(
     cluster_name="C", broker_name="broker-a", broker_id=1, broker_addr="127.0.0.1:10911"
 )
-
-
-TIMEOUT = 20.0
 
 
 GROUP = "consumers"

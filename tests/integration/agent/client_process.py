@@ -13,7 +13,7 @@ import grpc
 from broker_agent_api.v1 import client_service_pb2 as pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
-TIMEOUT = 20.0
+from tests.support.patience import TIMEOUT
 
 
 def main(endpoint: str, client_id: str, group: str) -> None:

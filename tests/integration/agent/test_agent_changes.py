@@ -19,7 +19,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from tests.support.agents.controllers import MakeSettings, StartNameServer
 from tests.support.agents.running_agent import StartAgent, agent
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.timing import agent_timing
 from tests.support.topic_edits import put_topic
@@ -65,7 +65,7 @@ def test_a_promoted_slave_registers_at_once_as_master_with_a_higher_state_versio
 ) -> None:
     servers = name_server("one"), name_server("two")
     with agent(*servers, broker_id=1) as running:
-        answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=DEADLINE)
+        answer = running.calls().ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
         status = running.controller.status()
     assert (answer.state_version, answer.accepted_count, answer.target_count) == (1, 2, 2)
     assert (status.broker_id, status.data_version.state_version) == (0, 1)
@@ -83,10 +83,10 @@ def test_a_role_is_given_the_state_version_that_its_elector_says_and_never_a_low
     with agent(server) as running:
         calls = running.calls()
         demoted = calls.ChangeBrokerRole(
-            agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=7), timeout=DEADLINE
+            agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=7), timeout=TIMEOUT
         )
         with pytest.raises(grpc.RpcError) as refused:
-            calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=6), timeout=DEADLINE)
+            calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0, state_version=6), timeout=TIMEOUT)
         status = running.controller.status()
     assert demoted.state_version == 7
     error = RichError.of(refused.value)
@@ -112,7 +112,7 @@ def test_a_bad_change_names_its_field_and_changes_nothing(
     server = name_server()
     with agent(server) as running:
         with pytest.raises(grpc.RpcError) as refused:
-            getattr(running.calls(), call)(request_, timeout=DEADLINE)
+            getattr(running.calls(), call)(request_, timeout=TIMEOUT)
         status = running.controller.status()
     assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
@@ -125,7 +125,7 @@ def test_a_broker_that_becomes_read_only_registers_at_once_with_masked_topics_an
     server = name_server()
     with agent(server) as running:
         answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=DEADLINE
+            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
         )
     before, after = server.registrations[:2]
     assert (answer.accepted_count, answer.target_count) == (1, 1)
@@ -146,7 +146,7 @@ def test_a_dead_broker_is_unregistered_with_that_reason_and_not_registered_until
         running.rounds.due(2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
         answer = running.calls().UpdateBrokerPermission(
-            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=DEADLINE
+            agent_pb.UpdateBrokerPermissionRequest(broker_permission=4), timeout=TIMEOUT
         )
         assert (answer.accepted_count, answer.target_count) == (0, 1)
         running.rounds.wait_until_over()
@@ -211,12 +211,12 @@ def test_filter_servers_of_clients_are_in_the_registration_as_they_come_and_go(
     ):
         stub = client_service_pb2_grpc.ClientServiceStub(connection)
         request = client_service_pb2.OpenClientChannelRequest()
-        channel: Any = stub.OpenClientChannel(request, timeout=DEADLINE)
+        channel: Any = stub.OpenClientChannel(request, timeout=TIMEOUT)
         channel_id = next(channel).opened.channel_id
         filter_server = client_service_pb2.RegisterFilterServerRequest(
             filter_server_addr="10.0.0.7:30911", channel_id=channel_id
         )
-        stub.RegisterFilterServer(filter_server, timeout=DEADLINE)
+        stub.RegisterFilterServer(filter_server, timeout=TIMEOUT)
         server.wait_until(lambda: len(server.registrations) == 2)
         assert list(running.controller.status().filter_servers) == ["10.0.0.7:30911"]
         channel.cancel()
@@ -250,13 +250,13 @@ def test_operators_are_answered_while_clients_hold_every_stream_that_they_may(
             stub = client_service_pb2_grpc.ClientServiceStub(connection)
             for _number in range(100):
                 request = client_service_pb2.OpenClientChannelRequest()
-                channels.append(stub.OpenClientChannel(request, timeout=DEADLINE))
+                channels.append(stub.OpenClientChannel(request, timeout=TIMEOUT))
                 next(channels[-1])
             beats = [
-                stub.Heartbeat.future(client_service_pb2.HeartbeatRequest(client_id=f"c-{number}"), timeout=DEADLINE)
+                stub.Heartbeat.future(client_service_pb2.HeartbeatRequest(client_id=f"c-{number}"), timeout=TIMEOUT)
                 for number in range(1_000)
             ]
-            status = running.calls().GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=DEADLINE)
+            status = running.calls().GetAgentStatus(agent_pb.GetAgentStatusRequest(), timeout=TIMEOUT)
             assert status.targets[0].registered
             for call in (*beats, *channels):
                 call.cancel()

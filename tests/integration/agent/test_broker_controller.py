@@ -25,7 +25,7 @@ from tests.support.agents.controllers import (
     controller_of,
     wait_until_idle,
 )
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 
 IMPATIENT = {"register_name_server_period_millis": 1_000}
 """For those that wait for a name server which is not there."""
@@ -48,7 +48,7 @@ def running(settings: AgentSettings, schedule: RoundsOnDemand | None = None) -> 
 def health_of(controller: BrokerController, service: str = "") -> int:
     with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
         request = health_pb2.HealthCheckRequest(service=service)
-        return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=DEADLINE).status)
+        return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
 def test_the_start_registers_the_whole_table_with_every_name_server(
@@ -99,7 +99,7 @@ def test_a_name_server_that_comes_up_later_is_registered_with_at_once(
         late = name_server("late", late.endpoint.port)
         late.wait_until(lambda: len(late.registrations) == 1)
         with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
-            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
             assert next(answer.status for answer in watch if answer.status == SERVING)
         assert health_of(controller, SERVICE_NAME) == SERVING
 
@@ -194,7 +194,7 @@ def test_health_is_not_serving_before_the_broker_is_unregistered(
     server = name_server()
     with running(settings(server)) as controller:
         with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
-            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE)
+            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
             assert next(watch).status == SERVING
             server.hang()
             stopping = threading.Thread(target=controller.stop)
@@ -202,7 +202,7 @@ def test_health_is_not_serving_before_the_broker_is_unregistered(
             assert next(watch).status == NOT_SERVING
             server.wait_until(lambda: len(server.unregistrations) == 1)
             server.answer_again()
-        stopping.join(DEADLINE)
+        stopping.join(TIMEOUT)
 
 
 def test_the_status_shows_the_broker_its_table_and_each_name_server(
@@ -216,7 +216,7 @@ def test_the_status_shows_the_broker_its_table_and_each_name_server(
         grpc.insecure_channel(str(controller.fast_listening_on)) as connection,
     ):
         stub = broker_agent_service_pb2_grpc.BrokerAgentServiceStub(connection)
-        status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=DEADLINE)
+        status = stub.GetAgentStatus(broker_agent_service_pb2.GetAgentStatusRequest(), timeout=TIMEOUT)
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850

@@ -26,7 +26,6 @@ from tests.integration.agent.client_listener import (
     ANY_PORT,
     BROKER,
     GROUP,
-    TIMEOUT,
     Channel,
     Listener,
     consumer,
@@ -34,6 +33,7 @@ from tests.integration.agent.client_listener import (
     listening,
     stub,
 )
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
 
 __all__ = ["listener", "stub"]  # pytest finds fixtures by their names in this module

@@ -10,7 +10,8 @@ from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 
 from tests.support import metrics_page
-from tests.support.programs.agents import TIMEOUT, Agent, StandInBroker, free_port, joined, name_servers
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import Agent, StandInBroker, free_port, joined, name_servers
 from tests.support.programs.processes import TOPICS, eventually
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")

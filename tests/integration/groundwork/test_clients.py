@@ -21,12 +21,12 @@ from groundwork.grpc_errors import CallError, RichError
 from groundwork.intake import IntakeLimits
 from groundwork.namesrv_client import PLAIN, AioNamesrvClient, ConnectionSettings, NamesrvClient
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
+from tests.support.patience import TIMEOUT
 
 REFUSAL = RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")
 NOTHING = pb.GetNamesrvStatusRequest()
 EVERYTHING = pb.StreamRouteSnapshotRequest()
 PAGES = [["T1", "T2"], ["T3"], []]
-TIMEOUT = 20.0
 ENDLESS = 1_000
 """Page size that asks the fake for a list without end."""
 

@@ -10,6 +10,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from typer.testing import CliRunner
 
 from nsctl.cli import app
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import (
     Client,
     NamesrvProcess,
@@ -17,7 +18,6 @@ from tests.support.programs.processes import (
 )
 from tests.support.registrations import identity, registration
 
-TIMEOUT = 20.0
 GRACE_SECONDS = 600
 
 

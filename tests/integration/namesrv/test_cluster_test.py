@@ -10,6 +10,7 @@ import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
@@ -17,7 +18,6 @@ from tests.support.registrations import identity, registration
 HERE = identity("127.0.0.1:10911", name="broker-here")
 THERE = identity("127.0.0.1:20911", name="broker-there")
 GET_TOPIC_ROUTE = "/namesrv_api.v1.RouteService/GetTopicRoute"
-TIMEOUT = 20.0
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.limits import MAX_METADATA_BYTES
 from tests.support.metrics_page import sample_of
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration, unregister
 from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 LOOKUPS = 7
-TIMEOUT = 20.0
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
 NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")

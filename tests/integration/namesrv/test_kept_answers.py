@@ -27,12 +27,12 @@ from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native
+from tests.support.patience import TIMEOUT
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 
 READERS = 3
 ZONES = (None, "z1")
-TIMEOUT = 20.0
 
 Answers = dict[tuple[str, str | None], bytes | None]
 

@@ -7,12 +7,12 @@ import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from tests.support.metrics_page import sample_of
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import data_version, identity, registration, unregister
 from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
 TIMES = 7
-TIMEOUT = 20.0
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 HEARTBEAT = pb.BrokerHeartbeatRequest(broker=identity())
 QUESTION = pb.QueryDataVersionRequest(broker=identity(), data_version=data_version())

@@ -24,10 +24,10 @@ from namesrv.limits import (
     MAX_REGISTRATION_BYTES,
 )
 from tests.support.hostile.frames import hello
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
-TIMEOUT = 20.0
 DESCRIPTORS = 400
 PLACES = without_others(DESCRIPTORS)
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"

@@ -15,10 +15,10 @@ from namesrv_api.v1 import route_service_pb2
 from groundwork.grpc_errors import RichError
 from namesrv.server.listener import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import data_version, identity, registration
 
-TIMEOUT = 20.0
 PATIENT = ("--timeout", str(TIMEOUT))
 """For health checks that are to be answered."""
 REGISTRATION = "/namesrv_api.v1.RegistrationService"

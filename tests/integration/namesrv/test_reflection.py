@@ -13,10 +13,10 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from namesrv.server.listener import SERVICES
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
 
-TIMEOUT = 20.0
 NOT_FOUND = grpc.StatusCode.NOT_FOUND.value[0]
 
 

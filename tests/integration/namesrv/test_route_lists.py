@@ -12,10 +12,10 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as routes_pb
 
 from groundwork.version import __version__
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, addrs_of
 from tests.support.registrations import identity, registration
 
-TIMEOUT = 20.0
 ROUTES = "/namesrv_api.v1.RouteService"
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 

@@ -17,7 +17,6 @@ from tests.support.routes.wire_routes import route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"
-WAIT = 30.0
 QUICK = ClientSettings(poll_seconds=0.05, timeout_seconds=5.0)
 
 

@@ -21,8 +21,9 @@ from route_client import (
     keeper,
 )
 from route_client.watch import WatchStream
-from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
@@ -262,7 +263,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked_after_the_f
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoints, rng = first_is(fake, f"127.0.0.1:{silent.getsockname()[1]}")
-        with RouteClient(endpoints, ClientSettings(timeout_seconds=WAIT), topics=[TOPIC], rng=rng) as client:
+        with RouteClient(endpoints, ClientSettings(timeout_seconds=TIMEOUT), topics=[TOPIC], rng=rng) as client:
             watching(client, fake)
             fake.stop()
             eventually(client.status, lambda status: status.mode == "disconnected")

@@ -15,8 +15,9 @@ from route_client import (
     RouteClient,
     TopicNotFoundError,
 )
-from tests.integration.route_client.sessions import QUICK, TOPIC, WAIT, shows, watching
+from tests.integration.route_client.sessions import QUICK, TOPIC, shows, watching
 from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
@@ -70,7 +71,7 @@ def test_callbacks_that_raise_or_block_harm_nobody(fake: FakeNameServer, caplog:
 
     def blocks(_: RouteChange) -> None:
         entered.set()
-        release.wait(WAIT)
+        release.wait(TIMEOUT)
 
     with RouteClient(str(fake.endpoint), QUICK) as client:
         client.on_change(raises)
@@ -78,7 +79,7 @@ def test_callbacks_that_raise_or_block_harm_nobody(fake: FakeNameServer, caplog:
         end = client.on_change(seen.append, topics=[TOPIC])
         client.route(TOPIC)
         watching(client, fake)
-        assert entered.wait(WAIT)
+        assert entered.wait(TIMEOUT)
         for number in range(1, 6):
             fake.put(TOPIC, wire_route(queues=number))
             shows(client, queues=number)
@@ -103,7 +104,7 @@ def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
 
     client.on_change(closes)
     client.route(TOPIC)
-    assert closed.wait(WAIT)
+    assert closed.wait(TIMEOUT)
 
 
 def test_changes_can_be_iterated_in_asyncio(fake: FakeNameServer) -> None:
@@ -124,7 +125,7 @@ def test_changes_can_be_iterated_in_asyncio(fake: FakeNameServer) -> None:
         assert await left is None, "closing the client ends iterations"
         names = [task.get_name() for task in asyncio.all_tasks()]
         assert not [name for name in names if name.startswith("route-client")]
-        async with asyncio.timeout(WAIT):  # for gRPC's own task of the call that was cancelled
+        async with asyncio.timeout(TIMEOUT):  # for gRPC's own task of the call that was cancelled
             await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
         return seen
 

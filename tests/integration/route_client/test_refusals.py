@@ -24,9 +24,10 @@ from route_client import (
     cache,
     watch,
 )
-from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, WAIT, first_is, shows, watching
+from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 from tests.support.routes.wire_routes import route, wire_route
 
@@ -161,7 +162,7 @@ def test_whoever_waits_for_an_answer_while_the_client_is_closed_is_told(fake: Fa
     waiter.start()
     eventually(lambda: list(fake.lookups))
     client.close()
-    waiter.join(WAIT)
+    waiter.join(TIMEOUT)
     fake.hold_lookups.set()
     assert [type(error) for error in errors] == [ClientClosedError]
 
@@ -191,7 +192,7 @@ def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServe
 
     fake.spoil = without_bookmark
     with (
-        mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=WAIT)),
+        mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=TIMEOUT)),
         RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
     ):
         eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)

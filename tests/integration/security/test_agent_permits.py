@@ -22,7 +22,8 @@ from groundwork.grpc_errors import RichError
 from groundwork.health_check import check_health
 from nsctl.cli import app as nsctl_app
 from nsctl.session import REFUSED
-from tests.support.programs.agents import TIMEOUT, Agent, AgentClient
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import CALLERS, LIVE_SECONDS, Place, connected, outcome

@@ -18,13 +18,13 @@ from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.grpc_errors import CallError
 from groundwork.namesrv_client import NamesrvClient
 from groundwork.version import __version__
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 from tests.support.programs.rocketmq import frame
 from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-WAIT_SECONDS = 20.0
 
 WRONG_WHEELS = {
     "no version": ("namesrv_engine.py", "", "cannot be loaded"),
@@ -81,7 +81,7 @@ def trusting(*protocols: str) -> ssl.SSLContext:
 
 def said(process: NamesrvProcess, talk: Callable[[socket.socket], object], event: str) -> str:
     """What the log says of a client that talks so; the connection must end."""
-    with socket.create_connection(process.endpoint, timeout=WAIT_SECONDS) as sock, contextlib.suppress(OSError):
+    with socket.create_connection(process.endpoint, timeout=TIMEOUT) as sock, contextlib.suppress(OSError):
         talk(sock)
         while sock.recv(65_536):
             pass
@@ -126,7 +126,7 @@ def test_tls_without_http_2_is_said(secured: NamesrvProcess) -> None:
 
 def test_tls_that_offers_something_else_gets_no_connection(secured: NamesrvProcess) -> None:
     with (
-        socket.create_connection(secured.endpoint, timeout=WAIT_SECONDS) as sock,
+        socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock,
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         trusting("http/1.1").wrap_socket(sock).recv(1)
@@ -163,16 +163,16 @@ def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess
     with grpc.insecure_channel(str(plain.endpoint)) as channel:
         call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)
         with pytest.raises(grpc.RpcError) as caught:
-            call(b"", timeout=WAIT_SECONDS)
+            call(b"", timeout=TIMEOUT)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert caught.value.details() == "this is a name server; give the client the address of RocketMQ's proxy"
     assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
 
 
 def test_whoever_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
-    with socket.create_connection(secured.endpoint, timeout=WAIT_SECONDS) as sock:
+    with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
         mine = "ipv4:{}:{}".format(*sock.getsockname())
-    with socket.create_connection(secured.endpoint, timeout=WAIT_SECONDS) as sock:
+    with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
         theirs = "ipv4:{}:{}".format(*sock.getsockname())
         sock.sendall(GREETING)
         assert not sock.recv(1)
@@ -184,7 +184,7 @@ def test_a_flood_of_mistakes_has_a_few_lines_and_is_counted(tmp_path: Path) -> N
     place = Place.make(tmp_path)
     with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
         for _ in range(60):
-            with socket.create_connection(server.endpoint, timeout=WAIT_SECONDS) as sock:
+            with socket.create_connection(server.endpoint, timeout=TIMEOUT) as sock:
                 sock.sendall(GREETING)
                 assert not sock.recv(1)
         said(server, lambda sock: trusting("http/1.1").wrap_socket(sock), "no_http2")  # those before are told by now

@@ -18,12 +18,12 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from tests.support.metrics_page import samples
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 from tests.support.secured.fleet import digest
 
 CALLERS = ("greedy", "pipeline", "operator", "agents")
-TIMEOUT = 20.0
 SHARE_PERCENT = 1
 """Small, so that a share is soon taken."""
 MORE_THAN_A_SHARE = 600

@@ -12,12 +12,12 @@ from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import register_group, unregister, unregister_group
 from tests.support.routes.followed_rows import FollowedRows
 from tests.support.routes.route_rows import RouteRows, key_of
 
-TIMEOUT = 20.0
 FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
 
 

@@ -15,11 +15,11 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, register, registration
 from tests.support.routes.watch_validators import WatchedStream, check_promises, last_bookmark
 
-TIMEOUT = 20.0
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 

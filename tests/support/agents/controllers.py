@@ -11,7 +11,8 @@ from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import RegistrationSchedule, Timing
 from broker_agent.topics.manager import TopicConfigManager
-from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -36,8 +37,8 @@ class RoundsOnDemand(RegistrationSchedule):
 
     def next_delay(self) -> float:
         self._over = self._begun
-        if not self._rounds.acquire(timeout=DEADLINE):
-            return DEADLINE
+        if not self._rounds.acquire(timeout=TIMEOUT):
+            return TIMEOUT
         self._begun += 1
         return 0.0
 

@@ -15,7 +15,8 @@ from broker_agent.registration import BrokerState, Registration
 from broker_agent.timing import Timing
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from groundwork.endpoints import Endpoint
-from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 
 OPTIONS = ConnectionOptions(connect_timeout_millis=5_000, keepalive_time_millis=5_000, keepalive_timeout_millis=5_000)
 IMPATIENT = replace(OPTIONS, connect_timeout_millis=500)
@@ -56,7 +57,7 @@ class Listener:
 
     def wait_until_wanted(self, times: int) -> None:
         with self._happened:
-            assert self._happened.wait_for(lambda: len(self.wanted) >= times, DEADLINE)
+            assert self._happened.wait_for(lambda: len(self.wanted) >= times, TIMEOUT)
 
 
 def target_of(
@@ -116,11 +117,11 @@ class FanOut:
         self,
         *topics: TopicConfig,
         force: bool = False,
-        timeout_seconds: float = DEADLINE,
+        timeout_seconds: float = TIMEOUT,
         counter: int = 0,
         state: BrokerState = STATE,
     ) -> Results:
         return self.register_all(registration(counter, *topics, state=state), force=force, seconds=timeout_seconds)
 
-    def register_all(self, content: Registration, *, force: bool = False, seconds: float = DEADLINE) -> Results:
+    def register_all(self, content: Registration, *, force: bool = False, seconds: float = TIMEOUT) -> Results:
         return self.api.register_broker_all(content, force=force, timeout_seconds=seconds)

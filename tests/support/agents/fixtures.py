@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from broker_agent.settings import AgentSettings
-from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS
 
 
@@ -19,7 +20,7 @@ def _no_thread_is_left() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread.name.startswith("broker-agent"):
-            thread.join(DEADLINE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive(), f"{thread.name} is left"
 
 

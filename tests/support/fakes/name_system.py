@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from groundwork.endpoints import Endpoint
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 
 
 class NameSystem:
@@ -26,7 +26,7 @@ class NameSystem:
     def resolve(self, name: Endpoint) -> tuple[Endpoint, ...]:
         self.asked.append(name.host)
         if name.host in self.hanging:
-            assert self._answer.wait(DEADLINE)
+            assert self._answer.wait(TIMEOUT)
         if name.host in self.without_addresses:
             return ()
         if not self.addresses.get(name.host):

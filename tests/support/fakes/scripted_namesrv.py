@@ -18,9 +18,8 @@ from broker_agent.registration import MAX_REGISTRATION_BYTES
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.namesrv_client import SERVICES
+from tests.support.patience import TIMEOUT
 
-DEADLINE = 10.0
-"""Longest wait of a test for anything, seconds."""
 HANG_SECONDS = 60.0
 REGISTRATION_SERVICE = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
 OPTIONS = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
@@ -82,7 +81,7 @@ class ScriptedNamesrv:
         """Ends all calls and stops listening."""
         self.answer_again()
         if self._server is not None:
-            assert self._server.stop(0).wait(DEADLINE)
+            assert self._server.stop(0).wait(TIMEOUT)
             self._pool.shutdown()
             self._server = None
 
@@ -95,7 +94,7 @@ class ScriptedNamesrv:
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         with self.happened:
-            assert self.happened.wait_for(condition, DEADLINE)
+            assert self.happened.wait_for(condition, TIMEOUT)
 
     def header(self, revision: int | None = None) -> route_data_pb2.NamesrvHeader:
         revision = self.revision if revision is None else revision

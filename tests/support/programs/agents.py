@@ -18,11 +18,10 @@ from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigService
 from groundwork.endpoints import Endpoint
 from tests.support.fakes import stand_in_broker
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT = 20.0
-"""Deadline of a call to an agent, seconds."""
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 """For a name server: whatever leaves does so for another reason than its expiry."""
 EXACTLY = ("--delete-topic-with-broker-registration",)

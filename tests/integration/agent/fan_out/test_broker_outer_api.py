@@ -12,7 +12,8 @@ from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.registration import Registration
 from groundwork.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import BROKER, IMPATIENT, FanOut, registration
-from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -80,7 +81,7 @@ def test_a_query_without_an_answer_counts_as_changed_and_leaves_time_to_register
         round_done.start()
         server.wait_until(lambda: len(server.registrations) == 2)
         server.answer_again()
-        round_done.join(DEADLINE)
+        round_done.join(TIMEOUT)
 
 
 def test_a_transient_refusal_is_tried_again_within_the_round(name_server: StartNameServer) -> None:
@@ -111,7 +112,7 @@ def test_a_hanging_name_server_delays_no_other_and_changes_no_result_later(name_
         one_round.start()
         healthy.wait_until(lambda: len(healthy.registrations) == 1)
         assert one_round.is_alive()
-        one_round.join(DEADLINE)
+        one_round.join(TIMEOUT)
         hanging.answer_again()
         hanging.wait_until(lambda: len(hanging.registrations) == 1)
         assert [[result.endpoint for result in answer] for answer in results] == [[healthy.endpoint]]
@@ -123,8 +124,8 @@ class _Stubborn(NamesrvTarget):
     let_go = threading.Event()
 
     def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
-        assert self.let_go.wait(DEADLINE)
-        return super().register(registration, self._timing.clock() + DEADLINE)
+        assert self.let_go.wait(TIMEOUT)
+        return super().register(registration, self._timing.clock() + TIMEOUT)
 
 
 def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -> None:
@@ -135,7 +136,7 @@ def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -
         _Stubborn.let_go.set()
         following = threading.Event()
         fan_out.api._lanes[fan_out.targets[0]].put(following.set)
-        assert following.wait(DEADLINE)
+        assert following.wait(TIMEOUT)
     late = [entry for entry in logs if entry["event"] == "late_answer_not_applied"]
     assert [entry["endpoint"] for entry in late] == [str(server.endpoint)]
     assert results == ()
@@ -152,7 +153,7 @@ def test_a_name_server_with_a_call_in_flight_is_not_given_another(name_server: S
             assert fan_out.register(force=True) == ()
         assert len(server.registrations) == 1
         server.answer_again()
-        first_round.join(DEADLINE)
+        first_round.join(TIMEOUT)
     assert [entry["event"] for entry in logs].count("call_still_in_flight") == 5
 
 
@@ -184,9 +185,9 @@ def test_a_registration_that_follows_one_in_flight_is_left_out_if_that_one_did_i
         first_round.start()
         server.wait_until(lambda: len(server.registrations) == 1)
         results: list[Results] = []
-        fan_out.api.register_broker(target, registration, timeout_seconds=DEADLINE, on_results=results.append)
+        fan_out.api.register_broker(target, registration, timeout_seconds=TIMEOUT, on_results=results.append)
         server.answer_again()
-        first_round.join(DEADLINE)
+        first_round.join(TIMEOUT)
     assert results == []
     assert len(server.registrations) == 1
 
@@ -211,7 +212,7 @@ def test_an_unregistration_that_fails_in_passing_is_tried_again(name_server: Sta
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
         server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
-        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=DEADLINE)
+        fan_out.api.unregister_broker_all(BROKER, timeout_seconds=TIMEOUT)
     assert len(server.unregistrations) == 2
     assert server.channels_opened == 1
 
@@ -225,7 +226,7 @@ def test_a_registration_that_waits_for_its_turn_is_not_made_once_the_broker_is_u
         (target,) = fan_out.targets
         for counter in (1, 2):
             content = partial(registration, counter)
-            fan_out.api.register_broker(target, content, timeout_seconds=DEADLINE, on_results=lambda _: None)
+            fan_out.api.register_broker(target, content, timeout_seconds=TIMEOUT, on_results=lambda _: None)
             server.wait_until(lambda: len(server.registrations) == 1)
         fan_out.api.suspend()
         server.answer_again()

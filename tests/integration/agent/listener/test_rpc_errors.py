@@ -16,7 +16,7 @@ from groundwork.endpoints import Endpoint
 from groundwork.errors import FieldViolation
 from groundwork.grpc_errors import RichError
 from tests.support.agents.topic_agents import error_of
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 
 Ask = Callable[[bytes], RichError]
 
@@ -54,7 +54,7 @@ def ask() -> Iterator[Ask]:
     server.start()
     with grpc.insecure_channel(str(server.endpoint)) as channel:
         change: Any = channel.unary_unary(f"/{SERVICE.full_name}/CreateOrUpdateTopic", bytes, bytes)
-        yield lambda request: error_of(lambda: change(request, timeout=DEADLINE))
+        yield lambda request: error_of(lambda: change(request, timeout=TIMEOUT))
     server.stop()
 
 

@@ -15,7 +15,8 @@ from broker_agent.name_server import NamesrvTarget
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.support.agents.fan_out_harness import IMPATIENT, FanOut, Listener, registration, target_of
-from tests.support.fakes.registering_name_server import DEADLINE, FakeNameServer
+from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
 
 StartNameServer = Callable[..., FakeNameServer]
@@ -141,15 +142,15 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(name_ser
     for target in targets:
         target.close()
     for thread in threads:
-        assert ended.acquire(timeout=DEADLINE)
-        thread.join(DEADLINE)
+        assert ended.acquire(timeout=TIMEOUT)
+        thread.join(TIMEOUT)
 
 
 def test_a_call_after_close_is_an_error_of_the_call(name_server: StartNameServer) -> None:
     target = target_of(name_server().endpoint)
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
-        target.need_register(registration(), Timing().clock() + DEADLINE)
+        target.need_register(registration(), Timing().clock() + TIMEOUT)
 
 
 def test_no_call_is_made_when_its_time_is_over(name_server: StartNameServer) -> None:
@@ -168,7 +169,7 @@ def test_the_status_says_how_the_name_server_is_doing(name_server: StartNameServ
     assert (before.endpoint, before.channel_open, before.registered) == (str(server.endpoint), False, False)
     assert not before.HasField("last_registered_at_millis")
     try:
-        target.register(registration(), timing.clock() + DEADLINE)
+        target.register(registration(), timing.clock() + TIMEOUT)
         after = target.status()
     finally:
         target.close()

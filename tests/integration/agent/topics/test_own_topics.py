@@ -8,7 +8,8 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 
-from tests.support.programs.agents import EXACTLY, TIMEOUT, Agent, AgentClient, name_servers, topics_of
+from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import EXACTLY, Agent, AgentClient, name_servers, topics_of
 from tests.support.programs.processes import eventually
 
 TOPICS = 100

@@ -9,11 +9,11 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 
 from tests.support import failpoints
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration
 from tests.support.stored import stored
 
-TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
 WIPED, REPORTED = (4, 6), (6, None)
 """Permissions of a topic: the one in force, and the reported one where they differ."""

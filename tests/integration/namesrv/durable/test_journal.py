@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from nsctl.cli import app
 from tests.support import failpoints
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
-
-TIMEOUT = 20.0
 
 
 def put_kv(client: Client, value: str) -> None:

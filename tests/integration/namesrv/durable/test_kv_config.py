@@ -14,11 +14,11 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv import limits
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration, unregister
 from tests.support.secured.fleet import outcome
 
-TIMEOUT = 20.0
 ADMIN = "/namesrv_api.v1.AdminService"
 FILE = "kvConfig.json"
 NS = "ORDER_TOPIC_CONFIG"

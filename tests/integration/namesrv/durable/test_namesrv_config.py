@@ -12,11 +12,11 @@ from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
 from namesrv.storage.database import Database
 from namesrv.storage.tables import SETTINGS
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.registrations import registration
 from tests.support.stored import stored
 
-TIMEOUT = 20.0
 UPDATE = "/namesrv_api.v1.AdminService/UpdateNamesrvConfig"
 
 

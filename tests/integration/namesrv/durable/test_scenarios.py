@@ -9,10 +9,10 @@ import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
 
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
 
-TIMEOUT = 20.0
 PACKAGE = "/namesrv_api.v1"
 ACCEPTED = {
     106: "RouteService/GetBrokerClusterInfo",

@@ -8,8 +8,7 @@ from structlog.testing import capture_logs
 
 from broker_agent.concurrency import OuterExecutor
 from broker_agent.name_server import TargetLane
-
-DEADLINE = 10.0
+from tests.support.patience import TIMEOUT
 
 
 @pytest.fixture
@@ -27,13 +26,13 @@ class Held:
 
     def __call__(self) -> None:
         self.begun.set()
-        assert self.let_go.wait(DEADLINE)
+        assert self.let_go.wait(TIMEOUT)
 
 
 def test_a_lane_takes_no_second_work_while_the_first_runs(pool: OuterExecutor) -> None:
     lane, held = TargetLane(pool), Held()
     assert lane.offer(held)
-    assert held.begun.wait(DEADLINE)
+    assert held.begun.wait(TIMEOUT)
     assert not lane.offer(pytest.fail)
     held.let_go.set()
 
@@ -41,25 +40,25 @@ def test_a_lane_takes_no_second_work_while_the_first_runs(pool: OuterExecutor) -
 def test_work_that_was_put_follows_what_runs_and_only_the_last_of_it(pool: OuterExecutor) -> None:
     lane, held, done = TargetLane(pool), Held(), threading.Event()
     lane.put(held)
-    assert held.begun.wait(DEADLINE)
+    assert held.begun.wait(TIMEOUT)
     assert lane.put(pytest.fail)
     assert lane.put(done.set)
     assert not done.is_set()
     held.let_go.set()
-    assert done.wait(DEADLINE)
+    assert done.wait(TIMEOUT)
 
 
 def test_a_closed_lane_starts_nothing_and_names_what_still_runs(pool: OuterExecutor) -> None:
     lane, held = TargetLane(pool), Held()
     lane.put(held)
-    assert held.begun.wait(DEADLINE)
+    assert held.begun.wait(TIMEOUT)
     lane.put(pytest.fail)
     running = lane.close()
     assert running is not None
     assert not lane.offer(pytest.fail)
     assert not lane.put(pytest.fail)
     held.let_go.set()
-    running.result(DEADLINE)
+    running.result(TIMEOUT)
     assert lane.close() is None
 
 
@@ -72,7 +71,7 @@ def test_work_that_raises_is_logged_and_the_lane_goes_on(pool: OuterExecutor) ->
 
     with capture_logs() as logs:
         lane.put(broken)
-        assert done.wait(DEADLINE)
+        assert done.wait(TIMEOUT)
     assert [entry["event"] for entry in logs] == ["registration_task_failed"]
 
 
@@ -87,7 +86,7 @@ def test_whoever_waits_is_told_when_work_has_ended_or_will_never_begin(pool: Out
         freed.set()
 
     lane.put(held, first_ended)
-    assert held.begun.wait(DEADLINE)
+    assert held.begun.wait(TIMEOUT)
     assert not lane.offer(pytest.fail, pytest.fail)
     lane.put(pytest.fail, lambda: ended.append("replaced"))
     lane.put(pytest.fail, lambda: ended.append("dropped"))
@@ -95,5 +94,5 @@ def test_whoever_waits_is_told_when_work_has_ended_or_will_never_begin(pool: Out
     lane.close()
     assert ended == ["replaced", "dropped"]
     held.let_go.set()
-    assert freed.wait(DEADLINE)
+    assert freed.wait(TIMEOUT)
     assert ended == ["replaced", "dropped", "first"]

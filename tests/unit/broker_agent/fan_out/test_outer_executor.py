@@ -3,14 +3,14 @@ from __future__ import annotations
 import threading
 
 from broker_agent.concurrency import OuterExecutor
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 
 
 def test_work_beyond_threads_and_queue_is_refused_and_taken_again_later() -> None:
     executor, let_go = OuterExecutor(1, 1), threading.Event()
 
     def work() -> None:
-        assert let_go.wait(DEADLINE)
+        assert let_go.wait(TIMEOUT)
 
     running = [executor.submit(work) for _ in range(2)]
     assert all(running)
@@ -18,9 +18,9 @@ def test_work_beyond_threads_and_queue_is_refused_and_taken_again_later() -> Non
     let_go.set()
     for future in running:
         assert future is not None
-        future.result(DEADLINE)
+        future.result(TIMEOUT)
     again = executor.submit(lambda: None)
     assert again is not None
-    again.result(DEADLINE)
+    again.result(TIMEOUT)
     executor.shutdown(wait=True)
     assert executor.submit(lambda: None) is None

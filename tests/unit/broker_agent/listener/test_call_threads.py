@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker_agent.listener import CallThreads
-
-WAIT_SECONDS = 20.0
+from tests.support.patience import TIMEOUT
 
 
 class Blocked:
@@ -23,18 +22,18 @@ class Blocked:
 
     def __call__(self, number: int) -> int:
         self.begun.release()
-        assert self.lets.wait(WAIT_SECONDS)
+        assert self.lets.wait(TIMEOUT)
         return number
 
     async def until_begun(self) -> None:
-        assert await asyncio.to_thread(self.begun.acquire, timeout=WAIT_SECONDS)
+        assert await asyncio.to_thread(self.begun.acquire, timeout=TIMEOUT)
 
 
 @asynccontextmanager
 async def two_threads() -> AsyncIterator[tuple[CallThreads, Blocked]]:
     threads, call = CallThreads(2, "calls"), Blocked()
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             yield threads, call
     finally:
         call.lets.set()

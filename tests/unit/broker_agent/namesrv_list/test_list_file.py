@@ -13,7 +13,7 @@ from broker_agent.namesrv_list import ListFile
 from groundwork.endpoints import Endpoint
 from groundwork.watched_file import CHECK_SECONDS
 from tests.support.fakes.name_system import endpoints
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -34,7 +34,7 @@ class Watching:
 
     def stop(self) -> None:
         self.source.stop()
-        self.source.join(DEADLINE)
+        self.source.join(TIMEOUT)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from broker_agent.namesrv_list import (
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.name_system import NameSystem, endpoints
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
@@ -159,7 +159,7 @@ def test_a_lookup_that_hangs_holds_up_the_start_for_5_seconds_and_no_other_name(
     assert max(waited) == FIRST_LOOKUP_SECONDS
     assert namesrv.endpoints == endpoints("10.0.9.9:1")
     system.answer_all()
-    assert changed.wait(DEADLINE)
+    assert changed.wait(TIMEOUT)
     assert namesrv.endpoints == endpoints("10.0.1.1:1 10.0.9.9:1")
     namesrv.stop()
 
@@ -200,7 +200,7 @@ def test_a_file_is_followed(tmp_path: Path) -> None:
     namesrv.start()
     assert namesrv.endpoints == endpoints("10.0.0.1:1")
     file.write_text("10.0.0.1:1\n10.0.0.2:1\n")
-    assert told.get(timeout=DEADLINE) == endpoints("10.0.0.1:1 10.0.0.2:1")
+    assert told.get(timeout=TIMEOUT) == endpoints("10.0.0.1:1 10.0.0.2:1")
     namesrv.stop()
 
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.timing import ChangeThread, Debounce, Timing
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 
 
 def registrations(changes: list[float]) -> list[float]:
@@ -45,7 +45,7 @@ def test_changes_that_were_made_before_the_start_are_registered_and_none_after_t
     changes = ChangeThread(called.release, Timing())
     changes.changed()
     changes.start()
-    assert called.acquire(timeout=DEADLINE)
+    assert called.acquire(timeout=TIMEOUT)
     changes.stop()
     changes.changed()
     assert not called.acquire(blocking=False)
@@ -65,6 +65,6 @@ def test_a_registration_that_fails_does_not_end_the_thread() -> None:
         changes.start()
         for _ in range(2):
             changes.changed()
-            assert called.acquire(timeout=DEADLINE)
+            assert called.acquire(timeout=TIMEOUT)
         changes.stop()
     assert [entry["event"] for entry in logs] == ["registration_of_changes_failed"] * 2

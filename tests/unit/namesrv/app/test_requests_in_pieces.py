@@ -20,6 +20,7 @@ from namesrv.engines.api import EndOfPiece
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_TOPICS_PER_REGISTRATION
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.engines import LEFT_OUT
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 
 TOPICS = st.builds(
@@ -44,8 +45,6 @@ MANY = THREE.SerializeToString() * 2
 EMPTY_TOPIC = b"\x22\x00"
 WRITER, READER = TableWriter(), Worker("reader")
 """For all tests that need no line of their own."""
-DEADLINE = 20.0
-"""Seconds until the thread must have come so far."""
 
 
 def cutter(least_bytes: int, most_fields: int = 1_000) -> EndOfPiece:
@@ -153,11 +152,11 @@ class Parsing:
     def __call__(self, request: bytes, begin: int, least_bytes: int, most_fields: int, /) -> int:
         self.begun.append(begin)
         self._stopped.set()
-        assert self._go_on.wait(DEADLINE)
+        assert self._go_on.wait(TIMEOUT)
         return one_topic(request, begin, least_bytes, most_fields)
 
     async def stopped(self) -> None:
-        assert await asyncio.to_thread(self._stopped.wait, DEADLINE)
+        assert await asyncio.to_thread(self._stopped.wait, TIMEOUT)
 
     def go_on(self) -> None:
         self._go_on.set()
@@ -182,7 +181,7 @@ async def test_a_large_lookup_waits_for_no_registration() -> None:
     registration = asyncio.create_task(requests.parsed(pb.RegisterBrokerRequest, MANY, CONTEXT))
     await parsing.stopped()
     requests._end_of_piece = lambda request, *_: len(request)
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(TIMEOUT):
         found = await requests.parsed(route_service_pb2.BatchGetTopicRoutesRequest, lookup.SerializeToString(), CONTEXT)
     assert (found, registration.done()) == (lookup, False)
     parsing.go_on()

@@ -28,12 +28,10 @@ from namesrv.core.registrations import BrokerRegistration
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.refusals import refuses
 from tests.support.state_changes import Held, HeldWork, Nothing
 from tests.support.virtual_clock import VirtualClock
-
-DEADLINE = 20.0
-"""Seconds until what must happen has happened."""
 
 LARGE = 10 * INLINE_TOPICS
 QUEUES = (4, 4, 6, 0)
@@ -44,7 +42,7 @@ ResultT = TypeVar("ResultT")
 
 def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
     async def in_time() -> ResultT:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(TIMEOUT):
             return await test
 
     return asyncio.run(in_time())

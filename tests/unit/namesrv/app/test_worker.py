@@ -22,17 +22,15 @@ from namesrv.core.errors import Reason, invalid_field
 from namesrv.core.model import DataVersion, LiveKey
 from namesrv.core.pace import breathe
 from tests.support.core_fleet import CLUSTER, A, Fleet
+from tests.support.patience import TIMEOUT
 from tests.support.state_changes import HeldWork
-
-DEADLINE = 20.0
-"""Seconds until what must happen has happened."""
 
 ResultT = TypeVar("ResultT")
 
 
 def run(test: Coroutine[Any, Any, ResultT]) -> ResultT:
     async def in_time() -> ResultT:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(TIMEOUT):
             return await test
 
     return asyncio.run(in_time())

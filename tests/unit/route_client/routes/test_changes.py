@@ -12,10 +12,8 @@ import pytest
 from route_client.cache import KnownRoute, RouteChange, Stale
 from route_client.changes import Changes, Listeners, join_all
 from route_client.route import TopicRoute
+from tests.support.patience import TIMEOUT
 from tests.support.routes.wire_routes import removal, route
-
-WAIT = 20.0
-"""How long a test waits for what must come, seconds."""
 
 ONE, TWO, THREE = (route(queues=number) for number in (1, 2, 3))
 
@@ -35,7 +33,7 @@ def _no_thread_is_left() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread.name.startswith("route-client"):
-            thread.join(WAIT)
+            thread.join(TIMEOUT)
             assert not thread.is_alive(), f"{thread.name} is left"
 
 
@@ -101,10 +99,10 @@ def test_a_callback_that_raises_is_called_again_and_others_never_notice(caplog: 
     with caplog.at_level(logging.CRITICAL, logger="route_client"):
         listeners.put(change(None, ONE, "T"))
         listeners.put(change(None, ONE, "U"))
-        assert all_seen.wait(WAIT)
-        assert called_again.wait(WAIT)
+        assert all_seen.wait(TIMEOUT)
+        assert called_again.wait(TIMEOUT)
         threads = listeners.close()
-        assert join_all(threads, WAIT, None) == 0
+        assert join_all(threads, TIMEOUT, None) == 0
     assert seen == ["T", "U"]
     assert bad.failures == 2
 
@@ -118,22 +116,22 @@ def test_a_callback_that_blocks_gets_one_merged_change_afterwards_and_others_nev
     def blocks(told: RouteChange) -> None:
         got.append(told)
         entered.set()
-        assert release.wait(WAIT)
+        assert release.wait(TIMEOUT)
         if len(got) == 2:
             done.set()
 
     listeners.call(blocks)
     queue = listeners.changes()
     listeners.put(change(None, ONE))
-    assert entered.wait(WAIT)
+    assert entered.wait(TIMEOUT)
     for before, after in ((ONE, TWO), (TWO, THREE), (THREE, TWO)):
         listeners.put(change(before, after))
-        told = queue.take(WAIT)
+        told = queue.take(TIMEOUT)
         assert told is not None
         quick.append(told)
     release.set()
-    assert done.wait(WAIT)
-    assert join_all(listeners.close(), WAIT, None) == 0
+    assert done.wait(TIMEOUT)
+    assert join_all(listeners.close(), TIMEOUT, None) == 0
     assert [told.after.route for told in got] == [ONE, TWO]
     assert [told.after.route for told in quick] == [TWO, THREE, TWO]
 
@@ -144,11 +142,11 @@ def test_a_callback_that_still_blocks_at_the_end_is_counted_and_not_waited_for()
 
     def blocks(_: RouteChange) -> None:
         entered.set()
-        release.wait(WAIT)
+        release.wait(TIMEOUT)
 
     listeners.call(blocks)
     listeners.put(change(None, ONE))
-    assert entered.wait(WAIT)
+    assert entered.wait(TIMEOUT)
     assert join_all(listeners.close(), 0.01, None) == 1
     release.set()
 
@@ -175,7 +173,7 @@ def test_an_asynchronous_iteration_ends_when_another_thread_closes_it() -> None:
         reading = asyncio.create_task(_all_of(changes))
         await asyncio.sleep(0)  # it waits now
         await asyncio.to_thread(changes.close)
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(TIMEOUT):
             return await reading
 
     assert asyncio.run(read()) == []

@@ -10,7 +10,7 @@ import pytest
 
 from broker_agent.topics.storage import FollowedTopics, replace_keeping_copy
 from broker_agent.topics.table import TopicConfigTable
-from tests.support.fakes.registering_name_server import DEADLINE
+from tests.support.patience import TIMEOUT
 from tests.support.timing import agent_timing
 from tests.unit.broker_agent.topics.followed.files import Passing, content, table
 
@@ -25,7 +25,7 @@ class Watching:
         self._followed.start(self.tables.put)
 
     def wait_for(self, expected: TopicConfigTable) -> None:
-        while self.tables.get(timeout=DEADLINE) != expected:
+        while self.tables.get(timeout=TIMEOUT) != expected:
             pass
 
     def stop(self) -> None:
