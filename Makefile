@@ -27,7 +27,7 @@ REST := spark or fuzz or skew or slow
 # Tests wait more than they compute, so six at a time keep two cores busy; four where Spark or an engine's threads take
 # part. The folders with the longest files come first.
 SIX := -n 6 --dist loadfile --no-loadscope-reorder
-FOUR := -n 4 --dist loadfile --no-loadscope-reorder
+FOUR := -n 4 --dist loadgroup --no-loadscope-reorder
 
 # What runs beside something else is printed when it has ended, if this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)

@@ -30,12 +30,14 @@ SHARED = (
     ("tests/rocketmq/test_demo.py",),
     ("tests/rocketmq/",),
     ("tests/containers/test_fleet.py", "tests/containers/test_images.py"),
+    # They share a Java with Spark.
+    ("tests/faults/pipeline/", "tests/integration/pipeline/"),
 )
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
     *("tests/faults/test_attacks.py", "tests/interop/test_foreign_", "tests/rocketmq/test_demo.py"),
-    "tests/faults/test_runs.py",
+    *("tests/faults/test_runs.py", "tests/faults/pipeline/", "tests/integration/pipeline/"),
 )
 """Groups that would go on alone at the end if they were not begun first."""
 
