@@ -38,6 +38,12 @@ SHARED = (
 LONG = (
     *("tests/faults/test_attacks.py", "tests/interop/test_foreign_", "tests/rocketmq/test_demo.py"),
     *("tests/faults/test_runs.py", "tests/faults/pipeline/", "tests/integration/pipeline/"),
+    *(
+        "tests/integration/agent/",
+        "tests/integration/console/",
+        "tests/integration/fleet/",
+        "tests/unit/namesrv/core/test_against",
+    ),
 )
 """Groups that would go on alone at the end if they were not begun first."""
 
