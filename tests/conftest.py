@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import os
 from typing import Any
@@ -126,7 +127,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop of a test. In each, gRPC also wakes those of tests that have ended, which is no failure."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if str(context.get("exception")) != "Event loop is closed":
+            super().call_exception_handler(context)
+
+
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend() -> tuple[str, dict[str, Any]]:
     """What runs tests that are coroutines."""
-    return "asyncio"
+    return "asyncio", {"loop_factory": _Loop}
