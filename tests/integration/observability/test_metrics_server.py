@@ -37,12 +37,23 @@ def listen() -> Iterator[Endpoint]:
     server.stop()
 
 
+def answer_of_a_probe(listen: Endpoint) -> bytes:
+    """Returns it at the third try at the latest. The attack comes from the probe's own address, which may lose one."""
+    for tries_left in (2, 1, 0):
+        try:
+            with urlopen(f"http://{listen}/healthz", timeout=PROBE_SECONDS) as answer:
+                return bytes(answer.read())
+        except ConnectionError:
+            if not tries_left:
+                raise
+    raise AssertionError
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_probe_beside_an_attack_has_its_answer(listen: Endpoint, attack: str) -> None:
     with under(attack, listen):
         for _ in range(PROBES):
-            with urlopen(f"http://{listen}/healthz", timeout=PROBE_SECONDS) as answer:
-                assert answer.read() == b"ok\n"
+            assert answer_of_a_probe(listen) == b"ok\n"
             threading.Event().wait(0.05)  # not all of them in the attack's first moment
     with urlopen(f"http://{listen}/metrics", timeout=20) as answer:
         assert answer.read().count(b"\nmany{") == SERIES
