@@ -128,7 +128,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop of a test. In each, gRPC also wakes those of tests that have ended, which is no failure."""
+    """An event loop of a test. gRPC also tries to wake loops of tests that have ended."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if str(context.get("exception")) != "Event loop is closed":
