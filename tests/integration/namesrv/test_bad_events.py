@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -52,10 +53,11 @@ class _Server:
         self.server = server
         self.broken = 0
         """Calls of the broken handler."""
+        self.holds = threading.Event()
 
         async def hold(request: bytes, _context: object) -> bytes:
-            while server.stats()["calls_under_way"] < 3:
-                pass
+            self.holds.set()
+            eventually(lambda: server.stats()["calls_under_way"] == 3)
             return request
 
         async def answer(request: bytes, _context: object) -> bytes:
@@ -85,7 +87,7 @@ class _Server:
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
 
-Calls = Callable[[str], Awaitable[bytes]]
+Calls = Callable[..., Awaitable[bytes]]
 
 
 @asynccontextmanager
@@ -94,10 +96,14 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
     # The server's loop is blocked on purpose, so that the client has a thread and a loop of its own.
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as connection:
 
-        def call(name: str) -> Awaitable[bytes]:
+        def call(name: str, after: threading.Event | None = None) -> Awaitable[bytes]:
             path = name if "/" in name else f"test/{name}"
-            begun: Any = connection.unary_unary(f"/{path}", None, None).future(REQUEST, timeout=SECONDS)
-            return asyncio.to_thread(begun.result)
+
+            def answer() -> bytes:
+                assert after is None or after.wait(SECONDS)
+                return bytes(connection.unary_unary(f"/{path}", None, None)(REQUEST, timeout=SECONDS))
+
+            return asyncio.to_thread(answer)
 
         try:
             yield call
@@ -106,9 +112,10 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
 
 
 def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
-    async def run() -> list[bytes | BaseException]:
+    async def run() -> tuple[bytes | BaseException, ...]:
         async with connected(server := _Server()) as call:
-            answers = await asyncio.gather(*map(call, ("Hold", "Broken", "Fine")), return_exceptions=True)
+            calls = call("Hold"), call("Broken", server.holds), call("Fine", server.holds)
+            answers = await asyncio.gather(*calls, return_exceptions=True)
             await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
             return answers
 
