@@ -32,5 +32,6 @@ def test_the_demo_takes_all_steps_and_leaves_no_files(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4_000:]
-    assert re.findall(r"^== (.*)$", done.stdout, re.MULTILINE) == [title for title, _ in STEPS]
+    titles = [title for title, _ in STEPS]
+    assert [line for line in re.findall(r"^== (.*)$", done.stdout, re.MULTILINE) if line in titles] == titles
     assert list(tmp_path.iterdir()) == []

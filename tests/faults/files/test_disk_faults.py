@@ -77,7 +77,7 @@ class Watched:
         eventually(lambda: problem_of(client), lambda problem: not problem, END_SECONDS)
         assert sample_of(process, "namesrv_durable_writes_refused") == 0
         assert "DATA_DIR_NOT_WRITTEN" not in [row["code"] for row in examined(process.endpoint)[1]]
-        assert process.events("database_takes_writes")
+        eventually(lambda: process.events("database_takes_writes"))
         self.takes_changes(client)
 
     def takes_changes(self, client: Client) -> None:
