@@ -126,7 +126,7 @@ test-spark: setup  ## The pipeline on clusters; then with PySpark 4.2 and Delta 
 test-s3: setup  ## The log's tests on a real S3 server (minutes): Versity's gateway, by its path or VERSITYGW=path
 	@command -v "$(VERSITYGW)" >/dev/null || \
 		{ echo 'test-s3: no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0'; exit 1; }
-	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/unit/route_pipeline tests/integration/pipeline/stores \
+	VERSITYGW="$$(command -v "$(VERSITYGW)")" $(BIN)/pytest tests/integration/pipeline/log tests/integration/pipeline/stores \
 		tests/integration/pipeline/test_bad_logs.py tests/faults/pipeline/test_object_store.py
 
 lint: setup  ## Lint, format, types, import rules, wire contract, generated pages, prose; the native engine, where cargo is found
