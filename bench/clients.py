@@ -35,7 +35,7 @@ _OPTIONS = ConnectionOptions(
 
 
 class FanOut:
-    """An agent's calls to name servers, the first of which are healthy."""
+    """Calls of an agent to name servers. The first ones are healthy."""
 
     def __init__(self, broker_addr: str, endpoints: Sequence[Endpoint]) -> None:
         timing, opened = Timing(), threading.Semaphore(0)

@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
     topics: int = 100_000
     """Topics of one large registration."""
     brokers: int = 10_000
-    """Brokers, a tenth of which expires at once."""
+    """Brokers. A tenth of them expires at once."""
     profiles: tuple[Profile, ...] = (Profile(20_000, 1_000, 1), Profile(100_000, 1_000, 4))
     lookups: int = 200_000
     mapped_queues: int = 50_000

@@ -37,14 +37,16 @@ SHARED = (
 """Modules, by how their paths begin, that share what is built and started; the first group that fits is a module's."""
 
 LONG = (
-    *("tests/faults/test_attacks.py", "tests/interop/test_foreign_", "tests/rocketmq/test_demo.py"),
-    *("tests/faults/test_runs.py", "tests/faults/pipeline/", "tests/integration/pipeline/"),
-    *(
-        "tests/integration/agent/",
-        "tests/integration/console/",
-        "tests/integration/fleet/",
-        "tests/unit/namesrv/core/test_against",
-    ),
+    "tests/faults/pipeline/",
+    "tests/faults/test_attacks.py",
+    "tests/faults/test_runs.py",
+    "tests/integration/agent/",
+    "tests/integration/console/",
+    "tests/integration/fleet/",
+    "tests/integration/pipeline/",
+    "tests/interop/test_foreign_",
+    "tests/rocketmq/test_demo.py",
+    "tests/unit/namesrv/core/test_against",
 )
 """Groups that would go on alone at the end if they were not begun first."""
 

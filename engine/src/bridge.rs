@@ -353,7 +353,7 @@ impl Bridge {
         self.push(|events| events.push_of(call, event));
     }
 
-    /// Tells Python that a call was cancelled, unless it was never told of it.
+    /// Tells Python that a call was cancelled, unless the call never reached Python.
     pub(crate) fn tell_cancelled(&self, call: &CallInfo, cause: Cause) {
         self.push(|events| {
             if call.delivered.load(Ordering::Relaxed) {

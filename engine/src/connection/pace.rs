@@ -95,7 +95,7 @@ pub(crate) struct PaceState {
     fields: Cell<u32>,
     /// Calls that have begun and that are not accepted.
     begun: Cell<u32>,
-    /// How many may have begun with what is held for them.
+    /// The number of begun calls that the hold covers.
     held_for: Cell<u32>,
     held: RefCell<Option<Hold>>,
     account: Arc<Account>,
