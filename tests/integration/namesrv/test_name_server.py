@@ -10,17 +10,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
-from groundwork.grpc_errors import RichError
 from namesrv.server.listener import SERVICES
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, ended, eventually
 from tests.support.registrations import data_version, identity, registration
 
-PATIENT = ("--timeout", str(TIMEOUT))
-"""For health checks that are to be answered."""
 REGISTRATION = "/namesrv_api.v1.RegistrationService"
 ROUTES = "/namesrv_api.v1.RouteService"
 
@@ -47,17 +44,44 @@ def test_a_broker_registers_is_found_and_unregisters(client: Client) -> None:
     assert client.route() is None
 
 
-def test_a_slave_learns_its_master_and_everybody_the_group(client: Client) -> None:
+def test_the_members_of_a_group_are_told_and_a_slave_learns_its_master(client: Client) -> None:
     master = registration()
-    master.ha_server_addr = "127.0.0.1:10912"
+    master.ha_server_addr, master.zone_name, master.enable_acting_master = "127.0.0.1:10912", "zone-1", True
     client.registration.RegisterBroker(master, timeout=TIMEOUT)
     slave = registration(broker=identity("127.0.0.1:20911", 1))
     answer = client.registration.RegisterBroker(slave, timeout=TIMEOUT)
     assert (answer.master_addr, answer.ha_server_addr) == ("127.0.0.1:10911", "127.0.0.1:10912")
+
+    def group(name: str) -> route_data_pb2.BrokerData:
+        asked = route_service_pb2.GetBrokerMemberGroupRequest(cluster_name="DefaultCluster", broker_name=name)
+        return client.routes.GetBrokerMemberGroup(asked, timeout=TIMEOUT).broker_data
+
+    known, unknown = group("broker-a"), group("broker-b")
+    assert addrs_of(known) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
+    assert (known.zone_name, known.enable_acting_master) == ("zone-1", True)
+    assert unknown == route_data_pb2.BrokerData(cluster_name="DefaultCluster", broker_name="broker-b")
     info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
-    (group,) = info.broker_datas
-    assert (group.cluster_name, group.broker_name) == ("DefaultCluster", "broker-a")
-    assert addrs_of(group) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
+    assert list(info.broker_datas) == [known]
+
+
+def test_a_topic_is_registered_for_a_group_and_again_without_a_change(client: Client) -> None:
+    registered = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    queues = route_data_pb2.QueueData(
+        cluster_name="DefaultCluster",
+        broker_name="broker-a",
+        read_queue_nums=4,
+        write_queue_nums=8,
+        perm=6,
+        topic_sys_flag=0,
+    )
+    request = pb.RegisterTopicRequest(topic="New", queue_datas=[queues])
+    first, again = (client.registration.RegisterTopic(request, timeout=TIMEOUT) for _ in range(2))
+    assert (first.changed, first.header.revision) == (True, registered.header.revision + 1)
+    assert again.HasField("changed")
+    assert (again.changed, again.header.revision) == (False, first.header.revision)
+    route = client.route("New")
+    assert route is not None
+    assert list(route.queue_datas) == [queues]
 
 
 def test_data_versions_are_compared_and_heartbeats_taken(client: Client) -> None:
@@ -152,35 +176,6 @@ def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvP
     assert namesrv.events("namesrv_stopped")
 
 
-BAD_REGISTRATIONS = {
-    "broker.broker_id": registration(broker=identity(broker_id=None)),
-    "broker.broker_addr": registration(broker=identity("no-port")),
-    "topic_configs[0].topic": registration(["not\ta name"]),
-    "topic_configs[1].topic": registration(["T", "T"]),
-    "data_version.timestamp_millis": pb.RegisterBrokerRequest(broker=identity()),
-}
-
-
-@pytest.mark.parametrize("field", BAD_REGISTRATIONS)
-def test_a_bad_registration_is_answered_with_the_field_and_changes_nothing(client: Client, field: str) -> None:
-    before = client.snapshot()[0].header.revision
-    error = client.failure(f"{REGISTRATION}/RegisterBroker", BAD_REGISTRATIONS[field])
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert error.violations[0].field == error.metadata["field"] == field
-    assert field in error.message
-    assert client.snapshot()[0].header.revision == before
-
-
-def test_topics_unknown_empty_and_over_long_are_told_apart(client: Client) -> None:
-    def lookup(topic: str) -> RichError:
-        return client.failure(f"{ROUTES}/GetTopicRoute", route_service_pb2.GetTopicRouteRequest(topic=topic))
-
-    unknown, empty, long = lookup("nobody-has-this"), lookup(""), lookup("x" * 401)
-    assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
-    assert (empty.code, empty.message) == (grpc.StatusCode.INVALID_ARGUMENT, "topic: is empty")
-    assert "401 bytes, at most 400" in long.message
-
-
 def test_a_port_in_use_is_one_line_and_exit_code_2(namesrv: NamesrvProcess, engine: str) -> None:
     second = ended([str(BIN / "namesrv"), "serve", "--listen", str(namesrv.endpoint), "--engine", engine])
     assert second.returncode == 2
@@ -193,17 +188,14 @@ def test_only_the_development_engine_says_that_it_is_one(namesrv: NamesrvProcess
 
 
 def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess) -> None:
-    def check(endpoint: str) -> int:
-        return ended([str(BIN / "namesrv"), "healthcheck", "--namesrv", endpoint, *PATIENT]).returncode
+    def check(*flags: str) -> tuple[int, str]:
+        done = ended([str(BIN / "namesrv"), "healthcheck", "--timeout", str(TIMEOUT), "--namesrv", *flags])
+        return done.returncode, done.stderr
 
+    here = str(namesrv.endpoint)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
-        codes = [check(str(namesrv.endpoint)), check(nobody), check("nonsense")]
+        codes = [check(endpoint)[0] for endpoint in (here, nobody, "nonsense")]
     assert codes == [0, 1, 2]
-
-
-def test_the_health_check_of_a_service_that_is_not_there_says_so(namesrv: NamesrvProcess) -> None:
-    command = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(namesrv.endpoint), "--service", "nope"]
-    done = ended([*command, *PATIENT])
-    assert (done.returncode, done.stderr) == (1, f"{namesrv.endpoint}: there is no service nope\n")
+    assert check(here, "--service", "nope") == (1, f"{here}: there is no service nope\n")
