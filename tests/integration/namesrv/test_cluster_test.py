@@ -88,19 +88,10 @@ def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> 
     assert "'nowhere'" in error.message
 
 
-def test_a_bad_name_is_refused_here(client: Client) -> None:
-    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="not\ta name"))
-    assert error.reason == "INVALID_FIELD"
-
-
 def test_every_other_call_knows_only_what_is_here(client: Client) -> None:
-    topics = client.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT).topics
-    assert "there" not in topics
-    assert "here" in topics
+    assert list(client.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT).topics) == ["both", "here"]
     cluster_info = client.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
     assert [group.broker_name for group in cluster_info.broker_datas] == ["broker-here"]
-    member_group = pb.GetBrokerMemberGroupRequest(cluster_name="DefaultCluster", broker_name="broker-there")
-    assert not client.routes.GetBrokerMemberGroup(member_group, timeout=TIMEOUT).broker_data.broker_addrs
 
 
 def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask_in_circles() -> None:

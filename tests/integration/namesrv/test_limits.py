@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import grpc
@@ -15,24 +12,17 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
-from groundwork.program import without_others
 from namesrv.limits import (
-    MAX_CONCURRENT_STREAMS,
-    MAX_HOLDER_LENGTH,
     MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     MAX_REGISTRATION_BYTES,
 )
-from tests.support.hostile.frames import hello
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client
 from tests.support.registrations import identity, registration
 
-DESCRIPTORS = 400
-PLACES = without_others(DESCRIPTORS)
 REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
 HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
-OPEN_CHANNEL = "/namesrv_api.v1.RegistrationService/OpenChannel"
 STATUS = route_service_pb2.GetNamesrvStatusRequest()
 
 UNKNOWN_TAG = b"\x82\x7d"
@@ -44,8 +34,6 @@ UNKNOWN_FIELD = UNKNOWN_TAG + b"\xc0\x84\x3d" + bytes(1_000_000)
 
 FAR_TOO_MUCH_METADATA_BYTES = 4 * MAX_METADATA_BYTES
 """What the engine does not read to its end."""
-
-CONNECTIONS, CALLS_AT_ONCE, ROUNDS = 3, 6, 2
 
 
 def padded(request: Message, size: int) -> bytes:
@@ -113,57 +101,3 @@ def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Clie
     assert error is not None
     assert error.code() == grpc.StatusCode.UNKNOWN  # the client makes it of HTTP 431
     assert client.route() is not None
-
-
-def test_a_connection_carries_so_many_calls_and_one_more_waits_at_the_client(namesrv: NamesrvProcess) -> None:
-    with namesrv.connect() as client, namesrv.connect() as other:
-        first, *others = [client.open_channel() for _ in range(MAX_CONCURRENT_STREAMS)]
-        with pytest.raises(grpc.RpcError) as caught:
-            client.routes.GetNamesrvStatus(STATUS, timeout=0.5)
-        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        other.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
-        waiting = client.routes.GetNamesrvStatus.future(STATUS, timeout=TIMEOUT)
-        first.close()
-        assert waiting.result().header.namesrv_name == str(namesrv.endpoint)
-        for held in others:
-            held.close()
-
-
-def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_others_end() -> None:
-    with NamesrvWithFewDescriptors() as process, process.connect() as client:
-        client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
-        with ExitStack() as held:
-            connect = partial(socket.create_connection, process.endpoint, timeout=TIMEOUT)
-            peers = [held.enter_context(connect()) for _ in range(PLACES + 2)]
-            assert sum(is_greeted(peer) for peer in peers) == PLACES - 1, "one is the client's"
-            client.routes.GetNamesrvStatus(STATUS, timeout=TIMEOUT)
-        eventually(lambda: newcomer_is_greeted(process))
-
-
-class NamesrvWithFewDescriptors(NamesrvProcess):
-    """A name server whose connections its limit on open files bounds."""
-
-    program = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", *NamesrvProcess.program)
-
-
-def newcomer_is_greeted(process: NamesrvProcess) -> bool:
-    with socket.create_connection(process.endpoint, timeout=TIMEOUT) as peer:
-        return is_greeted(peer)
-
-
-def is_greeted(peer: socket.socket) -> bool:
-    """Whether a server begins to speak HTTP/2."""
-    try:
-        peer.sendall(hello())
-        return bool(peer.recv(1))
-    except ConnectionError:
-        return False
-
-
-def test_a_holder_may_have_200_characters_and_not_one_more(client: Client) -> None:
-    longest = "h" * MAX_HOLDER_LENGTH
-    stream = client.registration.OpenChannel(pb.OpenChannelRequest(holder=longest), timeout=TIMEOUT)
-    assert next(iter(stream)).opened.channel_id
-    error = client.stream_failure(OPEN_CHANNEL, pb.OpenChannelRequest(holder=f"{longest}h"))
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert "has 201 characters, at most 200" in error.message

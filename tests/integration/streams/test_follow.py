@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import grpc
-import pytest
-from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client
 from tests.support.registrations import register_group, unregister, unregister_group
 from tests.support.routes.followed_rows import FollowedRows
 from tests.support.routes.route_rows import RouteRows, key_of
@@ -120,43 +116,3 @@ def test_what_does_not_fit_together_is_refused(client: Client) -> None:
         (pb.StreamRouteSnapshotRequest(follow=True, resume_after=to_come), "REVISION_NOT_REACHED"),
     ):
         assert client.stream_failure(FOLLOW, request).reason == reason
-
-
-@pytest.mark.own_server
-def test_followers_are_listed_and_told_of_a_shutdown(namesrv: NamesrvProcess, client: Client) -> None:
-    register_group(client, "T1")
-    with namesrv.connect() as other, following(other) as stream:
-        rows = snapshot_of(stream)
-        take(rows, stream, 1)
-        (row,) = client.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=TIMEOUT).watchers
-        assert (row.call, row.topic_count, row.revision, row.events_behind) == ("StreamRouteSnapshot", 0, 1, 0)
-        assert namesrv.terminate() == 0
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stream)
-        error = RichError.of(caught.value)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
-
-
-def test_a_follower_that_does_not_read_is_cut_and_the_change_log_goes_on() -> None:
-    topics = [f"{number:06}-{'x' * 100}" for number in range(20_000)]
-    # Longer than the one that reads may pause, as it does while the test registers.
-    arguments = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "3000")
-    with (
-        NamesrvProcess(*arguments) as namesrv,
-        namesrv.connect() as writer,
-        namesrv.connect() as reader,
-        namesrv.connect() as stalled,
-    ):
-        with following(stalled) as stream, following(reader) as other:
-            next(stream)
-            rows = snapshot_of(other)
-            counter = 0
-            while not namesrv.events("slow_reader_cut"):
-                counter += 1
-                register_group(writer, *topics, counter=counter, port=20911 + counter % 2)
-                take(rows, other, counter)
-        assert rows == FollowedRows.of_snapshot(writer.snapshot())
-        eventually(
-            lambda: writer.admin.ListWatchers(admin_service_pb2.ListWatchersRequest(), timeout=TIMEOUT).watchers,
-            lambda watchers: not watchers,
-        )

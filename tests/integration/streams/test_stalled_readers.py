@@ -59,24 +59,3 @@ def test_a_stopped_agent_is_noticed_by_its_unanswered_ping() -> None:
         agent.signal(signal.SIGSTOP)
         eventually(lambda: unless_cut(client.route), lambda route: route is None)
         assert namesrv.wait_for("broker_removed")["reason"] == "CHANNEL_CLOSED"
-
-
-def test_a_name_server_that_was_stopped_itself_removes_nobody_when_it_goes_on() -> None:
-    with (
-        NamesrvProcess() as namesrv,
-        BrokerAgentProcess(str(namesrv.endpoint), "--keepalive-time-millis", "1000") as agent,
-        namesrv.connect() as client,
-    ):
-        eventually(client.addrs)
-        namesrv.signal(signal.SIGSTOP)
-        agent.wait_for("not_registered")  # its pings stay unanswered, so it gives the connection up
-        namesrv.signal(signal.SIGCONT)
-
-        def registered_again() -> bool:
-            assert client.route() is not None
-            return len(agent.events("registered")) == 2
-
-        eventually(registered_again)
-        assert namesrv.wait_for("own_stall")
-        assert client.route() is not None
-        assert namesrv.events("broker_removed") == []

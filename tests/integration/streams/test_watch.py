@@ -11,13 +11,12 @@ from typing import Any, Self
 
 import grpc
 import pytest
-from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import identity, register, registration
+from tests.support.registrations import register
 from tests.support.routes.watch_validators import WatchedStream, check_promises, last_bookmark
 
 WATCH = "/namesrv_api.v1.RouteService/WatchTopicRoutes"
@@ -103,17 +102,6 @@ def test_a_watch_goes_on_when_its_client_sends_nothing_more(client: Client) -> N
         watch.next_changes()
         register(client, "T1", name="broker-b", port=20911)
         assert watch.next_changes().keys() == {"T1"}
-
-
-def test_a_killed_broker_s_channel_tells_the_watch(client: Client) -> None:
-    channel = client.open_channel()
-    broker = identity()
-    client.registration.RegisterBroker(registration(["T1"], broker, channel_id=channel.id), timeout=TIMEOUT)
-    with Watch(client, request("T1")) as watch:
-        watch.next_changes()
-        channel.close()
-        (removal,) = watch.next_changes()["T1"].removals
-        assert removal.reason == route_data_pb2.REMOVAL_REASON_CHANNEL_CLOSED
 
 
 @pytest.mark.own_server

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
-import grpc
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from tests.support import failpoints
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import registration
-from tests.support.stored import stored
 
-ADMIN = "/namesrv_api.v1.AdminService"
 WIPED, REPORTED = (4, 6), (6, None)
 """Permissions of a topic: the one in force, and the reported one where they differ."""
 
@@ -58,10 +53,6 @@ def perm(client: Client, topic: str = "TopicTest") -> tuple[int, int | None]:
     return data.perm, data.reported_perm if data.HasField("reported_perm") else None
 
 
-def revision(client: Client) -> int:
-    return client.snapshot()[0].header.revision
-
-
 def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path: Path) -> None:
     with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
         register(client)
@@ -87,37 +78,3 @@ def test_intents_survive_a_kill_and_hold_from_the_first_registration_on(tmp_path
         assert listed(client) == []
         register(client)
         assert perm(client) == REPORTED
-
-
-def test_an_intent_ends_by_itself(tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        register(client)
-        wipe(client, ends_at_millis=time.time_ns() // 1_000_000 + 2_000)
-        eventually(lambda: perm(client), lambda shown: shown == REPORTED)
-        assert process.wait_for("intent_lifted")["cause"] == "intent ended"
-        assert listed(client) == []
-        assert stored(tmp_path, "intents") == {}
-
-
-def test_a_full_disk_refuses_intents_and_nothing_else(tmp_path: Path) -> None:
-    (faults := tmp_path / "faults").touch()
-    flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
-    with NamesrvProcess(*flags, environment=environment) as process, process.connect() as client:
-        register(client)
-        wipe(client)
-        before, intents = revision(client), listed(client)
-        faults.write_text("* write namesrv.db-wal = ENOSPC")
-        for request in (
-            pb.AddWritePermOfBrokerRequest(broker_name="broker-a"),
-            pb.DeleteTopicRequest(force=True, topic="TopicTest", hold=True),
-        ):
-            error = client.failure(f"{ADMIN}/{request.DESCRIPTOR.name.removesuffix('Request')}", request)
-            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE")
-            assert str(tmp_path) not in error.message
-        assert (perm(client), revision(client), listed(client)) == (WIPED, before, intents)
-        process.wait_for("database_refuses_writes")
-        assert delete(client, "Other").removed_queue_data_count == 1, "a deletion without hold needs no disk"
-        faults.write_text("")
-        add(client)
-        assert perm(client) == REPORTED
-        process.wait_for("database_takes_writes")

@@ -11,7 +11,6 @@ from namesrv_api.v1 import registration_service_pb2
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from tests.support import failpoints
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
@@ -75,37 +74,3 @@ def history(process: NamesrvProcess, *filters: str) -> list[tuple[str, int, str]
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     return [(row["epoch"], int(row["revision"]), row["summary"]) for row in rows]
-
-
-def test_followers_and_explanations_miss_nothing_at_a_restart(tmp_path: Path) -> None:
-    flags = ("--data-dir", str(tmp_path))
-    with NamesrvProcess(*flags) as process, process.connect() as client:
-        change_four_times(client)
-        seen = entries(client)[2]  # the follower has not asked for the two after it
-        assert process.terminate() == 0
-    with NamesrvProcess(*flags) as process, process.connect() as client:
-        put_kv(client, "another")
-        newer = entries(client, after_epoch=seen.epoch, after_revision=seen.revision)
-        assert [entry.revision for entry in newer] == [1, 4, 3]
-        request = pb.ExplainTopicRouteRequest(topic="TopicA", broker_name="broker-a")
-        (why,) = client.admin.ExplainTopicRoute(request, timeout=TIMEOUT).explanations
-        assert "broker-a (127.0.0.1:10911, id 0) of DefaultCluster unregistered" in why.explanation
-
-
-def test_entries_that_a_full_disk_refuses_are_written_when_it_has_room(tmp_path: Path) -> None:
-    (faults := tmp_path / "faults").touch()
-    flags, environment = ("--data-dir", str(tmp_path / "data")), failpoints.environment(faults)
-    with NamesrvProcess(*flags, environment=environment) as process, process.connect() as client:
-        faults.write_text("* write namesrv.db-wal = ENOSPC")
-        for number in range(1, 4):
-            topics = [f"Topic-{number}"]
-            client.registration.RegisterBroker(registration(topics, counter=number), timeout=TIMEOUT)
-            assert client.route(topics[0]) is not None, "registrations do not wait for the disk"
-            process.wait_for("database_refuses_writes")
-        before = entries(client)
-        assert [entry.revision for entry in before] == [3, 2, 1]
-        faults.write_text("")
-        process.wait_for("database_takes_writes")
-        assert process.terminate() == 0
-    with NamesrvProcess(*flags) as process, process.connect() as client:
-        assert entries(client) == before

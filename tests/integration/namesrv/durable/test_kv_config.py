@@ -235,18 +235,3 @@ def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Clie
     assert answer.order_topic_config == {"TopicTest": "broker-a:8;broker-b:8"}
     assert not answer.changed
     unregister(admin)
-
-
-def test_rocketmqs_file_is_imported_by_the_first_start_only(tmp_path: Path) -> None:
-    content = json.dumps({"configTable": {NS: {"TopicTest": "broker-a:8"}, "größer": {"ключ": "значение €"}}})
-    (tmp_path / FILE).write_text(content)
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        assert process.wait_for("kv_config_imported")["keys"] == 2
-        assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-a:8", "значение €")
-        put(client, "TopicTest", "broker-b:8")
-        delete(client, "ключ", "größer")
-        process.kill()
-    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
-        assert (get(client, "TopicTest"), get(client, "ключ", "größer")) == ("broker-b:8", None)
-        assert process.events("kv_config_imported") == []
-    assert (tmp_path / FILE).read_text() == content, "the way back has it"

@@ -10,10 +10,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
 from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
-from namesrv.storage.database import Database
-from namesrv.storage.tables import SETTINGS
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import registration
 from tests.support.stored import stored
 
@@ -121,21 +119,3 @@ def test_attacks_on_paths_are_refused_and_leave_no_trace(tmp_path: Path) -> None
         assert process.terminate() == 0
     assert [path.name for path in outside.iterdir()] == [data_dir.name]
     assert stored(data_dir, "settings") == {"returnOrderTopicConfigToBroker": "false"}
-
-
-def test_an_update_of_nothing_is_refused(admin: Client) -> None:
-    for validate_only in (False, True):
-        error = failure(admin, {}, validate_only=validate_only)
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-        assert error.message == "values: is empty; name at least one setting"
-
-
-async def test_a_stored_setting_that_makes_no_sense_refuses_the_start(tmp_path: Path) -> None:
-    database = Database(tmp_path)
-    settings: Mapping[str, str] = {"dataDir": "/"}
-    await database.replace(SETTINGS, settings)
-    await database.close(deadline_seconds=10.0)
-    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    remedy = "setting dataDir: does not change over the wire; take it back: sqlite3 FILE "
-    assert f"{tmp_path / 'namesrv.db'}: {remedy}" in done.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from namesrv_api.v1 import admin_service_pb2, registration_service_pb2
+from namesrv_api.v1 import registration_service_pb2
 
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client, NamesrvProcess
@@ -53,13 +53,6 @@ def test_a_call_that_is_about_something_is_refused_if_the_request_does_not_say_w
     error = admin.failure(f"{PACKAGE}.{path}", b"")
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert error.violations[0].field == error.metadata["field"] == field
-
-
-def test_an_unknown_setting_is_refused(admin: Client) -> None:
-    """Scenario 55, decided otherwise: in 318, upstream passes over a key that it does not know."""
-    request = admin_service_pb2.UpdateNamesrvConfigRequest(values={"noSuchSetting": "1"})
-    error = admin.failure(f"{PACKAGE}.AdminService/UpdateNamesrvConfig", request)
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
 
 
 def test_a_name_server_starts_and_ends_without_an_error() -> None:

@@ -7,15 +7,13 @@ import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
@@ -30,7 +28,7 @@ from tests.support.engines import require_native
 from tests.support.hostile import frames
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import NamesrvProcess, eventually
-from tests.support.registrations import identity, registration
+from tests.support.registrations import registration
 from tests.support.state_changes import HeldWork
 
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -143,36 +141,6 @@ def test_what_is_durable_is_written_last_although_other_steps_fail(
         assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["remoting"]
     assert lines[-1]["event"] == "namesrv_stopped"
-
-
-EDITED_TOPICS = 90_000
-
-
-def moved(number: int, name: str, topics: Iterable[str] = ()) -> pb.RegisterBrokerRequest:
-    """A broker registers under a name. With another name than before, it takes its topics out of its old group."""
-    return registration(topics, identity(f"127.0.0.1:{11_000 + number}", name=name))
-
-
-@pytest.mark.slow
-def test_a_termination_in_the_middle_of_large_edits_ends_in_time(tmp_path: Path) -> None:
-    topics = [f"T{number}" for number in range(EDITED_TOPICS)]
-    before, after = ("broker-0", "broker-1"), ("moved-0", "moved-1")
-    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, namesrv.connect() as client:
-        for number, name in enumerate(before):
-            client.registration.RegisterBroker(moved(number, name, topics), timeout=60)
-        edits = [client.registration.RegisterBroker.future(moved(*move), timeout=60) for move in enumerate(after)]
-        client.routes.GetNamesrvStatus(route_service_pb2.GetNamesrvStatusRequest(), timeout=client.TIMEOUT)
-        assert namesrv.terminate(within_seconds=10) == 0
-        codes = [edit.code() for edit in edits]
-        assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
-        assert codes[-1] is grpc.StatusCode.UNAVAILABLE
-        assert namesrv.events("shutdown_step_timed_out") == []
-    with NamesrvProcess("--data-dir", str(tmp_path)) as again, again.connect() as client:
-        made = [code is grpc.StatusCode.OK for code in codes]
-        left = [name for name, is_moved in zip(before, made, strict=True) if not is_moved]
-        route = client.route("T0")
-        assert route is not None, "what was not answered has not been made"
-        assert [group.broker_name for group in route.broker_datas] == left
 
 
 def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
