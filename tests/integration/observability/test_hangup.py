@@ -32,7 +32,7 @@ def test_a_name_server_reloads_its_certificate_and_its_permits(tmp_path: Path) -
         assert namesrv.terminate() == 0
 
 
-def test_an_agent_reloads_its_certificate_and_still_stops_on_sigterm(tmp_path: Path) -> None:
+def test_an_agent_reloads_its_certificate_and_stops_on_sigterm(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).sign_server()
     with (
         NamesrvProcess() as namesrv,
@@ -61,7 +61,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 """Handles thousands of signals, as a program handles SIGHUP, while it logs."""
 
 
-def test_a_signal_that_interrupts_a_log_line_does_not_block_the_program() -> None:
+def test_a_signal_that_interrupts_a_log_line_blocks_nothing() -> None:
     ended = subprocess.run([sys.executable, "-c", LOGGING_HANDLER], stderr=subprocess.PIPE, timeout=60, check=False)
     assert ended.returncode == 0
     assert b'"signal_handled"' in ended.stderr
@@ -69,7 +69,7 @@ def test_a_signal_that_interrupts_a_log_line_does_not_block_the_program() -> Non
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_following_pipeline_appends_further_batches_after_a_hangup(tmp_path: Path) -> None:
+def test_a_pipeline_appends_further_batches_after_a_hangup(tmp_path: Path) -> None:
     with NamesrvProcess() as namesrv, namesrv.connect() as client:
         register(client, "orders")
         command = [str(BIN / "route-pipeline"), "follow", "--namesrv", str(namesrv.endpoint), "--every", "1"]

@@ -1,20 +1,44 @@
-"""What a name server tells Prometheus and whoever asks over HTTP whether it is alive and ready."""
+"""What programs tell Prometheus, as docs/metrics.md has it, and who asks whether they are alive and ready."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import socket
+import ssl
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
+import pytest
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2, route_service_pb2
+from prometheus_client import Gauge
+from prometheus_client.parser import text_string_to_metric_families
 
+from groundwork.channels import ClientFiles, ClientSecurity, open_channel
+from groundwork.endpoints import Endpoint
+from groundwork.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
 from tests.support import metrics_page
+from tests.support.hostile.http_peers import ATTACKS, under
+from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
-from tests.support.secured.fleet import refused_start
+from tests.support.secured.agents import agent_flags, give_agent_its_address
+from tests.support.secured.fleet import Place, connected, refused_start
 
 PACKAGE = "namesrv_api.v1"
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+PAGE = Path(__file__).parents[3] / "docs/metrics.md"
+Described = tuple[str, frozenset[str]]
+"""Kind and labels."""
+SERIES = 1_000
+"""More than a name server has."""
+PROBES = 10
+PROBE_SECONDS = 3.0
+"""What a liveness probe usually waits, and more than a busy machine needs."""
 
 
 def get(namesrv: NamesrvProcess, path: str) -> tuple[int, str]:
@@ -25,35 +49,54 @@ def samples(namesrv: NamesrvProcess) -> dict[tuple[str, ...], float]:
     return metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
 
 
-def test_tables_changes_and_calls_are_counted() -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
+def test_tables_changes_calls_and_the_lag_of_watches_are_counted() -> None:
+    with NamesrvProcess(*METRICS) as namesrv, namesrv.connect() as client:
+        register = client.registration.RegisterBroker
+        watched = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
+        watch: Any = client.routes.WatchTopicRoutes(iter([watched]))
+        next(watch)
         channel = client.open_channel()
-        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
-        seen = samples(namesrv)
-        assert (seen["namesrv_live_brokers",], seen["namesrv_topics",], seen["namesrv_warm",]) == (1, 1, 1)
-        assert seen["namesrv_changes_total", "RegisterBroker"] == 1
-        assert (seen["namesrv_topics_skipped_total",], seen["namesrv_groups_of_a_name_again",]) == (0, 0)
-        channel.close()
-        eventually(lambda: samples(namesrv).get(("namesrv_removals_total", "CHANNEL_CLOSED")), lambda count: count == 1)
+        for _ in range(2):
+            register(registration(channel_id=channel.id), timeout=client.TIMEOUT)
+        client.failure(f"/{PACKAGE}.RegistrationService/RegisterBroker", registration(channel_id="gone"))
         request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
         client.failure(f"/{PACKAGE}.RouteService/GetTopicRoute", request)
         method = f"{PACKAGE}.RouteService/GetTopicRoute"
         ended = ("grpc_server_call_duration_seconds_count", method, "NOT_FOUND")
         # A call is counted as ended when its answer has left.
         seen = eventually(lambda: samples(namesrv), lambda seen: seen.get(ended) == 1)
+        assert (seen["namesrv_live_brokers",], seen["namesrv_topics",], seen["namesrv_warm",]) == (1, 1, 1)
+        assert seen["namesrv_changes_total", "RegisterBroker"] == 1
+        assert (seen["namesrv_topics_skipped_total",], seen["namesrv_groups_of_a_name_again",]) == (0, 0)
+        kinds = ("changed", "unchanged", "refused")
+        assert [seen["namesrv_registrations_total", "full", result] for result in kinds] == [1, 1, 1]
         assert seen["grpc_server_call_started_total", method] == 1
         registered = f"{PACKAGE}.RegistrationService/RegisterBroker"
-        assert seen["grpc_server_call_duration_seconds_count", registered, "OK"] == 1
+        assert seen["grpc_server_call_duration_seconds_count", registered, "OK"] == 2
         assert seen["process_open_fds",] > 0
+        # A watch that is just sending takes a change along, and no time is counted for it.
+        counters = itertools.count(2)
+
+        def after_a_change() -> dict[tuple[str, ...], float]:
+            number = next(counters)
+            request = registration(counter=number, channel_id=channel.id)
+            request.topic_configs[0].perm = 6 - 2 * (number % 2)
+            register(request, timeout=client.TIMEOUT)
+            return samples(namesrv)
+
+        eventually(after_a_change, lambda now: now["namesrv_watch_lag_seconds_count",] > 0)
+        watch.cancel()
+        channel.close()
+        eventually(lambda: samples(namesrv).get(("namesrv_removals_total", "CHANNEL_CLOSED")), lambda count: count == 1)
 
 
 def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
-    flags = ("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
+    flags = (*METRICS, "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
     with NamesrvProcess(*flags) as namesrv:
         assert get(namesrv, "/healthz") == (200, "ok\n")
         assert get(namesrv, "/readyz") == (503, "warming: brokers of the time before may be missing\n")
         assert get(namesrv, "/")[0] == 404
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
+    with NamesrvProcess(*METRICS) as namesrv:
         assert get(namesrv, "/readyz") == (200, "ok\n")
         assert get(namesrv, "/healthz") == (200, "ok\n")
 
@@ -65,34 +108,7 @@ def test_an_address_that_is_taken_is_one_line_and_exit_code_2() -> None:
     assert said == f"namesrv: setting metrics_listen: cannot listen on {listen}: Address already in use"
 
 
-def test_registrations_and_the_lag_of_watches_are_counted() -> None:
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
-        watch: Any = client.routes.WatchTopicRoutes(
-            iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])])
-        )
-        next(watch)
-        client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
-        client.registration.RegisterBroker(registration(), timeout=client.TIMEOUT)
-        client.failure(f"/{PACKAGE}.RegistrationService/RegisterBroker", registration(channel_id="gone"))
-        next(watch)
-        kinds = ("changed", "unchanged", "refused")
-        seen = samples(namesrv)
-        assert [seen["namesrv_registrations_total", "full", result] for result in kinds] == [1, 1, 1]
-        # A watch that is just sending takes a change along, and no time is counted for it.
-        counters = itertools.count(2)
-
-        def after_a_change() -> dict[tuple[str, ...], float]:
-            number = next(counters)
-            request = registration(counter=number)
-            request.topic_configs[0].perm = 6 - 2 * (number % 2)
-            client.registration.RegisterBroker(request, timeout=client.TIMEOUT)
-            return samples(namesrv)
-
-        eventually(after_a_change, lambda now: now["namesrv_watch_lag_seconds_count",] > 0)
-        watch.cancel()
-
-
-def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls_that_are_none() -> None:
+def test_the_number_of_series_grows_with_nothing_that_callers_send() -> None:
     def series() -> set[tuple[str, ...]]:
         return set(samples(namesrv))
 
@@ -112,7 +128,7 @@ def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls
                 timeout=caller.TIMEOUT,
             )
 
-    with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv:
+    with NamesrvProcess(*METRICS) as namesrv:
         use(0)
         ended = ("grpc_server_call_duration_seconds_count", f"{PACKAGE}.RegistrationService/UnregisterBroker", "OK")
         eventually(lambda: ended in series())
@@ -121,3 +137,105 @@ def test_the_number_of_series_does_not_grow_with_brokers_topics_callers_or_calls
             use(number)
         eventually(lambda: samples(namesrv)[ended], lambda count: count == 30)
         assert series() == before
+
+
+def exposed(endpoint: Any) -> dict[str, Described]:
+    """Kind and labels of each metric, by the name of its samples; a histogram has its own."""
+    _, text = metrics_page.get(endpoint, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    found = {}
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = (family.type, frozenset(labels))
+    return found
+
+
+def documented(*prefixes: str) -> dict[str, Described]:
+    """The same from the tables of the page: name, kind, labels, what it is. Only of names that begin so."""
+    rows = re.findall(r"^\| (`.+?`) \| (\w+) \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
+    return {
+        name: (kind, frozenset(re.findall(r"`(\w+)`", labels)))
+        for names, kind, labels in rows
+        for name in re.findall(r"`(\w+)`", names)
+        if name.startswith(prefixes)
+    }
+
+
+def test_the_page_has_just_the_metrics_of_a_name_server(place: Place, tmp_path: Path) -> None:
+    flags = (
+        *(*METRICS, "--remoting-listen", "127.0.0.1:0"),
+        *("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "50"),
+    )
+    with (
+        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False)) as namesrv,
+        connected(namesrv.endpoint, place.files("TLS", None)) as client,
+    ):
+        # Labels show once something has happened: a broker comes and goes.
+        channel = client.open_channel()
+        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
+        channel.close()
+        namesrv.wait_for("broker_removed")
+        started = namesrv.wait_for("namesrv_started")
+        tls = ssl.create_default_context(cafile=place.authority.path)
+        tls.check_hostname = False  # as RocketMQ's clients
+        with RemotingClient(str(started["remoting"]), tls) as of_rocketmq:
+            of_rocketmq.ask(206)
+        listen = started["metrics"]
+        metrics = eventually(lambda: exposed(listen), lambda now: "namesrv_snapshot_age_seconds" in now)
+    assert metrics == documented("namesrv_", "grpc_server_", "process_", "python_")
+
+
+def test_the_page_has_just_the_metrics_of_an_agent(place: Place) -> None:
+    give_agent_its_address(place)
+    flags = (*agent_flags(place, "broker"), *METRICS)
+    with NamesrvProcess(*place.flags("mTLS")) as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
+        listen = agent.wait_for("agent_started")["metrics"]
+        # Labels show once there was a call: one to the agent, and registrations.
+        security = ClientSecurity(ClientFiles(place.authority.path, *place.callers["broker"]))
+        with open_channel(agent.endpoint, security=security) as connection:
+            status = AgentClient(connection)
+            eventually(lambda: status.target(namesrv.endpoint).registered)
+        metrics = exposed(listen)
+    assert metrics == documented("broker_agent_", "grpc_", "process_", "python_")
+
+
+@pytest.fixture
+def listen() -> Iterator[Endpoint]:
+    registry = metrics_registry()
+    many = Gauge("many", "What a name server has, and more.", ["n"], registry=registry)
+    for number in range(SERIES):
+        many.labels(f"{number:060}").set(number)
+    server = MetricsServer(Endpoint("127.0.0.1", 0), registry, lambda: None, lambda: None)
+    server.start()
+    yield server.endpoint
+    server.stop()
+
+
+def answer_of_a_probe(listen: Endpoint) -> bytes:
+    """Returns it at the third try at the latest. The attack comes from the probe's own address, which may lose one."""
+    for tries_left in (2, 1, 0):
+        try:
+            with urlopen(f"http://{listen}/healthz", timeout=PROBE_SECONDS) as answer:
+                return bytes(answer.read())
+        except ConnectionError:
+            if not tries_left:
+                raise
+    raise AssertionError
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_probe_beside_an_attack_has_its_answer(listen: Endpoint, attack: str) -> None:
+    with under(attack, listen):
+        for _ in range(PROBES):
+            assert answer_of_a_probe(listen) == b"ok\n"
+            threading.Event().wait(0.05)  # not all of them in the attack's first moment
+    with urlopen(f"http://{listen}/metrics", timeout=20) as answer:
+        assert answer.read().count(b"\nmany{") == SERIES
+
+
+def test_a_request_above_the_limit_is_refused_before_it_is_whole(listen: Endpoint) -> None:
+    with socket.create_connection(listen, timeout=20) as peer:
+        line = b"X: " + b"a" * 1_000 + b"\r\n"
+        peer.sendall(b"GET /healthz HTTP/1.1\r\n" + line * (MAX_REQUEST_BYTES // len(line) + 1))
+        assert peer.recv(100).startswith(b"HTTP/1.0 431 ")

@@ -1,0 +1,190 @@
+"""With logs of JSON, whatever a program says is an object on standard error. What peers send makes few of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundwork.endpoints import Endpoint
+from tests.support.engines import require_native
+from tests.support.fakes.troubled_program import troubled_environment
+from tests.support.hostile.frames import LOOKUP, call, hello
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
+from tests.support.secured.certificates import Authority
+
+NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
+BROKER = ("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911", "--probe", "none")
+PROGRAMS = {
+    "namesrv": ([NAMESRV, "serve"], "namesrv_started", "listen"),
+    "agent": (
+        [AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1", "--topics", str(TOPICS)],
+        "agent_started",
+        "listening_on",
+    ),
+}
+"""Command line of each, its event when it serves, and the key of that which has its address."""
+TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
+"""What each tells of when everything goes wrong in it."""
+
+
+@pytest.fixture(params=PROGRAMS)
+def program(request: pytest.FixtureRequest) -> str:
+    """Each program in turn."""
+    if request.param == "namesrv":
+        require_native()
+    return str(request.param)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The objects of the lines of a text, in which there is nothing else."""
+    found = [json.loads(line) for line in text.splitlines()]
+    assert all(isinstance(each, dict) and {"event", "level", "timestamp"} <= each.keys() for each in found), text
+    return found
+
+
+def what_it_says(arguments: list[str], **variables: str) -> list[dict[str, Any]]:
+    """What a program says that does not start."""
+    done = ended(arguments, {**os.environ, **variables})
+    assert done.returncode in (1, 2)
+    return objects(done.stderr)
+
+
+SITUATIONS: dict[str, Callable[[socket.socket, Path], tuple[list[str], str]]] = {
+    "there is no such flag": lambda *_: (["--no-such-flag"], "No such option"),
+    "the port is in use": lambda taken, _: (["--listen", "{}:{}".format(*taken.getsockname())], "in use"),
+    "a certificate is missing": lambda *_: (["--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"], "/nowhere/c"),
+    "the file of settings is broken": lambda _, folder: (["--config", str(folder / "broken.toml")], "broken.toml"),
+}
+"""What is wrong, with flags and a part of the line that says so."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_program_that_does_not_start_says_why(program: str, situation: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("log_format = \n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags, said = SITUATIONS[situation](taken, tmp_path)
+        flags = flags if "--listen" in flags else ["--listen", "127.0.0.1:0", *flags]
+        lines = what_it_says([*PROGRAMS[program][0], *flags, "--log-format", "json"])
+    assert [line for line in lines if said in line.get("text", "")], lines
+    assert {line["event"] for line in lines} == {"cannot_start"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ingest", "--no-such-flag"],
+        ["follow", "--namesrv", "127.0.0.1:1", "--out", "ftp://x/y"],
+        ["compact", "/nowhere"],
+    ],
+)
+def test_the_pipeline_says_why_it_does_not_start(arguments: list[str]) -> None:
+    assert what_it_says([PIPELINE, *arguments, "--log-format", "json"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        ([], {"NAMESRV_LOG_FORMAT": "json"}),
+        (["--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
+        (["--config"], {}),
+    ],
+)
+def test_json_is_asked_for_by_flag_variable_and_file(
+    arguments: list[str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "it.toml").write_text('log_format = "json"\nno_such_setting = 1\n')
+    file = [str(tmp_path / "it.toml")] if arguments == ["--config"] else []
+    (line,) = what_it_says([NAMESRV, "serve", "--listen", "nowhere", *arguments, *file], **variables)
+    assert (line["event"], line["level"], line["program"]) == ("cannot_start", "error", "namesrv")
+
+
+@pytest.mark.slow
+def test_whatever_goes_wrong_in_a_program_is_told_in_objects(program: str, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).sign_server()
+    command, started, where = PROGRAMS[program]
+    tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
+    arguments = [*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]
+    with Process(arguments, troubled_environment(tmp_path / "trouble")) as process:
+        listen = Endpoint.parse(str(process.wait_for(started)[where]))
+        # Peers that make every mistake with TLS, and one that goes without a word.
+        for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""):
+            send(listen, said)
+        (tmp_path / "trouble").touch()
+        eventually(lambda: untold(TROUBLE, process.raw), lambda left: not left)
+        assert process.terminate() == 0
+        text = process.raw
+    objects(text)
+    assert untold(TROUBLE, text) == []
+
+
+def untold(troubles: Sequence[str], text: str) -> list[str]:
+    """Those that the text lacks."""
+    return [each for each in troubles if f"trouble {each}" not in text]
+
+
+def send(listen: Endpoint, said: bytes) -> None:
+    """Says something to a listener; whatever the answer is has come when it returns."""
+    with socket.create_connection(listen, timeout=5) as peer, suppress(OSError):
+        peer.sendall(said)
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65_536):
+            pass
+
+
+def test_an_exception_that_ends_the_program_is_an_object() -> None:
+    program = (
+        "from groundwork.logs import configure_logs\nconfigure_logs('json', 'info')\nraise ValueError('two\\nlines')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    (line,) = objects(done.stderr)
+    assert (done.returncode, line["event"]) == (1, "uncaught_exception")
+    assert line["exception"].endswith("ValueError: two\nlines")
+
+
+BAD = (
+    ("grpc-timeout", "abc"),
+    ("grpc-encoding", "nonsense"),
+    ("te", "no"),
+    ("grpc-previous-rpc-attempts", "x"),
+    ("grpc-retry-pushback-ms", "x"),
+    ("content-type", "text/html"),
+    ("x-bin", "!!"),
+    ("user-agent", "\x1b[31m"),
+)
+"""Metadata that is wrong."""
+CALLS = 20
+MOST_LINES = 30
+"""For all 160 calls: the engine of a name server tells of 20 such connections, and then of one every few seconds."""
+
+
+@pytest.mark.parametrize(
+    ("listener", "path"),
+    [
+        ("listen", LOOKUP),
+        ("fast_listening_on", "/broker_agent_api.v1.BrokerAgentService/GetAgentStatus"),
+        ("listening_on", "/broker_agent_api.v1.ClientService/Heartbeat"),
+    ],
+)
+def test_bad_metadata_makes_few_lines(listener: str, path: str) -> None:
+    with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, agent.connect() as client:
+        process: Process = server if listener == "listen" else agent
+        started = process.wait_for("namesrv_started" if process is server else "agent_started")
+        eventually(lambda: client.target(server.endpoint).registered)
+        before = len(process.raw.splitlines())
+        for field in BAD:  # each kind on a connection of its own
+            calls = b"".join(call(path, 1 + 2 * number, b"", field) for number in range(CALLS))
+            send(Endpoint.parse(str(started[listener])), hello() + calls)
+        assert client.status().broker_name == "broker-a"
+        assert len(objects(process.raw)) - before < MOST_LINES
