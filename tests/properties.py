@@ -7,7 +7,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from hypothesis import core, event, seed, settings
+from hypothesis import Phase, core, event, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.stateful import RuleBasedStateMachine
 
@@ -29,6 +29,8 @@ settings.register_profile(
     derandomize=False,
     print_blob=True,
     max_examples=_DEFAULT,
+    # Without Phase.explain, which runs a failing example for minutes more under a tracer.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink),
     database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
 )
 settings.register_profile("fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=20 * _DEFAULT)
