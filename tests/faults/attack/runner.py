@@ -30,7 +30,8 @@ MOST_SECONDS = 30.0
 SETTLED_MEBIBYTES = 16
 """What may stay before the next attack is measured."""
 REST_SECONDS = 10.0
-"""How long memory may take to be given back."""
+"""How long memory may take to be given back. Where more than ``MOST_MEBIBYTES`` stay, it is PATIENT times as long."""
+PATIENT = 6
 MORE_DESCRIPTORS = 6
 """Connections of the process that come and go by themselves."""
 PAUSE_SECONDS = 0.01
@@ -167,12 +168,14 @@ def run(target: Target, attack: Attack, rest_seconds: float = REST_SECONDS) -> O
     before, defects = held.mebibytes, len(target.process.events("internal_defect"))
     with _Neighbour(target.ask_as_neighbour, rest_seconds) as neighbour:
         took, problems = _asking_beside(target, attack)
-    until = time.monotonic() + rest_seconds
+    began = time.monotonic()
     while True:
         now = Held.of(target.process)
         kept, descriptors = now.mebibytes - before, now.descriptors - held.descriptors
-        is_settled = kept <= SETTLED_MEBIBYTES and descriptors <= MORE_DESCRIPTORS
-        if is_settled or time.monotonic() >= until:
+        waited, is_ours_back = time.monotonic() - began, descriptors <= MORE_DESCRIPTORS
+        if is_ours_back and kept <= (SETTLED_MEBIBYTES if waited < rest_seconds else MOST_MEBIBYTES):
+            break
+        if waited >= PATIENT * rest_seconds:
             break
         time.sleep(PAUSE_SECONDS)
     for ask in (target.ask, target.arrive):

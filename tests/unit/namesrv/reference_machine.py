@@ -321,7 +321,7 @@ class ReferenceMachine(Machine):
         names: dict[str, list[str]] = {}
         for key in model.facts:
             names.setdefault(key.broker_name, []).append(key.cluster_name)
-        if model.behaviour.mass_loss_percent < 100:  # the guard brings groups that went together back in any order
+        if model.behaviour.mass_loss_percent < 100:  # the guard restores lost groups in any order
             names = {name: sorted(found) for name, found in names.items()}
             assert {name: sorted(found) for name, found in tables.clusters_by_name.items()} == names
         else:
