@@ -6,7 +6,6 @@ It starts the servers itself, prints a table, and ends with exit code 1 if an ho
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +24,10 @@ from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.program import use_all_descriptors
-from tests.faults.attack import addresses, busy, catalogue, sources
+from tests.faults.attack import addresses, busy, catalogue
 from tests.faults.attack.runner import HEAD, MOST_SECONDS, NO_SCAN, Round, Target, exit_code, register_topics, run
 from tests.support.programs.agents import Agent, AgentClient
-from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity
 from tests.support.secured.fleet import Place
@@ -44,8 +43,6 @@ COMES_BACK = [
 """Options of honest clients: a connection of their own, and a new one soon after it was cut."""
 BUSY_SECONDS = 8.0
 """How long honest clients call during an attack that keeps a server busy."""
-NAME_SERVERS = 2
-"""Of the honest list."""
 
 
 class BlockableNamesrv(NamesrvProcess):
@@ -240,41 +237,6 @@ def agent(seconds: float) -> Iterator[list[Round]]:
         ]
 
 
-@contextmanager
-def address_server(kind: str) -> Iterator[list[Round]]:
-    """An agent whose address server answers what is no list."""
-    with (
-        sources.address_server(kind) as url,
-        Agent(url) as process,
-        process.connect() as client,
-    ):
-        eventually(lambda: len(client.status().targets) == NAME_SERVERS)
-
-        def check() -> None:
-            if (count := len(client.status().targets)) != NAME_SERVERS:
-                raise LookupError(f"{count} name servers and not {NAME_SERVERS}")
-
-        yield [(Target("agent's address server", process, check), [catalogue.by_address_server(kind)])]
-
-
-@contextmanager
-def topics_file(kind: str, seconds: float) -> Iterator[list[Round]]:
-    """An agent whose topics.json is none."""
-    with ExitStack() as stack:
-        topics = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "topics.json"
-        shutil.copy(TOPICS, topics)
-        process = stack.enter_context(Agent("127.0.0.1:1", topics=topics))
-        client = stack.enter_context(process.connect())
-        wanted = client.status().topic_count
-
-        def check() -> None:
-            if (count := client.status().topic_count) != wanted:
-                raise LookupError(f"{count} topics and not {wanted}")
-
-        attack = catalogue.by_topics_file(kind, str(topics), seconds)
-        yield [(Target("agent's topics.json", process, check), [attack])]
-
-
 def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
     """What is attacked, one after the other, by name."""
     yield "grpc", namesrv(seconds)
@@ -283,10 +245,6 @@ def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
     yield "grpc", blocked_namesrv(seconds)
     yield "remoting metrics", beside_grpc(seconds)
     yield "agent", agent(seconds)
-    for kind in sources.LISTS:
-        yield "sources", address_server(kind)
-    for kind in sources.FILES:
-        yield "sources", topics_file(kind, seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -296,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--on",
         default="",
-        help="a listener: grpc, tls, permits, remoting, metrics, agent or sources; or busy",
+        help="a listener: grpc, tls, permits, remoting, metrics or agent; or busy",
     )
     parser.add_argument("--write", type=Path, help="a page whose tables, each after <!-- its name -->, are renewed")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")

@@ -18,24 +18,17 @@ from tests.faults.attack import (  # noqa: F401 - they add their attacks
     on_grpc,
     on_remoting,
     on_shares,
-    sources,
 )
 from tests.faults.attack.registry import ATTACKS
-from tests.faults.attack.runner import MOST_SECONDS, Attack
+from tests.faults.attack.runner import Attack
 from tests.support.hostile import http_peers
 
-LIST_SECONDS = 15.0
-"""An agent asks its address server a second time after ten seconds."""
 REVOCATION_SECONDS = 10.0
 """A name server looks at its permits every second, and takes what has looked the same twice."""
 EXTRA_SECONDS = 10.0
 """What attacks that end by themselves may take beyond their time."""
 
 _PLACES = "connections by address, a deadline for the request"
-_OF_SOURCES = {
-    **dict.fromkeys(sources.LISTS, "64 KiB, declared length and time; it changes nothing"),
-    **dict.fromkeys(sources.FILES, "regular files of 1 GiB; the last good table stays"),
-}
 
 
 def on_listener(
@@ -69,18 +62,6 @@ def on_http(endpoint: Endpoint, seconds: float) -> Iterable[Attack]:
     for name in http_peers.ATTACKS:
         command = (sys.executable, "-m", "tests.support.hostile.http_peers", name, str(endpoint))
         yield Attack(name.replace("_", "-"), _PLACES, command, seconds)
-
-
-def by_address_server(name: str) -> Attack:
-    """An attack by an address server, which there is already: the agent asks it again while nothing else happens."""
-    command = (sys.executable, "-c", f"import time; time.sleep({LIST_SECONDS})")
-    return Attack(name, _OF_SOURCES[name], command, MOST_SECONDS)
-
-
-def by_topics_file(name: str, path: str, seconds: float) -> Attack:
-    """An attack by what stands in the place of topics.json."""
-    command = (sys.executable, "-m", "tests.faults.attack.sources", name, str(seconds), path)
-    return Attack(name, _OF_SOURCES[name], command, MOST_SECONDS)
 
 
 _BY_HAND = (sys.executable, "-m", "tests.faults.attack.catalogue")

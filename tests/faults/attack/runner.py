@@ -68,7 +68,7 @@ def register_topics(client: Client) -> None:
 
 
 class Target(NamedTuple):
-    """A listener, or a source, with its server and an honest client."""
+    """A listener, with its server and an honest client."""
 
     listener: str
     process: Process
