@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from groundwork.endpoints import Endpoint
 from tests.faults.attack import addresses, busy_attacks, honest
-from tests.faults.attack.registry import ATTACKS
 from tests.faults.attack.runner import (
     MOST_MEBIBYTES,
     NO_SCAN,
@@ -88,8 +87,8 @@ class Busy(NamedTuple):
 
 def outcomes(seconds: float, wanted: frozenset[str]) -> Iterator[Busy]:
     """Runs the attacks that are wanted, all if none is named, each on a server of its own. Controls come first."""
-    for listener in ("busy grpc", "busy tls", "busy remoting"):
-        for name in ATTACKS[listener]:
+    for listener, attacks in busy_attacks.ATTACKS.items():
+        for name in attacks:
             if not wanted or name in wanted:
                 yield _run(name, listener, seconds)
 

@@ -11,7 +11,6 @@ import random
 import resource
 import selectors
 import socket
-import ssl
 import struct
 import sys
 import threading
@@ -25,9 +24,9 @@ import grpc
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 
 from groundwork.program import use_all_descriptors
-from tests.faults.attack.registry import on
+from tests.faults.attack.kinds import ByHand, hold
+from tests.faults.attack.on_grpc import client_hello
 from tests.support.hostile.frames import (
-    ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -36,10 +35,8 @@ from tests.support.hostile.frames import (
     HOST,
     INITIAL_WINDOW_SIZE,
     LOOKUP,
-    PING,
     REGISTER,
     ROUTE,
-    SETTINGS,
     WATCH,
     WINDOW_BYTES,
     WINDOW_UPDATE,
@@ -49,7 +46,6 @@ from tests.support.hostile.frames import (
     frame,
     headers,
     hello,
-    hold,
     prefixed,
 )
 from tests.support.programs.processes import Client
@@ -59,10 +55,10 @@ from tests.support.registrations import identity, registration
 
 LOOKUPS_IN_A_BATCH = 45
 """Lookups of 40 bytes each: less than the 2 KiB of a light turn."""
-FEW, MANY, ALL = 10, 1_000, 9_800
+FEW, ALL = 10, 9_800
 """Connections that look up. A process may have 20,000 descriptors where its hard limit is not raised, and so may the
 server, which needs two for each connection of this machine."""
-REGISTERING, HANDSHAKES, NOT_GRPC, HOLDING = 2_000, 2_048, 3_000, 1_000
+HANDSHAKES, HOLDING = 2_048, 1_000
 LARGE_MESSAGE = 4 << 20
 HUGE_WINDOW = (1 << 31) - 1
 LARGE_TOPICS, AT_ONCE = 190_000, 12
@@ -117,52 +113,6 @@ class _LooksUp(_Peer):
         return b"".join(self._call() for _ in range(LOOKUPS_IN_A_BATCH))
 
 
-class _Registers(_Peer):
-    """Registrations of 4 MB, one after the other, as far as the server's windows go."""
-
-    BODY = b""
-
-    def greeting(self) -> bytes:
-        self._unread = b""
-        self._initial = WINDOW_BYTES
-        self._windows = [WINDOW_BYTES, 0]
-        self._stream, self._at = -1, len(self.BODY)
-        return hello() + self._more()
-
-    def take(self, came: bytes) -> bytes:
-        self._unread += came
-        answer = b""
-        while len(self._unread) >= 9 and len(self._unread) >= (end := 9 + int.from_bytes(self._unread[:3], "big")):
-            head, payload, self._unread = self._unread[:9], self._unread[9:end], self._unread[end:]
-            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
-            if kind == WINDOW_UPDATE and stream in {0, self._stream}:
-                self._windows[stream > 0] += int.from_bytes(payload, "big")
-            elif kind == SETTINGS and not flags & ACK:
-                answer += frame(SETTINGS, ACK, 0)
-                for at in range(0, len(payload), 6):
-                    if int.from_bytes(payload[at : at + 2], "big") == INITIAL_WINDOW_SIZE:
-                        initial = int.from_bytes(payload[at + 2 : at + 6], "big")
-                        self._windows[1] += initial - self._initial
-                        self._initial = initial
-            elif kind == PING and not flags & ACK:
-                answer += frame(PING, ACK, 0, payload)
-            elif stream == self._stream and (kind == 3 or flags & END_STREAM):
-                self._at = len(self.BODY)
-        return answer + self._more()
-
-    def _more(self) -> bytes:
-        parts = []
-        if self._at == len(self.BODY):
-            self._stream, self._at, self._windows[1] = self._stream + 2, 0, self._initial
-            parts.append(frame(HEADERS, END_HEADERS, self._stream, headers(REGISTER)))
-        while (size := min(FRAME_BYTES, len(self.BODY) - self._at, *self._windows)) > 0:
-            is_last = self._at + size == len(self.BODY)
-            parts.append(frame(DATA, END_STREAM * is_last, self._stream, self.BODY[self._at : self._at + size]))
-            self._at += size
-            self._windows = [window - size for window in self._windows]
-        return b"".join(parts)
-
-
 def _drive(port: int, seconds: float, count: int, kind: Callable[[socket.socket], _Peer]) -> None:
     """Opens connections, and answers each as soon as something has arrived. Cut connections are opened anew."""
     use_all_descriptors()
@@ -203,47 +153,18 @@ def _tell(count: int) -> None:
     sys.stdout.write(f"{count} connections of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} descriptors\n")
 
 
-def _hold(port: int, seconds: float, count: int, greeting: bytes) -> None:
-    use_all_descriptors()
-    _tell(count)
-    hold(port, seconds, count, greeting)
+def _hold(count: int, greeting: bytes) -> ByHand:
+    def attack(port: int, seconds: float) -> None:
+        use_all_descriptors()
+        _tell(count)
+        hold(greeting, count)(port, seconds)
+
+    return ByHand(attack)
 
 
-@on("busy grpc")
-def lookups_of_few(port: int, seconds: float) -> None:
-    """The control: as many small lookups, of ten connections."""
-    _drive(port, seconds, FEW, _LooksUp)
-
-
-@on("busy grpc")
-def lookups_of_many(port: int, seconds: float) -> None:
-    """A thousand connections that each send batches of small lookups."""
-    _drive(port, seconds, MANY, _LooksUp)
-
-
-@on("busy grpc")
-def lookups_of_all(port: int, seconds: float) -> None:
-    """As many such connections as descriptors allow."""
-    _drive(port, seconds, ALL, _LooksUp)
-
-
-@on("busy grpc")
-def registrations_of_many(port: int, seconds: float) -> None:
-    """Registrations of 190,000 topics, over 2,000 connections."""
-    _Registers.BODY = prefixed(_large(0).SerializeToString())
-    _drive(port, seconds, REGISTERING, _Registers)
-
-
-@on("busy tls")
 def handshakes(port: int, seconds: float) -> None:
     """Beginnings of TLS at once, again and again, which cost the attacker nothing and the server a signature each."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    outgoing = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
-    beginning = outgoing.read()
+    beginning = client_hello()
     use_all_descriptors()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -255,22 +176,6 @@ def handshakes(port: int, seconds: float) -> None:
             _tell(len(opened))
 
 
-@on("busy grpc")
-def not_grpc(port: int, seconds: float) -> None:
-    """Requests of another content type that never end."""
-    text = headers(LOOKUP).replace(b"application/grpc", b"application/text")
-    _hold(port, seconds, NOT_GRPC, hello() + b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, text) for n in range(200)))
-
-
-@on("busy grpc")
-def declared_lengths(port: int, seconds: float) -> None:
-    """Calls of five bytes that declare 16 KiB."""
-    five = b"\0" + (16_384).to_bytes(4, "big")
-    begun = (call(REGISTER, 2 * n + 1, None) + frame(DATA, 0, 2 * n + 1, five) for n in range(200))
-    _hold(port, seconds, 240, hello() + b"".join(begun))
-
-
-@on("busy grpc")
 def held_windows(port: int, seconds: float) -> None:
     """Watches whose next message stops after 240 KiB, and whose answers are not taken."""
     part = frame(DATA, 0, 0, bytes(FRAME_BYTES))
@@ -293,19 +198,8 @@ def held_windows(port: int, seconds: float) -> None:
     _drive(port, seconds, HOLDING, Withholds)
 
 
-@on("busy grpc")
-def large_registrations(port: int, seconds: float) -> None:
-    """Twelve registrations of 190,000 topics at once, again and again."""
-    _register_at_once(port, seconds, AT_ONCE)
-
-
-@on("busy grpc")
-def one_large_registration(port: int, seconds: float) -> None:
-    """The control: one of them after the other."""
-    _register_at_once(port, seconds, 1)
-
-
 def _register_at_once(port: int, seconds: float, count: int) -> None:
+    """So many registrations of 190,000 topics at once, again and again."""
     until = time.monotonic() + seconds
 
     def register(number: int, client: Client) -> None:
@@ -332,19 +226,6 @@ def _large(number: int) -> RegisterBrokerRequest:
     return registration(topics, identity(f"127.0.0.1:{20_000 + number}", name=f"large-{number}"))
 
 
-@on("busy remoting")
-def queued_frames(port: int, seconds: float) -> None:
-    """Requests for lists with bodies of 60 kB, 32 at a time, whose answers are not taken."""
-    _hold(port, seconds, 500, request(LIST, body=os.urandom(60_000)) * 32)
-
-
-@on("busy remoting")
-def declared_frames(port: int, seconds: float) -> None:
-    """Frames that declare 16 MiB and stop after 12 bytes."""
-    _hold(port, seconds, 100, struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(2))
-
-
-@on("busy remoting")
 def compressed_registrations(port: int, seconds: float) -> None:
     """One registration after the other that has one topic two million times in 200 kB."""
     topic = b"t 1 1 6 SINGLE_TAG {}"
@@ -355,7 +236,6 @@ def compressed_registrations(port: int, seconds: float) -> None:
     _one_by_one(port, seconds, 1, request(REGISTER_BROKER, given, packed))
 
 
-@on("busy remoting")
 def odd_json(port: int, seconds: float) -> None:
     """Bodies with 25,000 keys without quotes, headers with 170,000 objects, and headers of 999 numbers."""
     keys = b"{" + b",".join(b"a%d:1" % number for number in range(25_000)) + b"}"
@@ -381,3 +261,41 @@ def _one_by_one(port: int, seconds: float, count: int, *frames: bytes) -> None:
             return b"" if self.unsent else random.choice(frames)
 
     _drive(port, seconds, count, Asks)
+
+
+OTHER_TYPE = headers(LOOKUP).replace(b"application/grpc", b"application/text")
+
+ATTACKS = {
+    "busy grpc": {
+        # Batches of small lookups; the first is the control.
+        "lookups-of-few": ByHand(lambda port, seconds: _drive(port, seconds, FEW, _LooksUp)),
+        "lookups-of-all": ByHand(lambda port, seconds: _drive(port, seconds, ALL, _LooksUp)),
+        # Requests of another content type that never end.
+        "not-grpc": _hold(
+            3_000, hello() + b"".join(frame(HEADERS, END_HEADERS, stream, OTHER_TYPE) for stream in range(1, 400, 2))
+        ),
+        # Calls of five bytes that declare 16 KiB.
+        "declared-lengths": _hold(
+            240,
+            hello()
+            + b"".join(
+                call(REGISTER, stream, None) + frame(DATA, 0, stream, b"\0" + (16_384).to_bytes(4, "big"))
+                for stream in range(1, 400, 2)
+            ),
+        ),
+        "held-windows": ByHand(held_windows),
+        # The first is the control.
+        "one-large-registration": ByHand(lambda port, seconds: _register_at_once(port, seconds, 1)),
+        "large-registrations": ByHand(lambda port, seconds: _register_at_once(port, seconds, AT_ONCE)),
+    },
+    "busy tls": {"handshakes": ByHand(handshakes)},
+    "busy remoting": {
+        # Lists with bodies of 60 kB, 32 at a time, whose answers are not taken.
+        "queued-frames": _hold(500, request(LIST, body=os.urandom(60_000)) * 32),
+        # Frames that declare 16 MiB and stop after 12 bytes.
+        "declared-frames": _hold(100, struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(2)),
+        "compressed-registrations": ByHand(compressed_registrations),
+        "odd-json": ByHand(odd_json),
+    },
+}
+"""By listener and name."""

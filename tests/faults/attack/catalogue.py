@@ -1,6 +1,6 @@
 """All attacks, and how to run one by hand: ``python -m tests.faults.attack.catalogue LISTENER NAME PORT SECONDS``.
 
-It attacks loopback only. The modules ``by_*`` and ``on_*`` have the attacks, each with its bound.
+It attacks loopback only. The modules ``on_*`` have the attacks, each with its bound.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ import sys
 from collections.abc import Iterable
 
 from groundwork.endpoints import Endpoint
-from tests.faults.attack import (  # noqa: F401 - they add their attacks
-    addresses,
-    busy_attacks,
-    by_compression,
-    by_frames,
-    on_accounts,
-    on_grpc,
-    on_remoting,
-    on_shares,
-)
-from tests.faults.attack.registry import ATTACKS
+from tests.faults.attack import addresses, busy_attacks
+from tests.faults.attack.on_grpc import BLOCKED, GRPC, PERMITS, TLS
+from tests.faults.attack.on_remoting import REMOTING
 from tests.faults.attack.runner import Attack
 from tests.support.hostile import http_peers
 
+ATTACKS = {
+    "grpc": GRPC,
+    "tls": TLS,
+    "permits": PERMITS,
+    "blocked": BLOCKED,
+    "remoting": REMOTING,
+    **busy_attacks.ATTACKS,
+}
+"""By listener and name."""
 REVOCATION_SECONDS = 10.0
 """A name server looks at its permits every second, and takes what has looked the same twice."""
 EXTRA_SECONDS = 10.0

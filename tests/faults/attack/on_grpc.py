@@ -1,14 +1,42 @@
-"""Hostile clients of a gRPC server, by hand, because no library sends this: a function for each, bounded in time."""
+"""Hostile clients of a gRPC server, by hand, because no library sends this."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import signal
+import socket
+import ssl
+import sys
+import threading
 import time
+import zlib
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
 
-from tests.faults.attack.on_accounts import client_hello
-from tests.faults.attack.registry import on
+import grpc
+from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from namesrv_api.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+
+from groundwork.program import use_all_descriptors
+from tests.faults.attack.kinds import (
+    MOST_CONNECTIONS,
+    ByHand,
+    Request,
+    ask,
+    crowd,
+    flood,
+    half_silent,
+    hold,
+    repeat,
+    say_no_more,
+    trickle,
+)
 from tests.support.hostile.frames import (
     CONTINUATION,
     DATA,
@@ -16,6 +44,7 @@ from tests.support.hostile.frames import (
     END_STREAM,
     FRAME_BYTES,
     HEADERS,
+    HOST,
     INITIAL_WINDOW_SIZE,
     LOOKUP,
     PING,
@@ -26,200 +55,455 @@ from tests.support.hostile.frames import (
     SETTINGS,
     SNAPSHOT,
     WATCH,
+    WINDOW_UPDATE,
+    Windowed,
     call,
     connections,
-    flood,
+    field,
     frame,
     headers,
     hello,
-    hold,
-    say_no_more,
-    send,
+    prefixed,
 )
+from tests.support.programs.processes import Client
+from tests.support.registrations import identity, registration
+from tests.support.secured.fleet import TOKENS, permits
 
-MOST_CONNECTIONS = 300
-FLOOD_CONNECTIONS = 10_000
-BOMB_BYTES = 256 * 1024 * 1024
-LARGE_METADATA_CALLS_A_SECOND = 100
-LARGE_METADATA_BYTES = 1024 * 1024
-STREAMS = 5_000
+HEALTH_CHECK, HEALTH_WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+REFLECTED = reflection_pb2.ServerReflectionRequest(file_containing_symbol="namesrv_api.v1.RouteService")
+PIN, AN_HOUR = "/namesrv_api.v1.RouteService/PinRouteSnapshot", b"\x08\x90\x1c"
+CANCEL = (8).to_bytes(4, "big")
+ONE_MORE = (1).to_bytes(4, "big")
+NEWEST_ENTRY = b"\xbe"
+"""A reference of HPACK to what was put into the table last."""
+PRIORITY, UNKNOWN = 0x2, 0x63
+MANY = 1_000
+"""Connections."""
+CALLS, HALF = range(1, 400, 2), range(1, 200, 2)
+"""That a connection may have open, and half of them."""
+FEW_RESETS = range(1, 98, 2)
+"""One below what many servers count as too many on one connection."""
+HALF_BYTES = 200_000
+WATCHING_CONNECTIONS = 25
+WIDE_TOPIC, WIDE_GROUPS = "TopicOfManyGroups", 150
+READ_BYTES, READ_SECONDS, READ_LOOKUPS = 4_096, 0.02, 50
+SOCKET_SECONDS = 10.0
+BURST, BURST_SECONDS = 3_000, 20.0
 
+NO_HTTP2 = "what is no HTTP/2 ends the connection"
+FLOODED = "2,000 frames a second, 64 a turn, 5 s of flood"
+UNREAD = "128 MiB of answers that wait"
+OF_AN_ADDRESS = "64 MiB of requests an address"
+HEALTH = "12,500 calls of health an address"
 
-@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
-@on("tls", "what is no HTTP/2 ends the connection")
-def random_bytes(port: int, seconds: float) -> None:
-    """Bytes without any sense."""
-    flood(port, seconds, 20, b"", lambda _: os.urandom(2_000))
-
-
-@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
-def other_protocol(port: int, seconds: float) -> None:
-    """HTTP/1.1."""
-    flood(port, seconds, 20, b"", lambda _: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-
-
-@on("grpc", "what is no HTTP/2 ends the connection", agents=True)
-def random_frames(port: int, seconds: float) -> None:
-    """Frames of any kind, with any flags, on any stream."""
-
-    def some(turn: int) -> bytes:
-        noise = os.urandom(64)
-        return frame(noise[0] % 11, noise[1], noise[2] % 8, noise[3 : 3 + turn % 60])
-
-    flood(port, seconds, 20, hello(), some)
-
-
-@on("grpc", "64 calls a turn")
-def wrong_methods(port: int, seconds: float) -> None:
-    """Calls that there are not, and requests that are no calls."""
-    paths = ("/", "/a", "//", "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RouteService/Drop", "/" + "x" * 4_000)
-    flood(port, seconds, 10, hello(), lambda turn: call(paths[turn % len(paths)], 2 * turn + 1))
-
-
-@on("grpc", "32 KiB of fields")
-def large_metadata(port: int, seconds: float) -> None:
-    """A megabyte of metadata in a call, in so many calls at most that memory tells of them and not of the time."""
-    block = headers(LOOKUP, *((f"x-{number}", "v" * 8_000) for number in range(LARGE_METADATA_BYTES // 8_000)))
-    parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
-    frames = frame(HEADERS, 0, 1, parts[0])
-    frames += b"".join(frame(CONTINUATION, 0, 1, part) for part in parts[1:-1])
-    frames += frame(CONTINUATION, END_HEADERS, 1, parts[-1])
-    until = time.monotonic() + seconds
-    for _ in range(round(LARGE_METADATA_CALLS_A_SECOND / 5 * seconds)):
-        if time.monotonic() > until:
-            return
-        with connections(port, 5, hello()) as open_ones:
-            for sock in open_ones:
-                sock.settimeout(2)
-                with suppress(OSError):
-                    sock.sendall(frames)
-                    sock.recv(65_536)
+PATHS = ("/", "/a", "//", "/namesrv_api.v1.RouteService/", "/namesrv_api.v1.RouteService/Drop", "/" + "x" * 4_000)
+"""Calls that there are not, and requests that are no calls."""
+FILES = {
+    "namesrv": (admin_service_pb2, registration_service_pb2, route_service_pb2, reflection_pb2),
+    "agent": (broker_agent_service_pb2, topic_config_service_pb2),
+    "clients": (client_service_pb2,),
+}[os.environ.get("ATTACKED", "namesrv")]
+METHODS = [
+    f"/{service.full_name}/{method.name}"
+    for file in (*FILES, health_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+MALFORMED = (
+    *(b"\xff" * 20, b"\n\xff\xff\xff\xff\x0f", b"\n\x7f", b"\x0b" * 5_000),
+    *(b"\n\x02\xc3\x28", b"\n\x06" * 3_000, b"\x07\x07\x07"),
+)
+"""Endless varints, lengths beyond the message, nested groups, text that is no UTF-8, unknown wire types."""
+BAD_FIELDS = (("grpc-timeout", "abc"), ("grpc-encoding", "nonsense"), ("te", "no"), ("x-bin", "!!"))
+LARGE_FIELDS = tuple((f"x-{number}", "v" * 3_950) for number in range(3))
+"""12 kB of metadata, below what a call may have."""
 
 
-@on("grpc", "16 MiB, from the prefix", agents=True)
-def declared_sizes(port: int, seconds: float) -> None:
-    """Requests that say that they have 4 GiB, and of which 20 bytes come."""
-    begun = b"".join(
-        call(REGISTER, stream, None) + frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(20))
-        for stream in range(1, 200, 2)
-    )
-    hold(port, seconds, 5, hello() + begun)
+def ten(turn: int) -> range:
+    """The streams of a turn."""
+    return range(20 * turn + 1, 20 * turn + 21, 2)
 
 
-@on("grpc", "unpacked in pieces to 16 MiB")
-def gzip_bomb(port: int, seconds: float) -> None:
-    """A request that unpacks to 256 MiB."""
-    packed = gzip.compress(bytes(BOMB_BYTES))
-    message = b"\1" + len(packed).to_bytes(4, "big") + packed
+def calls(streams: range, path: str, message: bytes | None = b"", *more: tuple[str, str]) -> bytes:
+    """The same call on each of some streams."""
+    return b"".join(call(path, stream, message, *more) for stream in streams)
+
+
+def ended(streams: range, kind: int = RST_STREAM, payload: bytes = CANCEL) -> bytes:
+    """A frame for each of some streams."""
+    return b"".join(frame(kind, 0, stream, payload) for stream in streams)
+
+
+def in_frames(message: bytes) -> bytes:
+    """A request on the first stream in the largest frames, whatever the windows are."""
     parts = [message[at : at + FRAME_BYTES] for at in range(0, len(message), FRAME_BYTES)]
+    return b"".join(frame(DATA, END_STREAM * (part is parts[-1]), 1, part) for part in parts)
+
+
+def random_frame(turn: int) -> bytes:
+    """A frame of any kind, with any flags, on any stream."""
+    noise = os.urandom(64)
+    return frame(noise[0] % 11, noise[1], noise[2] % 8, noise[3 : 3 + turn % 60])
+
+
+def large_metadata() -> bytes:
+    """A call with a megabyte of metadata."""
+    block = headers(LOOKUP, *((f"x-{number}", "v" * 8_000) for number in range(131)))
+    parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
+    begun = hello() + frame(HEADERS, 0, 1, parts[0])
+    begun += b"".join(frame(CONTINUATION, 0, 1, part) for part in parts[1:-1])
+    return begun + frame(CONTINUATION, END_HEADERS, 1, parts[-1])
+
+
+def gzip_bomb() -> bytes:
+    """A request that unpacks to 256 MiB."""
     begun = frame(HEADERS, END_HEADERS, 1, headers(REGISTER, ("grpc-encoding", "gzip")))
-    frames = begun + b"".join(frame(DATA, END_STREAM * (part is parts[-1]), 1, part) for part in parts)
+    return hello() + begun + in_frames(prefixed(gzip.compress(bytes(256 << 20)), b"\1"))
+
+
+def wide_watch() -> bytes:
+    """A watch of 10,000 names."""
+    names = b"".join(b"\x0a\x0a" + f"w{number:09}".encode() for number in range(10_000))
+    return hello() + frame(HEADERS, END_HEADERS, 1, headers(WATCH)) + in_frames(prefixed(names))
+
+
+def accepted_and_reset(turn: int) -> bytes:
+    """Watches, and resets of those that were opened five turns ago."""
+    return calls(ten(turn), WATCH, ROUTE) + (ended(ten(turn - 5)) if turn >= 5 else b"")
+
+
+def malformed(turn: int) -> bytes:
+    """Messages that cannot be read, to every method of every service."""
+    bodies = [*MALFORMED, os.urandom(200)]
+    return b"".join(call(METHODS[at // 2 % len(METHODS)], at, bodies[at // 2 % len(bodies)]) for at in ten(turn))
+
+
+# Compressed requests.
+
+MESSAGE_BYTES = 16 * 1024 * 1024 - 1024
+"""Just below the largest message that a name server takes."""
+EMPTY_BLOCKS = sum(2 << (10 * number) for number in range(4)).to_bytes(5, "little")
+"""Four blocks of deflate with fixed codes and no content: ten bits each."""
+LAST_BLOCK = b"\x03\x00"
+GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+SMALL = gzip.compress(b"\n\x09TopicTest" * 100, mtime=0)
+WRONG = (
+    *(("gzip", zlib.compress(bytes(1000)), b"\1"), ("deflate", SMALL, b"\1"), ("identity", SMALL, b"\1")),
+    *(("gzip", os.urandom(1000), b"\1"), ("gzip", SMALL, b"\2"), ("gzip", b"", b"\1"), ("snappy", SMALL, b"\1")),
+    *(("gzip, gzip", gzip.compress(SMALL), b"\1"), ("x" * 4000, SMALL, b"\1"), ("gzip", SMALL, b"\0")),
+)
+"""Messages that are not what their call says: another compression, none, one that there is not."""
+
+
+def packed(encoding: str, body: bytes) -> Request:
+    """A call whose message is compressed."""
+    return headers(REGISTER, ("grpc-encoding", encoding)), body
+
+
+@cache
+def bomb() -> bytes:
+    """16 MiB of zeros."""
+    return gzip.compress(bytes(MESSAGE_BYTES), mtime=0)
+
+
+@cache
+def empty_blocks(encoding: str) -> Request:
+    """A message of millions of blocks and no content."""
+    head, tail = (GZIP_HEAD, bytes(8)) if encoding == "gzip" else (b"\x78\x9c", zlib.adler32(b"").to_bytes(4, "big"))
+    count = (MESSAGE_BYTES - len(head) - len(LAST_BLOCK) - len(tail)) // len(EMPTY_BLOCKS)
+    return packed(encoding, prefixed(head + EMPTY_BLOCKS * count + LAST_BLOCK + tail, b"\1"))
+
+
+@cache
+def empty_members() -> Request:
+    """A message that is 200,000 members of gzip without content."""
+    member = gzip.compress(b"", mtime=0)
+    return packed("gzip", prefixed(member * (MESSAGE_BYTES // len(member)), b"\1"))
+
+
+def truncated(turn: int) -> Request:
+    """A compressed message that ends early, anywhere."""
+    whole = bomb() if turn % 10 == 0 else SMALL
+    return packed("gzip", prefixed(whole[: int.from_bytes(os.urandom(2), "big") % len(whole)], b"\1"))
+
+
+def wrong_encoding(turn: int) -> Request:
+    """One of those that are not what their call says."""
+    encoding, content, flag = WRONG[turn % len(WRONG)]
+    return packed(encoding, prefixed(content, flag))
+
+
+@cache
+def large_request() -> Request:
+    """A complete registration of 20,000 topics, which the server reads and refuses."""
+    topics = [f"topic-{number}" for number in range(20_000)]
+    return headers(REGISTER), prefixed(registration(topics, identity(name="not\tprintable")).SerializeToString())
+
+
+# What needs more than bytes.
+
+
+def requests_while_blocked(port: int, seconds: float) -> None:
+    """Complete requests while the event loop does nothing: the server sleeps in it whenever it gets SIGUSR1."""
+    process, until = int(os.environ["ATTACKED_PID"]), time.monotonic() + seconds
+
+    def keep_asleep() -> None:
+        while time.monotonic() < until:
+            os.kill(process, signal.SIGUSR1)
+            time.sleep(0.5)
+
+    threading.Thread(target=keep_asleep, daemon=True).start()
+    ask(lambda _: (headers(REGISTER), prefixed(bytes(16_000))), 40, waits=False)(port, seconds)
+
+
+def revocation(port: int, seconds: float) -> None:
+    """Thousands of open watches while their caller's permit is taken away and given back."""
+    place = Path(os.environ["ATTACKED_FOLDER"])
+    context = ssl.create_default_context(cafile=str(place / "ca.pem"))
+    context.set_alpn_protocols(["h2"])
+    watches = hello() + calls(CALLS, WATCH, ROUTE, ("authorization", f"Bearer {TOKENS['client']}"))
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        with connections(port, 1, hello()) as open_ones:
-            for sock in open_ones:
-                sock.settimeout(2)
+        with ExitStack() as stack:
+            for sock in stack.enter_context(connections(port, WATCHING_CONNECTIONS, b"")):
+                sock.settimeout(SOCKET_SECONDS)
                 with suppress(OSError):
-                    sock.sendall(frames)
-                    while sock.recv(65_536):
-                        pass
+                    stack.enter_context(context.wrap_socket(sock, server_hostname=HOST)).sendall(watches)
+            for change in ({"client": {"look_up": False}}, {}):
+                (place / "permits.json").write_text(json.dumps(permits(**change)), encoding="utf-8")
+                time.sleep(seconds / 2)
 
 
-@on("grpc", "200 calls a connection", agents=True)
-def many_streams(port: int, seconds: float) -> None:
-    """Thousands of calls on one connection, none of which is finished."""
-    begun = b"".join(call(LOOKUP, 2 * number + 1, None) for number in range(STREAMS))
+def many_small_holders(port: int, seconds: float) -> None:
+    """Ten thousand connections that each leave an answer unread. An honest slow reader next to them is not cut."""
+    use_all_descriptors()
+    wide = route_service_pb2.GetTopicRouteRequest(topic=WIDE_TOPIC).SerializeToString()
+    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+        client = Client(channel)
+        for number in range(WIDE_GROUPS):
+            broker = identity(f"127.0.0.1:{number + 20_000}", name=f"wide-{number}")
+            client.registration.RegisterBroker(registration([WIDE_TOPIC], broker), timeout=SOCKET_SECONDS)
+    unread = hold(hello((INITIAL_WINDOW_SIZE, 0)) + call(LOOKUP, 1, wide), 10_000)
+    with socket.create_connection((os.environ["HONEST_AT"], port), timeout=SOCKET_SECONDS) as sock:
+        sock.sendall(hello() + calls(range(1, 2 * READ_LOOKUPS, 2), LOOKUP, wide))
+        reader = Windowed(sock)
+        others = threading.Thread(target=unread, args=(port, seconds), daemon=True)
+        others.start()
+        try:
+            while others.is_alive() and len(reader.ended) < READ_LOOKUPS - 1:
+                reader.read(READ_BYTES)
+                time.sleep(READ_SECONDS)
+            others.join()
+            while len(reader.ended) < READ_LOOKUPS:
+                reader.read()
+        except OSError as error:
+            sys.exit(f"the slow reader was cut after {len(reader.ended)} of {READ_LOOKUPS} answers: {error}")
+
+
+def honest_bursts(port: int, seconds: float) -> None:
+    """Thousands of calls at once on a new connection, by an honest client: none of them may fail."""
     until = time.monotonic() + seconds
-    with connections(port, 1, hello()) as open_ones:
-        for sock in open_ones:
-            sock.settimeout(max(1.0, seconds))
-            with suppress(OSError):
-                sock.sendall(begun)
-            time.sleep(max(0.0, until - time.monotonic()))
+    while time.monotonic() < until:
+        with grpc.insecure_channel(f"{HOST}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            look_up = channel.unary_unary(LOOKUP, bytes, bytes)
+            asked = [look_up.future(ROUTE, timeout=BURST_SECONDS) for _ in range(BURST)]
+            failed = [error for one in asked if (error := one.exception()) is not None]
+        if failed:
+            sys.exit(f"{len(failed)} of {BURST} calls failed, the first with {failed[0]}")
 
 
-@on("grpc", "128 MiB of answers that wait", agents=True)
-def slow_readers(port: int, seconds: float) -> None:
-    """Streams whose answers are never taken."""
-    begun = b"".join(call(SNAPSHOT, stream) for stream in (1, 5)) + call(WATCH, 3, ROUTE)
-    hold(port, seconds, 20, hello((INITIAL_WINDOW_SIZE, 0)) + begun)
+def client_hello() -> bytes:
+    """The first message of a TLS handshake."""
+    context, outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    context.set_alpn_protocols(["h2"])
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
-@on("grpc", "20 s a message", agents=True)
-def slow_writers(port: int, seconds: float) -> None:
-    """Requests of which a byte comes now and then."""
-    request = call(LOOKUP, 1, b"\n\x09TopicTest")
-    with connections(port, 50, hello()) as open_ones:
-        until = time.monotonic() + seconds
-        for byte in request:
-            if time.monotonic() > until:
-                return
-            for sock in open_ones:
-                send(sock, bytes((byte,)))
-            time.sleep(seconds / len(request))
+def of_frames(again: Callable[[int], bytes], begun: bytes = b"", count: int = 8, *, agents: bool = False) -> ByHand:
+    """A flood of frames of a kind that a name server counts."""
+    return ByHand(flood(again, hello() + begun, count), FLOODED, agents)
 
 
-@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood", agents=True)
-def pings(port: int, seconds: float) -> None:
-    """Pings as fast as they can be sent."""
-    flood(port, seconds, 4, hello(), lambda _: frame(PING, 0, 0, bytes(8)) * 50)
+GRPC = {
+    "random-bytes": ByHand(flood(lambda _: os.urandom(2_000), count=20), NO_HTTP2, agents=True),
+    "other-protocol": ByHand(flood(lambda _: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", count=20), NO_HTTP2, agents=True),
+    "random-frames": ByHand(flood(random_frame, hello(), 20), NO_HTTP2, agents=True),
+    "wrong-methods": ByHand(flood(lambda turn: call(PATHS[turn % 6], 2 * turn + 1), hello(), 10), "64 calls a turn"),
+    # In so many calls at most that memory tells of them and not of the time.
+    "large-metadata": ByHand(repeat(large_metadata, 5, 0.05), "32 KiB of fields"),
+    "declared-sizes": ByHand(
+        hold(hello() + calls(HALF, REGISTER, None) + ended(HALF, DATA, b"\0" + b"\xff" * 4 + bytes(20)), 5),
+        "16 MiB, from the prefix",
+        agents=True,
+    ),
+    "gzip-bomb": ByHand(repeat(gzip_bomb, 1), "unpacked in pieces to 16 MiB"),
+    "many-streams": ByHand(
+        hold(hello() + calls(range(1, 10_000, 2), LOOKUP, None), 1), "200 calls a connection", agents=True
+    ),
+    "slow-readers": ByHand(
+        hold(hello((INITIAL_WINDOW_SIZE, 0)) + calls(CALLS[:2], SNAPSHOT) + call(WATCH, 5, ROUTE), 20),
+        UNREAD,
+        agents=True,
+    ),
+    "slow-writers": ByHand(
+        trickle(hello(), [bytes((byte,)) for byte in call(LOOKUP, 1, ROUTE)], 50, 150), "20 s a message", agents=True
+    ),
+    "pings": of_frames(lambda _: frame(PING, 0, 0, bytes(8)) * 50, count=4, agents=True),
+    "settings": of_frames(lambda _: frame(SETTINGS, 0, 0) * 50, count=4, agents=True),
+    # CVE-2023-44487
+    "resets": ByHand(
+        flood(lambda turn: b"".join(call(LOOKUP, at) + frame(RST_STREAM, 0, at, CANCEL) for at in ten(turn)), hello()),
+        "20 before they are looked at",
+    ),
+    "endless-headers": ByHand(
+        flood(lambda _: frame(CONTINUATION, 0, 1, bytes(1)), hello() + frame(HEADERS, 0, 1, headers(LOOKUP)), 2),
+        "32 KiB of fields",
+        agents=True,
+    ),
+    "idle-connections": ByHand(half_silent(PREFACE[:10]), "10 s", agents=True),
+    "half-open": ByHand(say_no_more(hello() + call(LOOKUP, 1, None)), "silent connections end", agents=True),
+    "connection-flood": ByHand(crowd(hello()), "100,000 connections, 2,000 a second", agents=True),
+    "half-messages": ByHand(
+        trickle(
+            hello() + call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0" + (HALF_BYTES + 1).to_bytes(4, "big")),
+            [frame(DATA, 0, 1, bytes(16_000))] * (HALF_BYTES // 16_000),
+            MANY,
+            1_000,
+        ),
+        "128 MiB of all connections",
+        agents=True,
+    ),
+    "slow-bodies": ByHand(
+        trickle(
+            hello() + call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x0f\xff\xff"),
+            [frame(DATA, 0, 1, b".")] * 20,
+            MANY,
+            20,
+        ),
+        "20 s a message",
+        agents=True,
+    ),
+    "resets-after-accept": ByHand(flood(accepted_and_reset, hello(), 8), "400 cancels"),
+    # Fewer calls that are taken back than any bound of a connection, and then the next connection.
+    "few-resets": ByHand(
+        repeat(lambda: hello() + calls(FEW_RESETS, WATCH, ROUTE) + ended(FEW_RESETS), 8), "4 new connections a turn"
+    ),
+    # Blocks of fields of which each byte stands for four kilobytes: CVE-2025-53020 and its kin.
+    "references": ByHand(
+        flood(
+            lambda turn: frame(HEADERS, END_HEADERS, 2 * turn + 3, headers(LOOKUP) + NEWEST_ENTRY * 16_000),
+            hello() + frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x-large", "v" * 3_900, indexed=True)),
+            8,
+        ),
+        "32 KiB of fields",
+    ),
+    # Just small enough, of as many fields as there may be.
+    "small-references": ByHand(
+        flood(
+            lambda turn: b"".join(
+                frame(HEADERS, END_HEADERS | END_STREAM, at + 2, headers(LOOKUP) + NEWEST_ENTRY * 450)
+                for at in ten(turn)
+            ),
+            hello() + frame(HEADERS, END_HEADERS, 1, headers(LOOKUP) + field("x", "", indexed=True)),
+            8,
+        ),
+        "fields beyond 64 as control frames",
+    ),
+    # Calls with a mistake after them, so that the server itself resets them: CVE-2025-8671.
+    "made-you-reset": ByHand(
+        flood(
+            lambda turn: b"".join(call(WATCH, at, ROUTE) + frame(WINDOW_UPDATE, 0, at, bytes(4)) for at in ten(turn)),
+            hello(),
+            8,
+        ),
+        "256 resets of ours",
+    ),
+    "zero-windows": ByHand(
+        hold(
+            hello((INITIAL_WINDOW_SIZE, 0))
+            + b"".join(
+                call(LOOKUP, at, ROUTE) + call(SNAPSHOT, at + 2) + call(WATCH, at + 4, ROUTE) for at in range(1, 200, 6)
+            ),
+            MANY // 5,
+        ),
+        UNREAD,
+    ),
+    "tiny-windows": ByHand(
+        flood(
+            lambda _: ended(HALF, WINDOW_UPDATE, ONE_MORE),
+            hello((INITIAL_WINDOW_SIZE, 1)) + calls(HALF, LOOKUP, ROUTE),
+            8,
+        ),
+        FLOODED,
+    ),
+    "window-flips": of_frames(
+        lambda _: b"".join(
+            frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2, "big") + size.to_bytes(4, "big"))
+            for size in (0, 65_535) * 20
+        ),
+        calls(HALF, WATCH, ROUTE),
+    ),
+    "updates": of_frames(lambda _: frame(WINDOW_UPDATE, 0, 0, ONE_MORE) * 100),
+    "tiny-data": of_frames(
+        lambda _: (frame(DATA, 0, 1, b".") + frame(DATA, 0, 1)) * 50,
+        call(REGISTER, 1, None) + frame(DATA, 0, 1, b"\0\0\x3f\xff\xff"),
+    ),
+    "unknown-frames": of_frames(
+        lambda _: (frame(UNKNOWN, 0, 0, b"?") + frame(PRIORITY, 0, 1, bytes(4) + b"\x10")) * 50
+    ),
+    "requests-unread": ByHand(hold(hello() + calls(range(1, 10_000, 2), LOOKUP, ROUTE), 8), UNREAD, agents=True),
+    "pins": ByHand(flood(lambda turn: call(PIN, 2 * turn + 1, AN_HOUR), hello()), "a share for each caller"),
+    "unread-snapshots": ByHand(hold(hello((INITIAL_WINDOW_SIZE, 0)) + calls(HALF, SNAPSHOT), 3), UNREAD),
+    "wide-watches": ByHand(repeat(wide_watch, 20, 0.5), "10,000 names a watch, a share for each caller"),
+    "bad-metadata": ByHand(
+        flood(lambda turn: call(LOOKUP, 2 * turn + 1, ROUTE, BAD_FIELDS[turn % 4]), hello(), 8),
+        "no log line a call",
+        agents=True,
+    ),
+    "honest-bursts": ByHand(honest_bursts, "200 calls a connection; more are taken again by the client"),
+    "empty-blocks": ByHand(
+        ask(lambda turn: empty_blocks("gzip" if turn % 2 else "deflate"), 4), "steps of 4 KiB, one message at a time"
+    ),
+    "many-empty-blocks": ByHand(ask(lambda _: empty_blocks("gzip"), 40), "steps of 4 KiB, one message at a time"),
+    "empty-members": ByHand(ask(lambda _: empty_members(), 4), "16 members a message", agents=True),
+    "many-bombs": ByHand(ask(lambda _: packed("gzip", prefixed(bomb(), b"\1")), 40), f"{OF_AN_ADDRESS}, decompressed"),
+    "truncated-gzip": ByHand(ask(truncated, 4), "the call ends", agents=True),
+    "wrong-encodings": ByHand(ask(wrong_encoding, 4), "the call ends", agents=True),
+    "health-watches": ByHand(
+        hold(hello() + calls(CALLS, HEALTH_WATCH), MOST_CONNECTIONS, 2.0), HEALTH, agents=True, own_address=True
+    ),
+    "health-checks": ByHand(
+        flood(lambda turn: calls(ten(turn), HEALTH_CHECK), hello(), 50), HEALTH, agents=True, own_address=True
+    ),
+    "reflection-calls": ByHand(
+        hold(
+            hello() + calls(CALLS, REFLECTION, None) + ended(CALLS, DATA, prefixed(REFLECTED.SerializeToString())),
+            MOST_CONNECTIONS,
+            2.0,
+        ),
+        "100 calls of reflection an address",
+        own_address=True,
+    ),
+    "malformed-messages": ByHand(flood(malformed, hello(), 8), "200 calls a connection", agents=True, own_address=True),
+    "bodiless-calls": ByHand(
+        hold(hello() + calls(CALLS, LOOKUP, None, *LARGE_FIELDS), 150), OF_AN_ADDRESS, own_address=True
+    ),
+    "large-requests": ByHand(ask(lambda _: large_request(), 8, waits=False), OF_AN_ADDRESS, own_address=True),
+    "many-small-holders": ByHand(
+        many_small_holders, "64 MiB of answers that wait an address; it loses its connections first", own_address=True
+    ),
+}
+"""The attacks on any listener of gRPC, by name."""
 
-
-@on("grpc", "2,000 frames a second, 64 a turn, 5 s of flood", agents=True)
-def settings(port: int, seconds: float) -> None:
-    """Settings as fast as they can be sent."""
-    flood(port, seconds, 4, hello(), lambda _: frame(SETTINGS, 0, 0) * 50)
-
-
-@on("grpc", "20 before they are looked at")
-def resets(port: int, seconds: float) -> None:
-    """Calls that are taken back at once (CVE-2023-44487)."""
-
-    def some(turn: int) -> bytes:
-        streams = range(20 * turn + 1, 20 * turn + 21, 2)
-        return b"".join(call(LOOKUP, stream) + frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams)
-
-    flood(port, seconds, 4, hello(), some)
-
-
-@on("grpc", "32 KiB of fields", agents=True)
-def endless_headers(port: int, seconds: float) -> None:
-    """A header block without an end."""
-    flood(
-        port,
-        seconds,
-        2,
-        hello() + frame(HEADERS, 0, 1, headers(LOOKUP)),
-        lambda _: frame(CONTINUATION, 0, 1, bytes(1)),
-    )
-
-
-@on("grpc", "10 s", agents=True)
-def idle_connections(port: int, seconds: float) -> None:
-    """Connections that say nothing, and half of a beginning."""
-    with connections(port, MOST_CONNECTIONS // 2, b""):
-        hold(port, seconds, MOST_CONNECTIONS // 2, PREFACE[:10])
-
-
-@on("grpc", "silent connections end", agents=True)
-def half_open(port: int, seconds: float) -> None:
-    """Connections that say no more in the middle of a call, and stay."""
-    say_no_more(port, seconds, MOST_CONNECTIONS, hello() + call(LOOKUP, 1, None))
-
-
-@on("grpc", "100,000 connections, 2,000 a second", agents=True)
-def connection_flood(port: int, seconds: float) -> None:
-    """Connections as fast as they can be opened, up to thousands that stay."""
-    until = time.monotonic() + seconds
-    with ExitStack() as opened:
-        for _ in range(FLOOD_CONNECTIONS // 100):
-            if time.monotonic() < until:
-                opened.enter_context(connections(port, 100, hello()))
-        time.sleep(max(0.0, until - time.monotonic()))
-
-
-@on("tls", "10 s")
-def half_handshakes(port: int, seconds: float) -> None:
-    """The first half of a TLS handshake."""
-    begun = client_hello()
-    hold(port, seconds, MOST_CONNECTIONS, begun[: len(begun) // 2])
+TLS = {
+    "half-handshakes": ByHand(hold(client_hello()[: len(client_hello()) // 2], MOST_CONNECTIONS), "10 s"),
+    "random-bytes": GRPC["random-bytes"],
+    "silent-handshakes": ByHand(
+        half_silent(client_hello(), 3_000), "2,048 handshakes an address, 10 s", own_address=True
+    ),
+}
+PERMITS = {"revocation": ByHand(revocation, "open calls end a slice at a time")}
+BLOCKED = {"requests-while-blocked": ByHand(requests_while_blocked, OF_AN_ADDRESS)}

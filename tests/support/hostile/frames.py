@@ -1,11 +1,10 @@
-"""HTTP/2 by hand, for what no library would send: frames, blocks of fields, floods over many connections."""
+"""HTTP/2 by hand, for what no library would send: frames, blocks of fields, connections."""
 
 from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
@@ -168,35 +167,6 @@ def connections(port: int, count: int, greeting: bytes) -> Iterator[list[socket.
         yield found
 
 
-def send(sock: socket.socket, data: bytes) -> bool:
-    """Sends what can be sent at once and reads what has come. False if the server has ended the connection."""
-    try:
-        with suppress(BlockingIOError):
-            sock.send(data)
-        with suppress(BlockingIOError):
-            return sock.recv(65_536) != b""
-    except OSError:
-        return False
-    return True
-
-
-def flood(port: int, seconds: float, count: int, greeting: bytes, again: Callable[[int], bytes]) -> None:
-    """Sends something over connections again and again; those that the server cuts are opened anew."""
-    until, turn = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
-        with connections(port, count, greeting) as opened:
-            left = opened
-            while left and time.monotonic() < until:
-                turn += 1
-                left = [sock for sock in left if send(sock, again(turn))]
-
-
-def hold(port: int, seconds: float, count: int, greeting: bytes) -> None:
-    """Opens connections, says something, and is silent."""
-    with connections(port, count, greeting):
-        time.sleep(seconds)
-
-
 def hello(*settings: tuple[int, int]) -> bytes:
     """What a client begins with."""
     payload = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in settings)
@@ -213,12 +183,3 @@ def _string(text: str) -> bytes:
         length.append(rest % 128 + 128)
         rest //= 128
     return bytes((*length, rest)) + raw
-
-
-def say_no_more(port: int, seconds: float, count: int, greeting: bytes) -> None:
-    """Opens connections, says something, closes them for writing, and keeps them open without reading."""
-    with connections(port, count, greeting) as opened:
-        for sock in opened:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_WR)
-        time.sleep(seconds)
