@@ -12,6 +12,8 @@ from tests.faults.fleet.pipeline import PIPELINE, Pipeline, kill_after_a_batch
 from tests.faults.network.network import Network
 from tests.faults.network.proxy import Disturbance
 
+Way = tuple[str, str]
+"""A client and a server."""
 CLIENTS = ("client-1", "client-2")
 WATCHERS = {server: f"watcher of {server}" for server in SERVERS}
 """Raw watchers, each of one name server."""
@@ -34,15 +36,13 @@ class World:
     taken: set[str] = field(default_factory=set)
     """Processes that a fault of the round has met already: another one finds them as nobody expects them."""
 
+    servers = SERVERS
+    clients = CLIENTS
+
     @property
     def agents(self) -> tuple[str, ...]:
         """And brokers that speak RocketMQ's own protocol, each of which stands for its own agent."""
         return tuple(broker.name for broker in self.fleet.brokers)
-
-    @property
-    def masters(self) -> tuple[str, ...]:
-        """Those of masters."""
-        return tuple(broker.name for broker in self.fleet.brokers if broker.broker_id == 0)
 
     @property
     def rocketmq(self) -> tuple[str, ...]:
@@ -50,36 +50,37 @@ class World:
         return tuple(name for name in self.agents if name in JAVA)
 
     @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
+    def site(self) -> tuple[str, ...]:
+        """All name servers and agents."""
+        return (*SERVERS, *self.agents)
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """All processes."""
+        return (*self.site, *CLIENTS)
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
         """Clients and servers of this fleet."""
         ways = (*((name, server) for name in self.agents for server in SERVERS), *WAYS)
         if self.pipeline is not None:
             ways += tuple((PIPELINE, server) for server in SERVERS)
         return ways
 
-    def take(self, names: Sequence[str]) -> list[str]:
-        """Those of the processes that a fault may have, from now until the end of the round."""
+    def take_all(self, rng: random.Random, names: Sequence[str]) -> list[str]:
+        """Those of the processes, in any order, that a fault may have, from now until the end of the round."""
         free = [name for name in names if name not in self.taken]
         self.taken.update(free)
+        rng.shuffle(free)
         return free
 
     def take_one(self, rng: random.Random, names: Sequence[str]) -> list[str]:
         """Any one of them; none if all are taken."""
-        shuffled = rng.sample(list(names), len(names))
-        free = next((name for name in shuffled if name not in self.taken), None)
-        return [] if free is None else self.take([free])
+        free = [name for name in names if name not in self.taken]
+        return self.take_all(rng, [rng.choice(free)] if free else [])
 
 
 Kind = Callable[[World, random.Random], AbstractContextManager[None]]
-
-KINDS: dict[str, Kind] = {}
-"""By name."""
-
-
-def _fault(begin: Callable[[World, random.Random], Iterator[None]]) -> Kind:
-    kind = contextmanager(begin)
-    KINDS[begin.__name__.replace("_", "-").strip("-")] = kind
-    return kind
 
 
 def _restart(world: World, name: str) -> None:
@@ -92,104 +93,42 @@ def _restart(world: World, name: str) -> None:
         world.fleet.restart_client(name)
 
 
-def _a_way(world: World, rng: random.Random) -> tuple[str, str]:
-    return rng.choice(world.ways)
-
-
 # Processes
 
 
-def _killed(world: World, names: Sequence[str]) -> Iterator[None]:
-    for name in names:
-        world.fleet.kill(name)
-    yield
-    for name in names:
-        _restart(world, name)
+def _processes(
+    begin: Callable[[Fleet, str], object], end: Callable[[World, str], None], names: str, *, at_once: bool
+) -> Kind:
+    """Something begins with one process of those with a name in ``World``, or all of them, and ends with each."""
+
+    @contextmanager
+    def happen(world: World, rng: random.Random) -> Iterator[None]:
+        met = world.take_all(rng, getattr(world, names)) if at_once else world.take_one(rng, getattr(world, names))
+        for name in met:
+            begin(world.fleet, name)
+        yield
+        for name in met:
+            end(world, name)
+
+    return happen
 
 
-def _ended(world: World, names: Sequence[str]) -> Iterator[None]:
-    for name in names:
-        world.fleet.end(name)
-    yield
-    for name in names:
-        _restart(world, name)
+def _killed(names: str, *, at_once: bool = False) -> Kind:
+    return _processes(Fleet.kill, _restart, names, at_once=at_once)
 
 
-def _stopped(world: World, names: Sequence[str]) -> Iterator[None]:
-    for name in names:
-        world.fleet.stop(name)
-    yield
-    for name in names:
-        world.fleet.go_on(name)
+def _ended(names: str) -> Kind:
+    return _processes(Fleet.end, _restart, names, at_once=False)
 
 
-@_fault
-def kill_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, SERVERS))
+def _stopped(names: str, *, at_once: bool = False) -> Kind:
+    return _processes(Fleet.stop, lambda world, name: world.fleet.go_on(name), names, at_once=at_once)
 
 
-@_fault
-def end_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    return _ended(world, world.take_one(rng, SERVERS))
-
-
-@_fault
-def stop_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, SERVERS))
-
-
-@_fault
-def kill_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, world.agents))
-
-
-@_fault
-def end_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _ended(world, world.take_one(rng, world.agents))
-
-
-@_fault
-def stop_agent(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, world.agents))
-
-
-@_fault
-def stop_all_agents(world: World, rng: random.Random) -> Iterator[None]:
-    del rng
-    return _stopped(world, world.take(world.agents))
-
-
-@_fault
-def kill_client(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, CLIENTS))
-
-
-@_fault
-def stop_client(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, CLIENTS))
-
-
-@_fault
-def kill_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """All name servers and agents at once, as when the power of a site goes and comes back."""
-    del rng
-    return _killed(world, world.take([*SERVERS, *world.agents]))
-
-
-@_fault
-def stop_everything(world: World, rng: random.Random) -> Iterator[None]:
-    """All processes of the fleet, as when a machine is suspended."""
-    names = world.take([*SERVERS, *world.agents, *CLIENTS])
-    rng.shuffle(names)
-    return _stopped(world, names)
-
-
-@_fault
-def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
+@contextmanager
+def _rolled(world: World, rng: random.Random) -> Iterator[None]:
     """Each name server and agent is ended and started again, one after the other."""
-    names = world.take([*SERVERS, *world.agents])
-    rng.shuffle(names)
-    for name in names:
+    for name in world.take_all(rng, world.site):
         world.fleet.end(name)
         _restart(world, name)
     yield
@@ -197,51 +136,74 @@ def roll_everything(world: World, rng: random.Random) -> Iterator[None]:
 
 # The network
 
-
-@_fault
-def cut(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(world, rng)
-    world.network.cut(*way, up=True, down=True)
-    yield
-    world.network.heal(*way)
+Way = tuple[str, str]
 
 
-@_fault
-def cut_one_way(world: World, rng: random.Random) -> Iterator[None]:
-    way, up = _a_way(world, rng), rng.random() < 0.5
-    world.network.cut(*way, up=up, down=not up)
-    yield
-    world.network.heal(*way)
+def _ways(
+    begin: Callable[[Network, Way, random.Random], None], ways: Callable[[World, random.Random], list[Way]]
+) -> Kind:
+    """Something happens to some ways until they heal."""
+
+    @contextmanager
+    def happen(world: World, rng: random.Random) -> Iterator[None]:
+        chosen = ways(world, rng)
+        for way in chosen:
+            begin(world.network, way, rng)
+        yield
+        for way in chosen:
+            world.network.heal(*way)
+
+    return happen
 
 
-@_fault
-def cut_off_namesrv(world: World, rng: random.Random) -> Iterator[None]:
-    """One name server from everybody."""
+def _cut(network: Network, way: Way, _: random.Random) -> None:
+    network.cut(*way, up=True, down=True)
+
+
+def _cut_one_way(network: Network, way: Way, rng: random.Random) -> None:
+    up = rng.random() < 0.5
+    network.cut(*way, up=up, down=not up)
+
+
+def _cut_somehow(network: Network, way: Way, rng: random.Random) -> None:
+    up, down = rng.choice([(True, True), (True, False), (False, True)])
+    network.cut(*way, up=up, down=down)
+
+
+def _half_opened(network: Network, way: Way, rng: random.Random) -> None:
+    network.half_open(*way, server_knows=rng.random() < 0.5)
+
+
+def _disturbed(disturbance: Disturbance) -> Kind:
+    """Four ways are bad."""
+    return _ways(
+        lambda network, way, _: network.disturb(*way, disturbance), lambda world, rng: rng.sample(world.ways, 4)
+    )
+
+
+def _any(world: World, rng: random.Random) -> list[Way]:
+    return [rng.choice(world.ways)]
+
+
+def _of_a_server(world: World, rng: random.Random) -> list[Way]:
     server = rng.choice(SERVERS)
-    ends = [client for client, its_server in world.ways if its_server == server]
-    for end in ends:
-        world.network.cut(end, server, up=True, down=True)
-    yield
-    for end in ends:
-        world.network.heal(end, server)
+    return [way for way in world.ways if way[1] == server]
 
 
-@_fault
-def cut_off_agent(world: World, rng: random.Random) -> Iterator[None]:
-    """One agent from all name servers."""
+def _of_an_agent(world: World, rng: random.Random) -> list[Way]:
     name = rng.choice(world.agents)
-    for server in SERVERS:
-        world.network.cut(name, server, up=True, down=True)
-    yield
-    for server in SERVERS:
-        world.network.heal(name, server)
+    return [(name, server) for server in SERVERS]
 
 
-@_fault
-def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
+def _of_rocketmq(world: World, rng: random.Random) -> list[Way]:
+    return [(rng.choice(world.rocketmq), rng.choice(SERVERS))]
+
+
+@contextmanager
+def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     """What the old process had sent and the end of its connection arrive together with what the new one sends."""
     server = rng.choice(SERVERS)
-    names = world.take_one(rng, world.masters)
+    names = world.take_one(rng, [name for name in world.agents if name.endswith("-0")])
     for name in names:
         world.network.cut(name, server, up=True, down=False)
         world.fleet.change_topics(name.removesuffix("-0"))
@@ -252,51 +214,11 @@ def restart_agent_behind_a_cut(world: World, rng: random.Random) -> Iterator[Non
         world.network.heal(name, server)
 
 
-def _on_some_ways(world: World, rng: random.Random, disturbance: Disturbance) -> Iterator[None]:
-    ways = rng.sample(world.ways, 4)
-    for way in ways:
-        world.network.disturb(*way, disturbance)
-    yield
-    for way in ways:
-        world.network.heal(*way)
+# The pipeline
 
 
-@_fault
-def slow(world: World, rng: random.Random) -> Iterator[None]:
-    """75 ms, 50 more or less, each way."""
-    return _on_some_ways(world, rng, Disturbance(delay_seconds=0.075, jitter_seconds=0.05))
-
-
-@_fault
-def narrow(world: World, rng: random.Random) -> Iterator[None]:
-    """A megabit a second."""
-    return _on_some_ways(world, rng, Disturbance(bits_per_second=1_000_000))
-
-
-@_fault
-def lossy(world: World, rng: random.Random) -> Iterator[None]:
-    """Every other packet is lost."""
-    return _on_some_ways(world, rng, Disturbance(loss=0.5))
-
-
-@_fault
-def reset(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(world, rng)
-    world.network.reset(*way)
-    yield
-    world.network.heal(*way)
-
-
-@_fault
-def half_open(world: World, rng: random.Random) -> Iterator[None]:
-    way = _a_way(world, rng)
-    world.network.half_open(*way, server_knows=rng.random() < 0.5)
-    yield
-    world.network.heal(*way)
-
-
-@_fault
-def kill_pipeline(world: World, rng: random.Random) -> Iterator[None]:
+@contextmanager
+def _pipeline_killed(world: World, rng: random.Random) -> Iterator[None]:
     """With its whole process group, after a batch or while Spark starts."""
     if world.pipeline is not None:
         kill_after_a_batch(world.pipeline, rng)
@@ -305,10 +227,9 @@ def kill_pipeline(world: World, rng: random.Random) -> Iterator[None]:
         world.pipeline.start()
 
 
-@_fault
-def stop_pipeline(world: World, rng: random.Random) -> Iterator[None]:
+@contextmanager
+def _pipeline_stopped(world: World, _: random.Random) -> Iterator[None]:
     """With its whole process group, wherever it is."""
-    del rng
     if world.pipeline is not None:
         world.pipeline.stop()
     yield
@@ -316,34 +237,39 @@ def stop_pipeline(world: World, rng: random.Random) -> Iterator[None]:
         world.pipeline.go_on()
 
 
-# RocketMQ's own programs, in fleets that have them
-
-
-@_fault
-def kill_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
-    return _killed(world, world.take_one(rng, world.rocketmq))
-
-
-@_fault
-def end_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
-    return _ended(world, world.take_one(rng, world.rocketmq))
-
-
-@_fault
-def stop_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
-    return _stopped(world, world.take_one(rng, world.rocketmq))
-
-
-@_fault
-def cut_rocketmq(world: World, rng: random.Random) -> Iterator[None]:
-    """One of them from a name server, both ways or one."""
-    way = rng.choice(world.rocketmq), rng.choice(SERVERS)
-    up, down = rng.choice([(True, True), (True, False), (False, True)])
-    world.network.cut(*way, up=up, down=down)
-    yield
-    world.network.heal(*way)
-
-
+KINDS: dict[str, Kind] = {
+    "kill-namesrv": _killed("servers"),
+    "end-namesrv": _ended("servers"),
+    "stop-namesrv": _stopped("servers"),
+    "kill-agent": _killed("agents"),
+    "end-agent": _ended("agents"),
+    "stop-agent": _stopped("agents"),
+    "stop-all-agents": _stopped("agents", at_once=True),
+    "kill-client": _killed("clients"),
+    "stop-client": _stopped("clients"),
+    # As when the power of a site goes and comes back.
+    "kill-everything": _killed("site", at_once=True),
+    # As when a machine is suspended.
+    "stop-everything": _stopped("everything", at_once=True),
+    "roll-everything": _rolled,
+    "cut": _ways(_cut, _any),
+    "cut-one-way": _ways(_cut_one_way, _any),
+    "cut-off-namesrv": _ways(_cut, _of_a_server),
+    "cut-off-agent": _ways(_cut, _of_an_agent),
+    "restart-agent-behind-a-cut": _restarted_behind_a_cut,
+    "slow": _disturbed(Disturbance(delay_seconds=0.075, jitter_seconds=0.05)),
+    "narrow": _disturbed(Disturbance(bits_per_second=1_000_000)),
+    "lossy": _disturbed(Disturbance(loss=0.5)),
+    "reset": _ways(lambda network, way, _: network.reset(*way), _any),
+    "half-open": _ways(_half_opened, _any),
+    "kill-pipeline": _pipeline_killed,
+    "stop-pipeline": _pipeline_stopped,
+    "kill-rocketmq": _killed("rocketmq"),
+    "end-rocketmq": _ended("rocketmq"),
+    "stop-rocketmq": _stopped("rocketmq"),
+    "cut-rocketmq": _ways(_cut_somehow, _of_rocketmq),
+}
+"""By name."""
 OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
 """Kinds that need the pipeline beside the fleet."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})

@@ -15,9 +15,9 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from groundwork.endpoints import Endpoint
 
@@ -28,8 +28,6 @@ RESENT_SECONDS = 0.2
 """How late lost bytes come: Linux's shortest time before it sends again, doubled each time they are lost once more."""
 MOST_LOSSES = 5
 CALL_SECONDS = 10.0
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -154,16 +152,15 @@ class Link:
         self.down = Direction()
         self._target = target
         self._rng = rng
-        self._connections: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.heal()
 
-    async def start(self) -> Self:
+    async def start(self) -> None:
         """Listens on a free port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.listen = Endpoint("127.0.0.1", self._server.sockets[0].getsockname()[1])
-        return self
 
     async def stop(self) -> None:
         """Ends the listener and all connections."""
@@ -178,16 +175,6 @@ class Link:
         for way in (self.up, self.down):
             way.disturbance = Disturbance()
             way.open.set()
-
-    def reset(self) -> None:
-        """Resets every connection, for both sides."""
-        for connection in tuple(self._connections):
-            connection.reset()
-
-    def half_open(self, *, server_knows: bool) -> None:
-        """Loses every connection for one side; the other one hears nothing any more, not even of the loss."""
-        for connection in tuple(self._connections):
-            connection.half_open(server_knows=server_knows)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -207,11 +194,11 @@ class Link:
             _reset(writer)
             return
         connection = Connection((reader, writer), server)
-        self._connections.add(connection)
+        self.connections.add(connection)
         try:
             await connection.carry(Flow(self.up, self._rng), Flow(self.down, self._rng))
         finally:
-            self._connections.discard(connection)
+            self.connections.discard(connection)
             await connection.end()
 
 
@@ -244,56 +231,39 @@ class Proxy:
 
     def link(self, target: Endpoint) -> Link:
         """Opens a way to a server."""
-
-        async def start() -> Link:
-            return await Link(target, self._rng).start()
-
-        link = self._call(start())
+        link = Link(target, self._rng)
+        self._call(link.start())
         self._links.append(link)
         return link
 
     def cut(self, link: Link, *, up: bool = True, down: bool = True) -> None:
         """Cuts one direction or both."""
-
-        async def cut() -> None:
-            for way, is_cut in ((link.up, up), (link.down, down)):
-                if is_cut:
-                    way.open.clear()
-
-        self._call(cut())
+        for way, is_cut in ((link.up, up), (link.down, down)):
+            if is_cut:
+                self._do(way.open.clear)
 
     def disturb(self, link: Link, disturbance: Disturbance) -> None:
         """Makes both directions bad."""
-
-        async def disturb() -> None:
-            for way in (link.up, link.down):
-                way.disturbance = disturbance
-
-        self._call(disturb())
+        for way in (link.up, link.down):
+            way.disturbance = disturbance
 
     def reset(self, link: Link) -> None:
-        """Resets the link's connections."""
-
-        async def reset() -> None:
-            link.reset()
-
-        self._call(reset())
+        """Resets the link's connections, for both sides."""
+        self._do(lambda: [connection.reset() for connection in tuple(link.connections)])
 
     def half_open(self, link: Link, *, server_knows: bool) -> None:
-        """Loses the link's connections for one side only."""
-
-        async def half_open() -> None:
-            link.half_open(server_knows=server_knows)
-
-        self._call(half_open())
+        """Loses the link's connections for one side; the other one hears nothing any more, not even of the loss."""
+        self._do(lambda: [one.half_open(server_knows=server_knows) for one in tuple(link.connections)])
 
     def heal(self, link: Link) -> None:
         """Ends cuts and disturbances."""
+        self._do(link.heal)
 
-        async def heal() -> None:
-            link.heal()
+    def _do(self, step: Callable[[], object]) -> None:
+        async def work() -> None:
+            step()
 
-        self._call(heal())
+        self._call(work())
 
-    def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
+    def _call(self, work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
