@@ -136,8 +136,6 @@ def _rolled(world: World, rng: random.Random) -> Iterator[None]:
 
 # The network
 
-Way = tuple[str, str]
-
 
 def _ways(
     begin: Callable[[Network, Way, random.Random], None], ways: Callable[[World, random.Random], list[Way]]

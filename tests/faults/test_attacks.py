@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -68,9 +69,7 @@ OTHERWISE = refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         ({"ask_as_neighbour": failing(then=LIMIT)}, "FAILED: at the same address not back"),
     ],
 )
-def test_a_call_that_an_attack_spoils_is_reported(
-    greedy: Process, calls: dict[str, Callable[[], None]], verdict: str
-) -> None:
+def test_a_call_that_an_attack_spoils_is_reported(greedy: Process, calls: dict[str, Any], verdict: str) -> None:
     outcome = run(Target("it", greedy, failing())._replace(**calls), SHORT, 0.2)
     assert outcome.row().partition(verdict)[1]
     assert exit_code([outcome.held]) == (verdict != "held")

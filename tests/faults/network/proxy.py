@@ -17,6 +17,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from groundwork.endpoints import Endpoint
@@ -249,11 +250,13 @@ class Proxy:
 
     def reset(self, link: Link) -> None:
         """Resets the link's connections, for both sides."""
-        self._do(lambda: [connection.reset() for connection in tuple(link.connections)])
+        for connection in tuple(link.connections):
+            self._do(connection.reset)
 
     def half_open(self, link: Link, *, server_knows: bool) -> None:
         """Loses the link's connections for one side; the other one hears nothing any more, not even of the loss."""
-        self._do(lambda: [one.half_open(server_knows=server_knows) for one in tuple(link.connections)])
+        for connection in tuple(link.connections):
+            self._do(partial(connection.half_open, server_knows=server_knows))
 
     def heal(self, link: Link) -> None:
         """Ends cuts and disturbances."""
