@@ -101,3 +101,19 @@ def test_far_too_much_metadata_ends_the_call_and_not_the_connection(client: Clie
     assert error is not None
     assert error.code() == grpc.StatusCode.UNKNOWN  # the client makes it of HTTP 431
     assert client.route() is not None
+
+
+def test_a_registration_of_10000_topics_arrives_compressed(client: Client) -> None:
+    """Scenario 68."""
+    sent = [f"topic-{number:05}" for number in range(10_000)]
+    client.registration.RegisterBroker(registration(sent), timeout=TIMEOUT, compression=grpc.Compression.Gzip)
+    rows = [row for message in client.snapshot() for row in message.chunk.topics]
+    assert sorted(row.topic for row in rows) == sent
+    queues = [queue for row in rows for queue in row.queue_datas]
+    assert {(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in queues} == {(4, 4, 6)}
+
+
+def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
+    """Scenario 48. RocketMQ 4 leaves the caller waiting."""
+    for path in ("/namesrv_api.v1.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):
+        assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED

@@ -60,6 +60,7 @@ def test_the_members_of_a_group_are_told_and_a_slave_learns_its_master(client: C
     assert addrs_of(known) == {0: "127.0.0.1:10911", 1: "127.0.0.1:20911"}
     assert (known.zone_name, known.enable_acting_master) == ("zone-1", True)
     assert unknown == route_data_pb2.BrokerData(cluster_name="DefaultCluster", broker_name="broker-b")
+    assert client.failure(f"{ROUTES}/GetBrokerMemberGroup", b"").metadata == {"field": "cluster_name"}
     info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)
     assert list(info.broker_datas) == [known]
 

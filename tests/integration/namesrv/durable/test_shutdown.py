@@ -34,6 +34,14 @@ from tests.support.state_changes import HeldWork
 WATCH = "/grpc.health.v1.Health/Watch"
 
 
+def test_a_name_server_starts_and_ends_without_an_error() -> None:
+    """Scenario 59."""
+    with NamesrvProcess() as namesrv:
+        assert namesrv.terminate() == 0
+        assert [line["level"] for line in namesrv.lines if line["level"] != "info"] == []
+        assert namesrv.events("namesrv_stopped")
+
+
 def watch_that_reads_nothing(port: int) -> socket.socket:
     """A watch of a service's health whose window is zero, so that no answer can be sent."""
     request = health_pb2.HealthCheckRequest(service=ROUTE_SERVICE.full_name)

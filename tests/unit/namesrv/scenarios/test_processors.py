@@ -1,6 +1,6 @@
 """Scenarios of upstream's RequestProcessorTest, KVConfigManagerTest and their like, without a network.
 
-Those that need a process or a disk are in tests/integration/namesrv/durable/test_scenarios.py.
+Those that need a process or a disk are in tests/integration/namesrv.
 """
 
 from __future__ import annotations

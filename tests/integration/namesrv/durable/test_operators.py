@@ -1,0 +1,358 @@
+"""What operators change over the wire: KV configuration and settings. No call reaches a file by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from namesrv_api.v1 import admin_service_pb2 as pb
+
+from groundwork.grpc_errors import RichError
+from namesrv import limits
+from namesrv.grpc_api.admin import MAX_CONFIG_VALUES
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import registration, unregister
+from tests.support.secured.fleet import outcome
+from tests.support.stored import stored
+
+PACKAGE = "/namesrv_api.v1"
+FILE = "kvConfig.json"
+NS = "ORDER_TOPIC_CONFIG"
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def durable(data_dir: Path) -> Iterator[NamesrvProcess]:
+    """A name server with a data directory, for tests that change nothing or KV configuration alone."""
+    with NamesrvProcess("--data-dir", str(data_dir)) as process:
+        yield process
+
+
+@pytest.fixture
+def admin(durable: NamesrvProcess) -> Iterator[Client]:
+    """A connection to it. The KV configuration is empty before each test."""
+    with durable.connect() as connected:
+        yield connected
+        for namespace, _, _ in listed(connected):
+            for _, key, _ in listed(connected, namespace):
+                delete(connected, key, namespace)
+
+
+def put(client: Client, key: str, value: str, namespace: str = NS) -> pb.PutKvConfigResponse:
+    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value)
+    return client.admin.PutKvConfig(request, timeout=TIMEOUT)
+
+
+def get(client: Client, key: str, namespace: str = NS) -> str | None:
+    try:
+        return client.admin.GetKvConfig(pb.GetKvConfigRequest(namespace=namespace, key=key), timeout=TIMEOUT).value
+    except grpc.RpcError as error:
+        if RichError.of(error).reason == "KV_NOT_FOUND":
+            return None
+        raise
+
+
+def delete(client: Client, key: str, namespace: str = NS) -> pb.DeleteKvConfigResponse:
+    return client.admin.DeleteKvConfig(pb.DeleteKvConfigRequest(namespace=namespace, key=key), timeout=TIMEOUT)
+
+
+def listed(client: Client, namespace: str = "") -> list[tuple[str, str, str]]:
+    answer = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(namespace=namespace), timeout=TIMEOUT)
+    return [(row.namespace, row.key, row.value) for row in answer.kv_configs]
+
+
+def failure(client: Client, request: Message) -> RichError:
+    call = request.DESCRIPTOR.name.removesuffix("Request")
+    return client.failure(f"{PACKAGE}.AdminService/{call}", request)
+
+
+def revision(client: Client) -> int:
+    return client.snapshot()[0].header.revision
+
+
+def test_a_key_is_there_from_its_put_to_its_deletion(admin: Client) -> None:
+    """Scenarios 44 to 47. A change takes a revision only if it changes something."""
+    before = revision(admin)
+    puts = [put(admin, "TopicTest", value) for value in ("", "", "größer €")]
+    assert [answer.HasField("previous_value") for answer in puts] == [False, True, True]
+    assert get(admin, "TopicTest") == "größer €"
+    deletions = [delete(admin, "TopicTest") for _ in range(2)]
+    assert get(admin, "TopicTest") is None
+    assert all(answer.HasField("removed") for answer in deletions)
+    assert [answer.removed for answer in deletions] == [True, False]
+    revisions = [answer.header.revision - before for answer in (*puts, *deletions)]
+    assert revisions == [1, 1, 2, 3, 3]
+
+
+def test_a_namespace_is_listed_after_a_put_and_gone_with_its_last_key(admin: Client) -> None:
+    """Scenario 54."""
+    assert failure(admin, pb.ListKvConfigsRequest(namespace=NS)).metadata == {"namespace": NS}
+    assert listed(admin) == []
+    put(admin, "b", "2")
+    put(admin, "a", "1")
+    put(admin, "ключ", "значение", "другое")
+    assert listed(admin, NS) == [(NS, "a", "1"), (NS, "b", "2")]
+    assert listed(admin) == [(NS, "", ""), ("другое", "", "")]
+    delete(admin, "ключ", "другое")
+    assert listed(admin) == [(NS, "", "")]
+    assert failure(admin, pb.ListKvConfigsRequest(namespace="другое")).reason == "KV_NOT_FOUND"
+
+
+@pytest.mark.parametrize("of_namespaces", [True, False])
+def test_lists_come_in_pages_that_outlive_changes(admin: Client, of_namespaces: bool) -> None:
+    def put_name(name: str) -> None:
+        put(admin, "k" if of_namespaces else name, "v", namespace=name if of_namespaces else NS)
+
+    for number in range(5):
+        put_name(f"name-{number}")
+    request = pb.ListKvConfigsRequest(namespace="" if of_namespaces else NS, page_size=2)
+    names: list[str] = []
+    while not names or request.page_token:
+        page = admin.admin.ListKvConfigs(request, timeout=TIMEOUT)
+        names += [row.namespace if of_namespaces else row.key for row in page.kv_configs]
+        request.page_token = page.next_page_token
+        if len(names) == 2:  # one comes before and one after the place reached
+            put_name("aaa")
+            put_name("zzz")
+    assert names == [*(f"name-{number}" for number in range(5)), "zzz"]
+
+
+STATES = {"absent": None, "empty": "", "value": "value"}
+"""What a key may be, and what a change may expect it to be."""
+
+
+def changed(client: Client, request: pb.PutKvConfigRequest | pb.DeleteKvConfigRequest) -> str:
+    """``OK``, or the reason of the error."""
+    call: Any = client.admin.PutKvConfig if isinstance(request, pb.PutKvConfigRequest) else client.admin.DeleteKvConfig
+    return outcome(lambda: call(request, timeout=TIMEOUT))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("expected", STATES)
+def test_a_change_is_made_only_of_a_key_that_is_as_expected(admin: Client, state: str, expected: str) -> None:
+    before, expectation = STATES[state], pb.KvExpectation(value=STATES[expected])
+    to_put = pb.PutKvConfigRequest(namespace=NS, key="key", value="new", expected=expectation, validate_only=True)
+    to_delete = pb.DeleteKvConfigRequest(namespace=NS, key="key", expected=expectation, validate_only=True)
+    for request, after in ((to_put, "new"), (to_delete, None)):
+        if before is None:
+            delete(admin, "key")
+        else:
+            put(admin, "key", before)
+        reason = "OK" if state == expected else "CONFLICT"
+        assert changed(admin, request) == reason
+        assert get(admin, "key") == before, "it was a validation"
+        request.validate_only = False
+        assert changed(admin, request) == reason
+        assert get(admin, "key") == (after if state == expected else before)
+
+
+def test_a_counter_that_several_compare_and_set_loses_nothing(admin: Client) -> None:
+    writers, steps, before = 8, 25, revision(admin)
+
+    def count(_writer: int) -> int:
+        conflicts = 0
+        for _ in range(steps):
+            while not _counted(admin):
+                conflicts += 1
+        return conflicts
+
+    with ThreadPoolExecutor(writers) as pool:
+        conflicts = sum(pool.map(count, range(writers)))
+    assert get(admin, "counter") == str(writers * steps)
+    assert conflicts, "the writers never met"
+    assert revision(admin) - before == writers * steps, "each change took one revision, a conflict none"
+
+
+def _counted(admin: Client) -> bool:
+    """Adds one to the counter, unless another writer was faster."""
+    value = get(admin, "counter")
+    request = pb.PutKvConfigRequest(
+        namespace=NS, key="counter", value=str(int(value or 0) + 1), expected=pb.KvExpectation(value=value)
+    )
+    reason = changed(admin, request)
+    assert reason in {"OK", "CONFLICT"}
+    return reason == "OK"
+
+
+LONGEST = "ö" * (limits.MAX_KV_NAME_BYTES // 2) + "x"
+REFUSED: list[tuple[str, Message]] = [
+    ("key", pb.PutKvConfigRequest(namespace="n", value="v")),
+    ("value", pb.PutKvConfigRequest(namespace="n", key="k")),
+    ("namespace", pb.PutKvConfigRequest(namespace=LONGEST + "x", key="k", value="v")),
+    ("key", pb.PutKvConfigRequest(namespace="n", key=LONGEST + "x", value="v")),
+    ("key", pb.GetKvConfigRequest(namespace="n")),
+    ("key", pb.DeleteKvConfigRequest(namespace="n")),
+    ("namespace", pb.ListKvConfigsRequest(namespace=LONGEST + "x")),
+    ("page_token", pb.ListKvConfigsRequest(page_token="!")),
+    ("values", pb.UpdateNamesrvConfigRequest()),
+    ("values", pb.UpdateNamesrvConfigRequest(validate_only=True)),
+    ("broker_name", pb.WipeWritePermOfBrokerRequest()),
+    ("broker_name", pb.AddWritePermOfBrokerRequest()),
+    ("topic", pb.DeleteTopicRequest()),
+]
+"""Calls that are about something, and what the request does not name as it should."""
+
+
+def test_a_call_that_is_about_something_is_refused_if_it_does_not_say_what(admin: Client) -> None:
+    """Scenario 55, decided otherwise: upstream answers success to an empty header, and does nothing."""
+    before = revision(admin)
+    for field, request in REFUSED:
+        error = failure(admin, request)
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"), request
+        assert [violation.field for violation in error.violations] == [error.metadata["field"]] == [field]
+    assert revision(admin) == before
+
+
+@pytest.mark.parametrize(
+    "call", ["RouteService/GetBrokerClusterInfo", "RouteService/ListTopics", "AdminService/GetNamesrvConfig"]
+)
+def test_a_call_that_needs_nothing_takes_an_empty_request(admin: Client, call: str) -> None:
+    """Scenario 55: codes 106, 206 with its filters 224, 304 and 311 to 313, and 319."""
+    assert admin.connection.unary_unary(f"{PACKAGE}.{call}", None, None)(b"", timeout=TIMEOUT)
+
+
+def test_names_and_values_are_taken_up_to_their_limits(admin: Client) -> None:
+    longest_value = "ä" * (limits.MAX_KV_VALUE_BYTES // 2)
+    put(admin, LONGEST, longest_value, LONGEST)
+    assert get(admin, LONGEST, LONGEST) == longest_value
+    assert get(admin, LONGEST, LONGEST[1:]) is None
+    error = failure(admin, pb.PutKvConfigRequest(namespace=NS, key="k", value=longest_value + "x"))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata["limit"] == str(limits.MAX_KV_VALUE_BYTES)
+
+
+FULL_TABLES = {
+    "most keys": {f"{number:05}": "v" * 100 for number in range(limits.MAX_KV_KEYS)},
+    "longest values": {str(number): "v" * limits.MAX_KV_VALUE_BYTES for number in range(31)},
+}
+
+
+@pytest.mark.parametrize("entries", FULL_TABLES.values(), ids=FULL_TABLES)
+def test_a_table_at_its_limits_fits_into_pages_and_an_answer(tmp_path: Path, entries: dict[str, str]) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"configTable": {NS: entries}}))
+    with NamesrvProcess("--data-dir", str(tmp_path)) as process, process.connect() as client:
+        request = pb.ListKvConfigsRequest(namespace=NS, page_size=limits.MAX_PAGE_SIZE)
+        answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
+        assert len(answer.kv_configs) == min(len(entries), limits.MAX_KV_PAGE_SIZE)
+        assert bool(answer.next_page_token) is (len(entries) > limits.MAX_KV_PAGE_SIZE)
+        registered = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert registered.order_topic_config == entries
+
+
+def test_an_answer_to_a_registration_carries_the_order_configuration(admin: Client) -> None:
+    assert admin.registration.RegisterBroker(registration(), timeout=TIMEOUT).order_topic_config == {}
+    put(admin, "TopicTest", "broker-a:8;broker-b:8")
+    put(admin, "TopicTest", "not for brokers", "OTHER")
+    answer = admin.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    assert answer.order_topic_config == {"TopicTest": "broker-a:8;broker-b:8"}
+    assert not answer.changed
+    unregister(admin)
+
+
+def entries(client: Client) -> dict[str, tuple[str, bool]]:
+    """Value and updatable by key, in the order of the answer."""
+    answer = client.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), timeout=TIMEOUT)
+    return {entry.key: (entry.value, entry.updatable) for entry in answer.entries}
+
+
+def update(client: Client, **values: str) -> pb.UpdateNamesrvConfigResponse:
+    return client.admin.UpdateNamesrvConfig(pb.UpdateNamesrvConfigRequest(values=values), timeout=TIMEOUT)
+
+
+def refused(client: Client, values: Mapping[str, str], validate_only: bool = False) -> RichError:
+    return failure(client, pb.UpdateNamesrvConfigRequest(values=values, validate_only=validate_only))
+
+
+def test_settings_are_listed_with_whether_they_can_be_changed(admin: Client, data_dir: Path) -> None:
+    listed = entries(admin)
+    assert list(listed) == sorted(listed)
+    assert listed["dataDir"] == (str(data_dir), False)
+    assert listed["engine"] == ("native", False)
+    assert listed["allowInsecure"] == ("false", False)
+    assert listed["returnOrderTopicConfigToBroker"] == ("true", True)
+    assert listed["scanNotActiveBrokerInterval"] == ("10000", True)
+    assert listed["brokerChannelExpiredTime"] == ("120000", False)
+    assert listed["supportActingMaster"] == ("false", False)
+
+
+def test_the_scan_for_silent_brokers_follows_its_interval_at_once(tmp_path: Path) -> None:
+    arguments = ("--scan-not-active-broker-interval-millis", "0", "--broker-channel-expired-time-millis", "1000")
+    with (
+        NamesrvProcess(*arguments, "--data-dir", str(tmp_path)) as process,
+        process.connect() as client,
+    ):
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        (told,) = update(client, scanNotActiveBrokerInterval="50").entries
+        assert (told.key, told.value, told.updatable) == ("scanNotActiveBrokerInterval", "50", True)
+        eventually(client.addrs, lambda addrs: not addrs)
+        assert process.wait_for("broker_removed")["reason"] == "EXPIRED"
+
+
+def test_more_keys_than_the_limit_are_refused(admin: Client) -> None:
+    keys = [f"k{number}" for number in range(MAX_CONFIG_VALUES + 1)]
+    assert refused(admin, dict.fromkeys(keys[1:], "")).reason == "INVALID_FIELD"
+    error = refused(admin, dict.fromkeys(keys, ""))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert error.metadata["limit"] == str(MAX_CONFIG_VALUES)
+
+
+COMMAND = "-c $@|sh . echo touch {file};"
+LINE = "* * * * * root touch {file}"
+ATTACKS = {
+    # A command in a path that a shell sees, as brokers were taken over; then the paths of the name server itself.
+    "CVE-2023-33246: a command as home": [{"rocketmqHome": COMMAND}],
+    "CVE-2023-33246: another file for the KV configuration": [{"kvConfigPath": "{file}"}],
+    "CVE-2023-33246: a command as path": [{"kvConfigPath": COMMAND, "returnOrderTopicConfigToBroker": "false"}],
+    # Where the settings are written, and then a line of it.
+    "CVE-2023-37582: another file, then its content": [
+        {"configStorePath": "{file}"},
+        {"productEnvNamesrv": f"center\n{LINE}\n"},
+        {"orderMessageEnable": f"true\n{LINE}\n"},
+        {f"orderMessageEnable\n{LINE}\n": "true"},
+    ],
+    "CVE-2023-37582: all at once": [{"configStorePath": "{file}", "productEnvNamesrv": f"center\n{LINE}\n"}],
+    "the name of the first mending": [{"configStorePathName": "{file}"}],
+    "lifting the ban, then the attack": [{"configBlackList": ""}, {"configStorePath": "{file}"}],
+    "our own paths": [{"dataDir": "{folder}"}, {"journalMaxBytes": "1000"}],
+    "the listener": [{"listen": "0.0.0.0:9876"}, {"listenPort": "9877"}, {"allowInsecure": "true"}],
+    "another name server": [{"productEnvNamesrv": "192.0.2.1:9876"}],
+}
+
+
+def test_attacks_on_paths_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
+    """Scenario 49."""
+    outside, data_dir = tmp_path / "outside", tmp_path / "outside" / "data"
+    outside.mkdir()
+    names = {"file": outside / "attacked", "folder": outside / "elsewhere"}
+    denied = (grpc.StatusCode.PERMISSION_DENIED, "CONFIG_KEY_DENIED")
+    with NamesrvProcess("--data-dir", str(data_dir)) as process, process.connect() as client:
+        before = entries(client)
+        for attack, steps in ATTACKS.items():
+            errors = []
+            for step in steps:
+                values = {key: text.format(**names) for key, text in step.items()}
+                for validate_only in (True, False):
+                    error = refused(client, values, validate_only=validate_only)
+                    errors.append((error.code, error.reason))
+            assert errors[0] == denied, attack
+            assert set(errors) <= {denied, (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")}, attack
+            assert (entries(client), revision(client)) == (before, 0), attack
+        assert process.wait_for("config_key_denied")["level"] == "warning"
+        # What is written afterwards goes where it always went.
+        update(client, returnOrderTopicConfigToBroker="false")
+        put(client, "k", LINE)
+        assert process.terminate() == 0
+    assert [path.name for path in outside.iterdir()] == [data_dir.name]
+    assert stored(data_dir, "settings") == {"returnOrderTopicConfigToBroker": "false"}
