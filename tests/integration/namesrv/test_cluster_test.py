@@ -75,9 +75,7 @@ def holder(client: Client, topic: str) -> str | None:
     return route.broker_datas[0].broker_name if route else None
 
 
-def test_a_topic_that_is_unknown_here_has_the_route_that_it_has_in_the_product_environment(
-    client: Client, product: NamesrvProcess
-) -> None:
+def test_a_topic_that_is_unknown_here_has_the_route_from_there(client: Client, product: NamesrvProcess) -> None:
     with product.connect() as there:
         assert client.route("there") == there.route("there")
 
@@ -94,7 +92,7 @@ def test_every_other_call_knows_only_what_is_here(client: Client) -> None:
     assert [group.broker_name for group in cluster_info.broker_datas] == ["broker-here"]
 
 
-def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask_in_circles() -> None:
+def test_name_servers_that_name_each_other_do_not_ask_in_circles() -> None:
     with plain() as first:
         endpoint = first.endpoint
         first.terminate()
@@ -113,7 +111,7 @@ def test_name_servers_that_name_each_other_give_each_other_routes_and_do_not_ask
             assert list(batch(client, ["nowhere"]).topics_not_found) == ["nowhere"]
 
 
-def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_asked_for_again() -> None:
+def test_while_the_product_environment_is_down_unknown_topics_wait() -> None:
     with plain() as product:
         endpoint = product.endpoint
         product.terminate()
@@ -135,7 +133,7 @@ def test_while_the_product_environment_is_down_only_unknown_topics_have_to_be_as
             assert holder(client, "there") == "broker-there"
 
 
-def test_rocketmqs_clients_get_routes_of_the_product_environment_too(product: NamesrvProcess) -> None:
+def test_rocketmqs_clients_get_routes_from_there_too(product: NamesrvProcess) -> None:
     flags = ("--product-env-namesrv", str(product.endpoint), "--remoting-listen", "127.0.0.1:0")
     with NamesrvProcess(*flags) as namesrv, namesrv.connect() as grpc_client:
         register_here(grpc_client)

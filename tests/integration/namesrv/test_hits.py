@@ -1,4 +1,4 @@
-"""Lookups that the native engine answers by itself count, are permitted and traced as all others are."""
+"""What the native engine answers or knows by itself counts, is permitted, traced and refused as all else is."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from namesrv_api.v1 import registration_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from groundwork.grpc_errors import RichError
 from namesrv.limits import MAX_METADATA_BYTES
 from tests.support.metrics_page import sample_of
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess
-from tests.support.registrations import registration, unregister
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import data_version, identity, registration, unregister
 from tests.support.secured.fleet import Place, connected, lose_permits_for_a_while, outcome, with_its_broker
 
-LOOKUPS = 7
+TIMES = 7
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
 NOT_SAMPLED = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-00")
-
-
 ASKED = "namesrv_engine_asked_calls_total"
+LOOKUP = pb.GetTopicRouteRequest(topic="TopicTest")
+HEARTBEAT = registration_service_pb2.BrokerHeartbeatRequest(broker=identity())
+QUESTION = registration_service_pb2.QueryDataVersionRequest(broker=identity(), data_version=data_version())
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +44,22 @@ def client(measured: NamesrvProcess) -> Iterator[Client]:
 
 def test_hits_are_in_the_metrics_by_method_and_code(measured: NamesrvProcess, client: Client) -> None:
     asked = sample_of(measured, ASKED)
-    for _ in range(LOOKUPS):
+    for _ in range(TIMES):
         assert client.route() is not None
         with pytest.raises(grpc.RpcError):
             client.routes.GetTopicRoute(pb.GetTopicRouteRequest(topic="Missing"), timeout=TIMEOUT)
     method = 'grpc_method="namesrv_api.v1.RouteService/GetTopicRoute"'
-    assert sample_of(measured, f"grpc_server_call_started_total{{{method}}}") == 2 * LOOKUPS
+    assert sample_of(measured, f"grpc_server_call_started_total{{{method}}}") == 2 * TIMES
     for status in ("OK", "NOT_FOUND"):
         name = f'grpc_server_call_duration_seconds_count{{{method},grpc_status="{status}"}}'
-        assert sample_of(measured, name) == LOOKUPS
+        assert sample_of(measured, name) == TIMES
     assert sample_of(measured, ASKED) - asked == 2, "each lookup once"
 
 
-def test_a_lookup_that_its_caller_traces_is_a_hit_where_nobody_follows_traces(
-    measured: NamesrvProcess, client: Client
-) -> None:
-    request = pb.GetTopicRouteRequest(topic="TopicTest")
+def test_a_traced_lookup_is_a_hit_where_nobody_follows_traces(measured: NamesrvProcess, client: Client) -> None:
     for metadata, more in (((NOT_SAMPLED,), 1), ((NOT_SAMPLED,), 0), ((SAMPLED,), 0)):
         before = sample_of(measured, ASKED)
-        client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=metadata)
+        client.routes.GetTopicRoute(LOOKUP, timeout=TIMEOUT, metadata=metadata)
         assert sample_of(measured, ASKED) - before == more
 
 
@@ -73,24 +73,83 @@ def test_an_answer_is_kept_for_one_form_of_its_request(measured: NamesrvProcess,
         assert sample_of(measured, ASKED) - before == asked
 
 
+def code_of_heartbeat(client: Client) -> grpc.StatusCode:
+    try:
+        client.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_signs_of_life_are_counted_and_told_the_truth_each_time() -> None:
+    options = ("--metrics-listen", "127.0.0.1:0", "--warm-up-millis", "0")
+    with NamesrvProcess(*NO_SCAN, *options) as server, server.connect() as client:
+        ask = client.registration.QueryDataVersion
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert [code_of_heartbeat(client) for _ in range(TIMES)] == [grpc.StatusCode.OK] * TIMES
+        first = [ask(QUESTION, timeout=TIMEOUT) for _ in range(TIMES)]
+        assert all(not answer.changed and answer.header.revision == 1 for answer in first)
+        client.registration.RegisterBroker(registration(counter=2), timeout=TIMEOUT)
+        second = ask(QUESTION, timeout=TIMEOUT)
+        assert (second.changed, second.data_version.counter) == (True, 2)
+        assert second.header.revision > first[-1].header.revision
+        unregister(client)
+        assert code_of_heartbeat(client) is grpc.StatusCode.NOT_FOUND
+        assert not ask(QUESTION, timeout=TIMEOUT).HasField("data_version")
+        client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+        assert code_of_heartbeat(client) is grpc.StatusCode.OK
+        told = {
+            ("BrokerHeartbeat", "OK"): TIMES + 1,
+            ("BrokerHeartbeat", "NOT_FOUND"): 1,
+            ("QueryDataVersion", "OK"): TIMES + 2,
+        }
+        for (call, code), times in told.items():
+            labels = f'grpc_method="namesrv_api.v1.RegistrationService/{call}",grpc_status="{code}"'
+            assert sample_of(server, f"grpc_server_call_duration_seconds_count{{{labels}}}") == times
+
+
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
-def test_permits_that_are_taken_away_are_taken_away_from_kept_answers_too(place: Place, kind: str) -> None:
+def test_permits_that_are_taken_away_hold_for_what_the_engine_knows(place: Place, kind: str) -> None:
     with (
-        with_its_broker(place, kind, *NO_SCAN) as (server, _),
+        with_its_broker(place, kind, *NO_SCAN) as (server, broker),
         connected(server.endpoint, place.files(kind, "client")) as client,
     ):
 
         def lookup() -> str:
-            return outcome(lambda: client.routes.GetTopicRoute(request, timeout=TIMEOUT))
+            return outcome(lambda: client.routes.GetTopicRoute(LOOKUP, timeout=TIMEOUT))
 
-        request = pb.GetTopicRouteRequest(topic="TopicTest")
-        assert [lookup() for _ in range(LOOKUPS)] == ["OK"] * LOOKUPS
+        def beat(caller: Client = broker) -> str:
+            return outcome(lambda: caller.registration.BrokerHeartbeat(HEARTBEAT, timeout=TIMEOUT))
+
+        assert [call() for call in (lookup, beat) for _ in range(TIMES)] == ["OK"] * 2 * TIMES
+        assert beat(client) == "NOT_PERMITTED", "what is known of one caller is not known of another"
         lose_permits_for_a_while(place, lookup, client={"look_up": False})
+        lose_permits_for_a_while(place, beat, broker={"register": []})
 
 
 def test_large_metadata_is_refused_before_a_kept_answer_is_given(client: Client) -> None:
     assert client.route() is not None
-    request, filler = pb.GetTopicRouteRequest(topic="TopicTest"), ("x-filler", "v" * MAX_METADATA_BYTES)
+    filler = ("x-filler", "v" * MAX_METADATA_BYTES)
     with pytest.raises(grpc.RpcError) as caught:
-        client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=(filler,))
+        client.routes.GetTopicRoute(LOOKUP, timeout=TIMEOUT, metadata=(filler,))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+GOOD, MALFORMED = b"\x3a\x00", b"\xff\xff\xff"
+
+
+def test_calls_of_malformed_messages_are_refused_and_leave_nothing(measured: NamesrvProcess, client: Client) -> None:
+    def reflection_of(*requests: bytes) -> RichError:
+        call = client.connection.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", None, None)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call(iter(requests), timeout=TIMEOUT))
+        return RichError.of(caught.value)
+
+    services = ("grpc.health.v1.Health", "namesrv_api.v1.RouteService")
+    unary, streams = ("Check", "GetTopicRoute"), ("Watch", "WatchTopicRoutes")
+    errors = [client.failure("/" + "/".join(call), MALFORMED) for call in zip(services, unary, strict=True)]
+    errors += [client.stream_failure("/" + "/".join(call), MALFORMED) for call in zip(services, streams, strict=True)]
+    errors += [reflection_of(MALFORMED), reflection_of(GOOD, MALFORMED)]
+    assert {(error.code, error.reason) for error in errors} == {(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")}
+    eventually(lambda: sample_of(measured, "namesrv_engine_calls_under_way") == 0)
+    assert measured.events("handler_failed") == []

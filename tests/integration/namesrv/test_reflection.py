@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -14,85 +13,55 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 
 from namesrv.server.listener import SERVICES
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.programs.processes import Client
 from tests.support.registrations import registration
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND.value[0]
 
 
-class Reflection:
-    """A client of one version of reflection. The messages of both are the same bytes."""
-
-    def __init__(self, connection: grpc.Channel, version: str) -> None:
-        self.name = f"grpc.reflection.{version}.ServerReflection"
-        self._call = connection.stream_stream(
-            f"/{self.name}/ServerReflectionInfo",
-            ServerReflectionRequest.SerializeToString,
-            ServerReflectionResponse.FromString,
-        )
-
-    def ask(self, *requests: ServerReflectionRequest) -> list[ServerReflectionResponse]:
-        """Asks over one stream."""
-        return list(self._call(iter(requests), timeout=TIMEOUT))
-
-    def files_with(self, symbol: str) -> dict[str, FileDescriptorProto]:
-        """The file that defines a symbol, and those that it needs, by name; empty if there is none."""
-        (answer,) = self.ask(ServerReflectionRequest(file_containing_symbol=symbol))
-        assert answer.original_request.file_containing_symbol == symbol
-        if answer.HasField("error_response"):
-            assert answer.error_response.error_code == NOT_FOUND
-            return {}
-        return by_name(map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto))
+def ask(client: Client, version: str, *requests: ServerReflectionRequest) -> list[ServerReflectionResponse]:
+    """Asks over one stream of a version of reflection. The messages of both are the same bytes."""
+    call = client.connection.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        ServerReflectionRequest.SerializeToString,
+        ServerReflectionResponse.FromString,
+    )
+    return list(call(iter(requests), timeout=TIMEOUT))
 
 
-def by_name(files: Iterable[FileDescriptorProto]) -> dict[str, FileDescriptorProto]:
+def files_of(answer: ServerReflectionResponse) -> dict[str, FileDescriptorProto]:
+    """The file that was asked for, and those that it needs, by name."""
+    files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
     return {file.name: file for file in files}
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """A connection to a name server that has one broker."""
-    with NamesrvProcess() as server, server.connect() as connected:
-        connected.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-        yield connected
-
-
-@pytest.fixture(params=["v1", "v1alpha"])
-def reflection(client: Client, request: pytest.FixtureRequest) -> Reflection:
-    """Each version in turn."""
-    return Reflection(client.connection, request.param)
-
-
-def test_reflection_names_all_services_and_itself_under_both_names(reflection: Reflection) -> None:
-    (answer,) = reflection.ask(ServerReflectionRequest(list_services=""))
-    assert {service.name for service in answer.list_services_response.service} == {
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_services_calls_and_files_are_found_by_their_names(client: Client, version: str) -> None:
+    (listed,) = ask(client, version, ServerReflectionRequest(list_services=""))
+    assert {service.name for service in listed.list_services_response.service} == {
         *(service.full_name for service in SERVICES),
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-
-
-def test_every_call_of_every_service_is_found_by_its_name(reflection: Reflection) -> None:
-    for service in SERVICES:
-        symbols = [service.full_name, *(method.full_name for method in service.methods)]
-        answers = reflection.ask(*(ServerReflectionRequest(file_containing_symbol=symbol) for symbol in symbols))
-        assert len(answers) == len(symbols)
-        for symbol, answer in zip(symbols, answers, strict=True):
-            files = by_name(map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto))
-            assert service.file.name in files, symbol
-
-
-def test_a_file_is_found_by_its_name(reflection: Reflection) -> None:
+    file_of = {symbol.full_name: of.file.name for of in SERVICES for symbol in (of, *of.methods)}
+    answers = ask(client, version, *(ServerReflectionRequest(file_containing_symbol=symbol) for symbol in file_of))
+    for (symbol, file), answer in zip(file_of.items(), answers, strict=True):
+        assert file in files_of(answer), symbol
+        assert answer.original_request.file_containing_symbol == symbol
     names = ["namesrv_api/v1/route_service.proto", "grpc/reflection/v1/reflection.proto", "nothing.proto"]
-    answers = reflection.ask(*(ServerReflectionRequest(file_by_filename=name) for name in names))
+    answers = ask(client, version, *(ServerReflectionRequest(file_by_filename=name) for name in names))
     assert [answer.error_response.error_code for answer in answers] == [0, 0, NOT_FOUND]
+    (missing,) = ask(client, version, ServerReflectionRequest(file_containing_symbol="nothing"))
+    assert missing.error_response.error_code == NOT_FOUND
 
 
-def test_a_call_is_made_with_nothing_but_what_reflection_says(client: Client, reflection: Reflection) -> None:
+def test_a_call_is_made_with_nothing_but_what_reflection_says(client: Client) -> None:
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
     pool = DescriptorPool()
     name = "namesrv_api.v1.RouteService.GetTopicRoute"
-    waiting = reflection.files_with(name)
+    (answer,) = ask(client, "v1", ServerReflectionRequest(file_containing_symbol=name))
+    waiting = files_of(answer)
     while waiting:
         for file in list(waiting.values()):
             if not waiting.keys() & set(file.dependency):
