@@ -80,12 +80,6 @@ def test_a_topic_that_is_unknown_here_has_the_route_from_there(client: Client, p
         assert client.route("there") == there.route("there")
 
 
-def test_a_topic_that_is_unknown_in_both_places_is_not_found(client: Client) -> None:
-    error = client.failure(GET_TOPIC_ROUTE, pb.GetTopicRouteRequest(topic="nowhere"))
-    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
-    assert "'nowhere'" in error.message
-
-
 def test_every_other_call_knows_only_what_is_here(client: Client) -> None:
     assert list(client.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT).topics) == ["both", "here"]
     cluster_info = client.routes.GetBrokerClusterInfo(pb.GetBrokerClusterInfoRequest(), timeout=TIMEOUT)

@@ -1,20 +1,18 @@
 """Lookups in cluster-test mode: one name server of the environment after the other, within one deadline.
 
-The name servers are real gRPC servers on loopback in the event loop of the test.
+The name servers are scripted ones on loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc
 import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from namesrv import limits
 from namesrv.core.errors import Reason
@@ -22,10 +20,8 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.cluster_test import CLUSTER_TEST_KEY, ClusterTestLookups
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.refusals import refuses
-
-ROUTE_SERVICE = pb.DESCRIPTOR.services_by_name["RouteService"]
-
 
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv.dev")
 
@@ -35,39 +31,20 @@ def route_of(name: str) -> route_data_pb2.TopicRouteData:
     return route_data_pb2.TopicRouteData(broker_datas=[route_data_pb2.BrokerData(broker_name=name)])
 
 
-class FakeNamesrv:
-    """A name server that has one topic, named like itself, and answers as told."""
+class Holder(ScriptedNamesrv):
+    """A name server that has one topic, named like itself."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.requests: list[pb.BatchGetTopicRoutesRequest] = []
-        self.metadata: list[Any] = []
+        super().__init__(name)
         self.warming: set[str] = set()
-        self.error: RichError | None = None
-        self.lets, self.asked = asyncio.Event(), asyncio.Event()
-        self.lets.set()
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        self.endpoint = Endpoint("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._answer, pb.BatchGetTopicRoutesRequest.FromString, pb.BatchGetTopicRoutesResponse.SerializeToString
-        )
-        service = grpc.method_handlers_generic_handler(ROUTE_SERVICE.full_name, {"BatchGetTopicRoutes": handler})
-        self._server.add_generic_rpc_handlers((service,))
 
-    async def start(self) -> None:
-        await self._server.start()
+    @property
+    def requests(self) -> list[pb.BatchGetTopicRoutesRequest]:
+        return self.asked["BatchGetTopicRoutes"]
 
-    async def stop(self) -> None:
-        self.lets.set()
-        await self._server.stop(None)
-
-    async def _answer(self, request: pb.BatchGetTopicRoutesRequest, context: Any) -> pb.BatchGetTopicRoutesResponse:
-        self.requests.append(request)
-        self.metadata.append([key for key, _ in context.invocation_metadata()])
-        self.asked.set()
-        await self.lets.wait()
-        if self.error is not None:
-            await context.abort_with_status(self.error.status())
+    def BatchGetTopicRoutes(  # noqa: N802 - the name of the call
+        self, request: pb.BatchGetTopicRoutesRequest, _context: grpc.ServicerContext
+    ) -> pb.BatchGetTopicRoutesResponse:
         answer = pb.BatchGetTopicRoutesResponse()
         for topic in request.topics:
             if topic == self.name:
@@ -80,8 +57,8 @@ class FakeNamesrv:
 class Env:
     """A name server in cluster-test mode, and the environment that it asks: the name servers a and b."""
 
-    def __init__(self) -> None:
-        self.a, self.b = self.namesrvs = FakeNamesrv("a"), FakeNamesrv("b")
+    def __init__(self, *namesrvs: Holder) -> None:
+        self.a, self.b = self.namesrvs = namesrvs
         state = (fleet := Fleet()).state
         self.lookups = ClusterTestLookups(
             state,
@@ -105,15 +82,10 @@ class Env:
 
 @pytest.fixture
 async def env() -> AsyncIterator[Env]:
-    env = Env()
-    for namesrv in env.namesrvs:
-        await namesrv.start()
-    try:
+    with Holder("a") as a, Holder("b") as b:
+        env = Env(a, b)
         yield env
-    finally:
         await env.lookups.close()
-        for namesrv in env.namesrvs:
-            await namesrv.stop()
 
 
 async def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_mode(env: Env) -> None:
@@ -126,7 +98,7 @@ async def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_m
 
 
 async def test_a_name_server_that_fails_is_followed_by_the_next_and_asked_last_from_then_on(env: Env) -> None:
-    env.a.error = WARMING
+    env.a.refusal = WARMING
     assert await env.holder("b") == "b"
     assert await env.holder("b") == "b"
     assert env.asked() == [1, 2]
@@ -137,13 +109,13 @@ async def test_whoever_hangs_is_followed_by_the_next_after_its_share_of_the_time
 ) -> None:
     monkeypatch.setattr(limits, "PRODUCT_ENV_TIMEOUT_SECONDS", 4.0)
 
-    env.a.lets.clear()
+    env.a.hang()
     assert await env.holder("b") == "b"
     assert env.asked() == [1, 1]
 
 
 async def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did(env: Env) -> None:
-    await env.a.stop()
+    env.a.stop()
     env.b.warming = {"T"}
     with refuses(Reason.PRODUCT_ENV_UNAVAILABLE) as caught:
         await env.holder("T")
@@ -172,11 +144,11 @@ def one_lookup_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_lookup_at_once")
 async def test_only_so_many_lookups_wait_at_once(env: Env) -> None:
-    env.a.lets.clear()
+    env.a.hang()
     waiting = asyncio.create_task(env.holder("a"))
-    await env.a.asked.wait()
+    await asyncio.to_thread(env.a.wait_until, lambda: bool(env.a.requests))
     with refuses(Reason.OVERLOADED):
         await env.holder("a")
-    env.a.lets.set()
+    env.a.answer_again()
     assert await waiting == "a"
     assert await env.holder("a") == "a"
