@@ -44,7 +44,9 @@ def test_services_calls_and_files_are_found_by_their_names(client: Client, versi
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    file_of = {symbol.full_name: of.file.name for of in SERVICES for symbol in (of, *of.methods)}
+    file_of = {
+        name: of.file.name for of in SERVICES for name in (of.full_name, *(method.full_name for method in of.methods))
+    }
     answers = ask(client, version, *(ServerReflectionRequest(file_containing_symbol=symbol) for symbol in file_of))
     for (symbol, file), answer in zip(file_of.items(), answers, strict=True):
         assert file in files_of(answer), symbol

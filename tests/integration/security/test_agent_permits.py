@@ -104,7 +104,7 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("kind", ["TLS", "mTLS", "token"])
-def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
+def test_who_may_have_an_agent_do_what_over_which_connection(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
     flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
@@ -119,7 +119,7 @@ def test_who_may_have_an_agent_do_what_over_which_kind_of_connection(
         assert eventually(lambda: agent.events("call_refused"))
 
 
-def test_without_permits_everybody_on_this_machine_may_do_everything(
+def test_without_permits_all_on_this_machine_may_do_everything(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
     with secured_agent(namesrv, place, tmp_path, *listener_flags(place, "mTLS")) as agent:
@@ -152,25 +152,14 @@ def test_a_clients_channel_ends_when_it_may_not_be_a_client(
         assert RichError.of(raised.value).reason == "NOT_PERMITTED"
 
 
-def test_a_slave_copies_its_masters_topics_by_its_certificate(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
+def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
     give_agent_its_address(place)
-    flags = ("--tls-client-ca", str(place.authority.path), "--permits-file", str(place.permits))
-    pair = agent_flags(place, "broker")[2:]
-    with NamesrvProcess(*place.flags("mTLS")) as secured:
-        master_flags = (*agent_flags(place, "broker"), *flags, "--ha-server-addr", "127.0.0.1:10912")
-        with secured_agent(secured, place, tmp_path, *master_flags) as master:
-            slave_flags = ("--tls-ca", str(place.authority.path), *pair, "--master-agent", str(master.endpoint))
-            other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
-            with secured_agent(secured, place, tmp_path, *slave_flags, **other) as slave:
-                eventually(lambda: slave.events("topics_copied"), within_seconds=30)
-
-
-def test_a_slave_copies_with_a_token_from_a_master_that_asks_for_no_certificate(place: Place, tmp_path: Path) -> None:
-    give_agent_its_address(place)
-    tokens = ("--token-file", str(place.tokens["broker"]), "--master-token-file", str(place.tokens["broker"]))
-    flags = (*agent_flags(place, "broker"), *tokens, "--permits-file", str(place.permits))
-    with NamesrvProcess(*place.flags("token")) as secured:
-        master_flags = (*flags, "--ha-server-addr", "127.0.0.1:10912")
+    token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
+    shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
+    flags = (*agent_flags(place, "broker"), *shown, "--permits-file", str(place.permits))
+    with NamesrvProcess(*place.flags(kind)) as secured:
+        master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
         with secured_agent(secured, place, tmp_path, *master_flags) as master:
             slave_flags = (*flags, "--master-agent", str(master.endpoint))
             other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
@@ -178,7 +167,7 @@ def test_a_slave_copies_with_a_token_from_a_master_that_asks_for_no_certificate(
                 eventually(lambda: slave.events("topics_copied"), within_seconds=30)
 
 
-def test_nsctl_shows_an_agent_its_own_certificate_or_a_token_that_is_for_it(
+def test_nsctl_shows_an_agent_its_own_certificate_or_a_token(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path
 ) -> None:
     flags = (*listener_flags(place, "mTLS"), "--permits-file", str(place.permits))

@@ -13,8 +13,7 @@ from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 
 from groundwork.channels import ClientFiles
 from groundwork.grpc_errors import RichError
-from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
-from tests.support.secured.agents import agent_flags
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.secured.certificates import Authority
 from tests.support.secured.fleet import LIVE_SECONDS, Place, administer, connected, register
 
@@ -96,19 +95,6 @@ def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(p
         error = error_of(channel)
         assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
         eventually(client.route, lambda route: route is None, LIVE_SECONDS)
-
-
-def test_the_broker_of_an_agent_is_out_of_the_routes_for_as_long_as_its_right(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("mTLS")) as server,
-        connected(server.endpoint, place.files("mTLS", "client")) as client,
-        BrokerAgentProcess(str(server.endpoint), *agent_flags(place, "broker")),
-    ):
-        eventually(client.route)
-        place.permit(broker={"register": []})
-        eventually(client.route, lambda route: route is None, LIVE_SECONDS)
-        place.permit()
-        eventually(client.route)
 
 
 def test_streams_of_an_authority_that_is_replaced_end_on_the_native_engine(place: Place, tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ from tests.support.secured.fleet import (
     register,
 )
 
-EVERYWHERE = ("--listen", "0.0.0.0:0")
-
 
 @pytest.mark.parametrize(
     ("begins", "ends", "name", "told", "answer"),
@@ -58,7 +56,7 @@ def test_a_servers_certificate_that_is_not_right_is_not_talked_to(
         assert [told in line["problem"] for line in server.events("tls_certificate_not_valid")] == [True] * bool(told)
 
 
-def test_a_server_under_another_name_is_talked_to_when_that_name_is_expected(place: Place) -> None:
+def test_a_server_under_another_name_is_talked_to_if_it_is_expected(place: Place) -> None:
     place.server = place.authority.sign("ns.example", ["ns.example"])
     with NamesrvProcess(*place.flags("TLS", with_permits=False)) as server:
         with connected(server.endpoint, ClientFiles(place.authority.path, server_name="ns.example")) as client:
@@ -101,7 +99,7 @@ def test_new_certificates_are_taken_while_calls_go_on(place: Place) -> None:
         assert client.addrs() == {0: "127.0.0.1:10911"}, "the channel is still open"
 
 
-def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one_and_its_end(place: Place) -> None:
+def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> None:
     require_native()
     files = place.flags("TLS", with_permits=False)
     with NamesrvProcess(*files, "--metrics-listen", "127.0.0.1:0") as server:
@@ -118,7 +116,7 @@ def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one_and_its_end(place
             assert lookup(client) == "OK"
 
 
-def test_a_client_takes_new_certificates_and_tokens_while_its_stream_goes_on(place: Place) -> None:
+def test_a_client_takes_new_certificates_while_its_stream_goes_on(place: Place) -> None:
     place.permit(broker={"token_sha256": [digest("old"), digest("new")]})
     place.tokens["broker"].write_text("old")
     files = ClientFiles(place.authority.path, *place.callers["client"], place.tokens["broker"])
@@ -141,21 +139,14 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
     assert "tls_cert is not" in refused_start("--tls-client-ca", cert)
 
 
-def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place, *, with_tls: bool) -> None:
     require_native()
-    program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, "--allow-insecure", "--log-format", "json"]
-    with Process(program) as server:
-        assert server.wait_for("listener_without_tls")["level"] == "warning"
+    flags = place.flags("TLS", with_permits=False) if with_tls else ["--allow-insecure"]
+    with Process([str(BIN / "namesrv"), "serve", "--listen", "0.0.0.0:0", *flags, "--log-format", "json"]) as server:
         server.wait_for("namesrv_started")
-
-
-def test_a_listener_beyond_loopback_with_tls_needs_no_permission_and_no_warning(place: Place) -> None:
-    flags = place.flags("TLS", with_permits=False)
-    require_native()
-    program = [str(BIN / "namesrv"), "serve", *EVERYWHERE, *flags, "--log-format", "json"]
-    with Process(program) as server:
-        server.wait_for("namesrv_started")
-        assert not server.events("listener_without_tls")
+        levels = [line["level"] for line in server.events("listener_without_tls")]
+        assert levels == ([] if with_tls else ["warning"])
 
 
 def test_nsctl_speaks_tls_by_flags_and_by_a_context(place: Place) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import pytest
 from namesrv_api.v1 import admin_service_pb2
 
 from broker_agent.listener import SERVICE_NAME
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.endpoints import Endpoint
 from groundwork.health_check import check_health
-from route_client import ClientSettings, NoNamesrvAnsweredError, RouteClient, TopicNotFoundError
+from route_client import ClientSettings, RouteClient, TopicNotFoundError
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, ended, eventually
 from tests.support.secured.agents import agent_flags, give_agent_its_address
-from tests.support.secured.certificates import DAY
 from tests.support.secured.fleet import LIVE_SECONDS, Place, connected
 
 
@@ -85,13 +83,3 @@ def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_p
             assert agent.terminate() == 0
             # Told by the watch: the next poll is minutes away.
             eventually(lambda: _gone(client), within_seconds=LIVE_SECONDS)
-
-
-def test_a_client_that_does_not_trust_the_name_server_gets_no_route(place: Place) -> None:
-    place.server = place.authority.sign("elsewhere", ["elsewhere"], ends=DAY)
-    with (
-        NamesrvProcess(*place.flags("TLS", with_permits=False)) as server,
-        RouteClient(str(server.endpoint), ClientSettings(tls=place.files("TLS", None), timeout_seconds=1)) as client,
-        pytest.raises(NoNamesrvAnsweredError),
-    ):
-        client.route("TopicTest")

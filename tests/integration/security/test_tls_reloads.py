@@ -94,11 +94,8 @@ def _held() -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_a_thousand_reloads_leak_nothing(authority: Authority, rotating: tuple[Rotating, Rotating]) -> None:
-    asyncio.run(_reload_a_thousand_times(authority, *rotating))
-
-
-async def _reload_a_thousand_times(authority: Authority, of_server: Rotating, of_client: Rotating) -> None:
+async def test_a_thousand_reloads_leak_nothing(authority: Authority, rotating: tuple[Rotating, Rotating]) -> None:
+    of_server, of_client = rotating
     tls = ListenerTls(ListenerFiles(*of_server.files, authority.path), Ticking())
     security = ClientSecurity(ClientFiles(authority.path, *of_client.files), Ticking())
     server, endpoint = await _started(tls)
@@ -110,8 +107,8 @@ async def _reload_a_thousand_times(authority: Authority, of_server: Rotating, of
         for count in range(RELOADS):
             if count == WARM_UP:
                 before = _held()
-            for rotating in (of_server, of_client):
-                rotating.turn()
+            for pair in (of_server, of_client):
+                pair.turn()
             for look in (tls.look, security.generation):
                 look()
                 look()
@@ -125,13 +122,10 @@ async def _reload_a_thousand_times(authority: Authority, of_server: Rotating, of
     await server.stop(0)
 
 
-def test_a_blocking_client_closes_connections_that_are_out_of_date(
+async def test_a_blocking_client_closes_connections_that_are_out_of_date(
     authority: Authority, rotating: tuple[Rotating, Rotating]
 ) -> None:
-    asyncio.run(_blocking_client(authority, *rotating))
-
-
-async def _blocking_client(authority: Authority, of_server: Rotating, of_client: Rotating) -> None:
+    of_server, of_client = rotating
     server, endpoint = await _started(ListenerTls(ListenerFiles(*of_server.files, authority.path)))
     await asyncio.to_thread(_use_blocking_client, authority, endpoint, of_client)
     await server.stop(0)

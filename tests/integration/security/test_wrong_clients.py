@@ -25,6 +25,7 @@ from tests.support.secured.certificates import DAY, Authority
 from tests.support.secured.fleet import Place
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HTTP_1, REMOTING = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", frame(105, {"topic": "T"})
 
 WRONG_WHEELS = {
     "no version": ("namesrv_engine.py", "", "cannot be loaded"),
@@ -47,7 +48,7 @@ def refused_start(modules: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("wheel", WRONG_WHEELS)
-def test_a_wheel_that_cannot_be_used_is_one_line_that_says_what_to_install(wheel: str, tmp_path: Path) -> None:
+def test_a_wheel_that_cannot_be_used_is_one_line_with_what_to_install(wheel: str, tmp_path: Path) -> None:
     name, content, problem = WRONG_WHEELS[wheel]
     (tmp_path / name).write_text(content, encoding="ascii")
     line = refused_start(tmp_path, "--listen", "127.0.0.1:0")
@@ -95,48 +96,41 @@ def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> 
     answers: list[bytes] = []
 
     def talk(sock: socket.socket) -> None:
-        sock.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        sock.sendall(HTTP_1)
         answers.append(sock.recv(65_536))
 
     assert "speaks gRPC, which is HTTP/2, alone" in said(plain, talk, "client_speaks_http_1")
     assert answers[0].startswith(b"HTTP/1.1 505 ")
 
 
-def test_tls_to_a_listener_without_is_said(plain: NamesrvProcess) -> None:
-    problem = said(plain, lambda sock: trusting("h2").wrap_socket(sock), "client_speaks_tls")
-    assert "set tls_cert and tls_key here, or take tls_ca from the client" in problem
+@pytest.mark.parametrize(
+    ("greeting", "event", "problem"),
+    [
+        (b"\0" * 24, "client_speaks_no_http_2", ""),
+        (REMOTING, "client_speaks_remoting", "--remoting-listen"),
+        (b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\r\n", "client_sends_proxy_protocol", "PROXY protocol"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0", "client_sends_proxy_protocol", "PROXY protocol"),
+    ],
+)
+def test_what_is_no_grpc_is_named(plain: NamesrvProcess, greeting: bytes, event: str, problem: str) -> None:
+    assert problem in said(plain, lambda sock: sock.sendall(greeting), event)
 
 
-def test_what_is_nothing_known_is_said(plain: NamesrvProcess) -> None:
-    assert said(plain, lambda sock: sock.sendall(b"\0" * 24), "client_speaks_no_http_2")
-
-
-def test_plain_text_to_a_listener_with_tls_is_said(secured: NamesrvProcess) -> None:
-    assert "speaks no TLS" in said(secured, lambda sock: sock.sendall(GREETING), "client_speaks_no_tls")
-
-
-def test_tls_without_http_2_is_said(secured: NamesrvProcess) -> None:
+@pytest.mark.parametrize("protocols", [(), ("http/1.1",)])
+def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProcess, protocols: tuple[str, ...]) -> None:
     def talk(sock: socket.socket) -> None:
-        with trusting().wrap_socket(sock) as wrapped:
+        with trusting(*protocols).wrap_socket(sock) as wrapped:
             wrapped.recv(1)
 
-    problem = said(secured, talk, "no_http2")
-    assert "offers no HTTP/2 (ALPN h2)" in problem
+    assert "offers no HTTP/2 (ALPN h2)" in said(secured, talk, "no_http2")
 
 
-def test_tls_that_offers_something_else_gets_no_connection(secured: NamesrvProcess) -> None:
-    with (
-        socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock,
-        pytest.raises((ssl.SSLError, ConnectionError)),
-    ):
-        trusting("http/1.1").wrap_socket(sock).recv(1)
-    assert "ALPN h2" in secured.wait_for("no_http2")["problem"]
-
-
-@pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", frame(105, {"topic": "T"})])
+@pytest.mark.parametrize(
+    ("greeting", "event"), [(HTTP_1, "client_speaks_http_1"), (REMOTING, "client_speaks_remoting")]
+)
 @pytest.mark.parametrize("with_tls", [False, True])
 def test_http_1_and_remoting_are_told_from_grpc_with_tls_too(
-    secured: NamesrvProcess, greeting: bytes, *, with_tls: bool
+    secured: NamesrvProcess, greeting: bytes, event: str, *, with_tls: bool
 ) -> None:
     def talk(sock: socket.socket) -> None:
         with contextlib.ExitStack() as opened:
@@ -145,18 +139,7 @@ def test_http_1_and_remoting_are_told_from_grpc_with_tls_too(
             while wire.recv(65_536):
                 pass
 
-    event = "client_speaks_http_1" if greeting.startswith(b"GET") else "client_speaks_remoting"
     assert said(secured, talk, event)
-
-
-def test_a_client_of_rocketmqs_protocol_is_told_which_port_it_wants(plain: NamesrvProcess) -> None:
-    problem = said(plain, lambda sock: sock.sendall(frame(105, {"topic": "T"})), "client_speaks_remoting")
-    assert "--remoting-listen" in problem
-
-
-@pytest.mark.parametrize("preamble", [b"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"])
-def test_a_load_balancer_that_sends_the_proxy_protocol_is_named(plain: NamesrvProcess, preamble: bytes) -> None:
-    assert "PROXY protocol" in said(plain, lambda sock: sock.sendall(preamble), "client_sends_proxy_protocol")
 
 
 def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
@@ -169,7 +152,7 @@ def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess
     assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
 
 
-def test_whoever_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
+def test_who_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
     with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
         mine = "ipv4:{}:{}".format(*sock.getsockname())
     with socket.create_connection(secured.endpoint, timeout=TIMEOUT) as sock:
@@ -237,7 +220,7 @@ def test_a_certificate_that_does_not_fit_is_said_on_both_sides(mutual: tuple[Nam
     eventually(told)  # gRPC may cut a connection before it has said why
 
 
-def test_a_client_that_says_what_it_has_against_our_certificate_is_quoted(secured: NamesrvProcess) -> None:
+def test_what_a_client_says_against_our_certificate_is_quoted(secured: NamesrvProcess) -> None:
     distrusting = ssl.create_default_context()
     distrusting.set_alpn_protocols(["h2"])
     problem = said(secured, lambda sock: distrusting.wrap_socket(sock, server_hostname="x"), "our_certificate_refused")
@@ -255,4 +238,6 @@ def test_who_has_tls_and_who_has_none_is_said_on_both_sides(
         pytest.raises(CallError, match=hint),
     ):
         client.call("GetNamesrvStatus", route_service_pb2.GetNamesrvStatusRequest())
-    assert server.wait_for("client_speaks_tls" if with_tls else "client_speaks_no_tls")
+    event = "client_speaks_tls" if with_tls else "client_speaks_no_tls"
+    problem = "set tls_cert and tls_key here, or take tls_ca from the client" if with_tls else "speaks no TLS"
+    assert problem in server.wait_for(event)["problem"]
