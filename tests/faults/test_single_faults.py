@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -48,30 +48,33 @@ class Pair:
         return sum(bool(line["new"]) for line in self.server.events("broker_registered"))
 
 
-class Pairs:
-    """Makes pairs, and ends them."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def start(self, server_flags: tuple[str, ...], agent_flags: tuple[str, ...]) -> Pair:
-        proxy = self._stack.enter_context(Proxy(seed=1))
-        server = self._stack.enter_context(NamesrvProcess(*server_flags))
+@contextmanager
+def pair_of(server_flags: tuple[str, ...], agent_flags: tuple[str, ...]) -> Iterator[Pair]:
+    """Starts a pair, whose broker is in routes then."""
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(seed=1))
+        server = stack.enter_context(NamesrvProcess(*server_flags))
         link = proxy.link(server.endpoint)
-        agent = self._stack.enter_context(Agent(str(link.listen), *OFTEN, *agent_flags, broker_addr=ADDR))
-        pair = Pair(server, self._stack.enter_context(server.connect()), agent, proxy, link)
+        agent = stack.enter_context(Agent(str(link.listen), *OFTEN, *agent_flags, broker_addr=ADDR))
+        pair = Pair(server, stack.enter_context(server.connect()), agent, proxy, link)
         eventually(pair.has_broker)
-        return pair
+        yield pair
 
 
 @pytest.fixture
-def pairs() -> Iterator[Pairs]:
-    with ExitStack() as stack:
-        yield Pairs(stack)
+def by_silence() -> Iterator[Pair]:
+    with pair_of(BY_SILENCE, NO_AGENT_PINGS) as pair:
+        yield pair
 
 
-def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(pairs: Pairs) -> None:
-    pair = pairs.start(BY_SILENCE, NO_AGENT_PINGS)
+@pytest.fixture
+def by_pings() -> Iterator[Pair]:
+    with pair_of((*PINGS, "--log-level", "debug"), AGENT_PINGS) as pair:
+        yield pair
+
+
+def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(by_silence: Pair) -> None:
+    pair = by_silence
     pair.proxy.cut(pair.link)
     # How long the fault lasts: a period and a busy machine fit into the rest.
     threading.Event().wait(EXPIRY_SECONDS - 5.0)
@@ -82,8 +85,8 @@ def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(pairs: Pairs) -> 
     assert pair.registered() == 1
 
 
-def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal_and_the_broker_is_back(pairs: Pairs) -> None:
-    pair = pairs.start(BY_SILENCE, NO_AGENT_PINGS)
+def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pair) -> None:
+    pair = by_silence
     pair.proxy.cut(pair.link)
     eventually(pair.reasons)
     assert pair.client.addrs() == {}
@@ -93,39 +96,29 @@ def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal_and_the_broker
     assert pair.reasons() == ["EXPIRED"]
 
 
-@pytest.mark.parametrize("up", [True, False])
-def test_a_cut_one_way_is_noticed_by_pings_and_the_broker_is_back_when_it_heals(pairs: Pairs, *, up: bool) -> None:
-    pair = pairs.start(PINGS, AGENT_PINGS)
-    pair.proxy.cut(pair.link, up=up, down=not up)
-    eventually(lambda: pair.client.addrs() == {})
-    pair.proxy.heal(pair.link)
-    eventually(pair.has_broker)
-    eventually(lambda: pair.registered() == 2)
-    assert pair.reasons() == ["CHANNEL_CLOSED"]
-
-
-def test_a_stopped_agent_leaves_once_and_comes_back_once(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, AGENT_PINGS)
-    pair.agent.signal(signal.SIGSTOP)
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda pair: pair.proxy.cut(pair.link, down=False),
+        lambda pair: pair.proxy.cut(pair.link, up=False),
+        lambda pair: pair.agent.signal(signal.SIGSTOP),
+        lambda pair: pair.proxy.reset(pair.link),
+    ],
+    ids=["cut up", "cut down", "stopped", "reset"],
+)
+def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, happens: Callable[[Pair], None]) -> None:
+    pair = by_pings
+    happens(pair)
     eventually(pair.reasons)
+    pair.proxy.heal(pair.link)
     pair.agent.signal(signal.SIGCONT)
-    eventually(pair.has_broker)
-    eventually(lambda: pair.registered() == 2)
-    assert pair.reasons() == ["CHANNEL_CLOSED"]
-
-
-def test_a_reset_connection_is_opened_anew_at_once(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, AGENT_PINGS)
-    pair.proxy.reset(pair.link)
     eventually(lambda: pair.registered() == 2)
     eventually(pair.has_broker)
     assert pair.reasons() == ["CHANNEL_CLOSED"]
 
 
-def test_the_late_end_of_a_connection_that_only_the_agent_lost_does_not_undo_its_new_registration(
-    pairs: Pairs,
-) -> None:
-    pair = pairs.start((*PINGS, "--log-level", "debug"), AGENT_PINGS)
+def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(by_pings: Pair) -> None:
+    pair = by_pings
     pair.proxy.half_open(pair.link, server_knows=False)
     eventually(lambda: len(pair.server.events("channel_opened")) == 2)
     eventually(lambda: pair.server.events("channel_ended"))
@@ -133,8 +126,8 @@ def test_the_late_end_of_a_connection_that_only_the_agent_lost_does_not_undo_its
     assert pair.reasons() == []
 
 
-def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(pairs: Pairs) -> None:
-    pair = pairs.start(PINGS, AGENT_PINGS)
+def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(by_pings: Pair) -> None:
+    pair = by_pings
     pair.server.signal(signal.SIGSTOP)
     threading.Event().wait(9.0)  # how long the fault lasts: longer than the agent waits for a ping's answer
     pair.server.signal(signal.SIGCONT)

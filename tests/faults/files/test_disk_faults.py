@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -20,7 +19,7 @@ from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
 from tests.support.engines import require_native
 from tests.support.metrics_page import sample_of
 from tests.support.programs.doctor import examined
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, eventually
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 
 DISK_BYTES = 1024 * 1024
 END_SECONDS = 3.0
@@ -182,9 +181,6 @@ def test_a_lock_of_another_program_is_no_end(tmp_path: Path) -> None:
         watched.recovers(process, client)
 
 
-# A disk that is slow or hangs.
-
-
 def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_path: Path) -> None:
     server = OperatedServer(tmp_path)
     with server.start() as process, process.connect() as client, ThreadPoolExecutor(1) as operator:
@@ -222,24 +218,14 @@ def test_a_server_ends_although_its_disk_hangs(tmp_path: Path) -> None:
         server.check(client)
 
 
-# Starts.
-
-
-def refusal(folder: Path, *wrapper: str) -> str:
+def refusal(folder: Path) -> str:
     """Why a server does not start on a folder, which must not change with that."""
     require_native()
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    program = [*wrapper, str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
+    done = ended([str(BIN / "namesrv"), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)])
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert {path: path.read_bytes() for path in before} == before
     return done.stderr
-
-
-def test_a_start_on_a_disk_without_room_is_refused(small_disk: Path) -> None:
-    fill(small_disk)
-    assert f"{small_disk}: No space left on device: make room on the disk" in refusal(small_disk)
 
 
 def test_a_start_on_a_read_only_disk_is_refused(small_disk: Path, tmp_path: Path) -> None:
@@ -255,25 +241,4 @@ def test_a_start_on_a_read_only_disk_is_refused(small_disk: Path, tmp_path: Path
     finally:
         remount(small_disk, "rw")
     with server.start() as process, process.connect() as client:
-        assert server.held(client) == server.acknowledged
-
-
-def test_a_start_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
-    wrapper: tuple[str, ...] = ()
-    if os.geteuid() == 0:  # without the capability, rights hold for this user, too
-        if shutil.which("setpriv") is None:
-            pytest.skip("needs setpriv, or another user than root")
-        wrapper = ("setpriv", "--bounding-set", "-dac_override")
-    (folder := tmp_path / "data").mkdir(mode=0o500)
-    assert f"{folder}: Permission denied: give this process the right to read and write it" in refusal(folder, *wrapper)
-
-
-def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
-    server = OperatedServer(tmp_path)
-    with server.start() as process, process.connect() as client:
-        said = refusal(server.data_dir)
-        assert f"{server.data_dir} is in use by process {process.pid}: end that first" in said
-        server.register(client)
-        for table in DURABLE:
-            server.change(client, table)
         assert server.held(client) == server.acknowledged
