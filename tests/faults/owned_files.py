@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import sys
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
@@ -178,3 +183,36 @@ OWNED: dict[str, Step] = {
     "route cache": _route_cache,
 }
 """The kinds, by the name of the file or what it is."""
+
+
+def _print(line: str) -> None:
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+def _take_steps(folder: Path) -> None:
+    for kind, step in OWNED.items():
+        _print(f"{kind}: {step(folder)}")
+
+
+def main() -> None:
+    """Takes a step on each owned file in each folder that it reads, until standard input ends.
+
+    Each time in a process of its own, which a failpoint may crash: a fork is a hundred times faster than Python's
+    start. It prints ``<kind>: <number>`` for each step that is done, and ``ended <exit code>``.
+    """
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                _take_steps(Path(line.strip()))
+            except BaseException:  # noqa: BLE001 - the boundary of a process
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        _print(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+
+
+if __name__ == "__main__":
+    main()

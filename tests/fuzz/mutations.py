@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from hypothesis import strategies as st
+
+CORPUS = Path(__file__).parent / "corpus"
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+"""Inputs for each target; ``make fuzz`` tries more."""
+
+
+def samples(name: str) -> list[bytes]:
+    """Those of one folder."""
+    return [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
+
 
 HOSTILE = (
     *(b"\0", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\\ud800", "\u0661\u202e".encode(), b"\r\n", b"%s", b"~x/"),

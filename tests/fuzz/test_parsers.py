@@ -10,8 +10,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz.corpora import EXAMPLES, samples
-from tests.fuzz.mutations import HOSTILE, bytes_like
+from tests.fuzz.mutations import EXAMPLES, HOSTILE, bytes_like, samples
 from tests.fuzz.targets import TARGETS, Target
 
 pytestmark = pytest.mark.fuzz

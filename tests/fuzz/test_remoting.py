@@ -20,7 +20,7 @@ from namesrv.error_codes import ResponseCode
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
-from tests.fuzz.corpora import EXAMPLES, samples
+from tests.fuzz.mutations import EXAMPLES, samples
 from tests.fuzz.remoting_frames import Spoiler, with_other_kinds
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.fleet.fleet import JAVA, SERVERS
 from tests.faults.history import of_kind, read_history
-from tests.faults.invariants.answers import Answer, answers_of
+from tests.faults.invariants.timeline import Answer, answers_of
 from tests.faults.run import Pace, Parts, run
 from tests.faults.schedule import Fault, Round
 

@@ -39,7 +39,7 @@ class Sliced:
         self.faults = scratch / "faults"
         with (scratch / "stderr").open("wb") as errors:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.file_steps"],
+                [sys.executable, "-m", "tests.faults.owned_files"],
                 cwd=ROOT,
                 env={**os.environ, **failpoints.environment(self.faults)},
                 stdin=subprocess.PIPE,

@@ -7,12 +7,13 @@ the records never takes a process for sound that was not.
 from __future__ import annotations
 
 import json
+import random
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,13 +24,61 @@ import grpc
 
 from groundwork.endpoints import Endpoint
 from tests.faults.fleet import rocketmq_broker
-from tests.faults.fleet.topics import TopicChanges
+from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import History
 from tests.faults.network.network import Network
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
 from tests.support.rocketmq_programs.programs import free_ports
+
+
+@dataclass(frozen=True)
+class Table:
+    """A topic table of a group. Each topic has as many queues as its version says."""
+
+    group: str
+    version: int
+    topics: tuple[str, ...]
+
+
+class TopicChanges:
+    """Makes the next table of a group: always its first own topic and the one on hold, and some of all others."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        of_one: Mapping[str, Sequence[str]],
+        rng: random.Random,
+        fixed: Collection[str] = (),
+    ) -> None:
+        """Makes no table yet.
+
+        Args:
+            topics: Those that any group may have.
+            of_one: Those that only one group has, by group.
+            rng: Decides.
+            fixed: Groups whose brokers look at their topics only when they start.
+        """
+        self._topics = tuple(topics)
+        self._changing = [group for group in of_one if group not in fixed]
+        self._of_one = dict(of_one)
+        self._rng = rng
+        self.versions = dict.fromkeys(of_one, 0)
+        """The last table of each group."""
+
+    def any_group(self) -> str:
+        """Whose topics change next."""
+        return self._rng.choice(self._changing)
+
+    def next_of(self, group: str) -> Table:
+        """Another table."""
+        self.versions[group] += 1
+        some = self._rng.sample(self._topics, self._rng.randint(1, len(self._topics)))
+        first, *others = self._of_one[group]
+        own = [topic for topic in others if self._rng.random() < 0.5]
+        return Table(group, self.versions[group], (*some, first, *own, HELD_TOPIC))
+
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = "127.0.0.1"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.faults.history import Record, of_kind
-from tests.faults.invariants.answers import Answer
-from tests.faults.invariants.timeline import Timeline
+from tests.faults.invariants.timeline import Answer, Timeline
 
 ENDING_SECONDS = 60.0
 """How long a process may take to end: it unregisters meanwhile."""

@@ -1,10 +1,12 @@
-"""What goes wrong around an ingest: checkpoints that are not its own, and disks that fill."""
+"""What goes wrong around the pipeline: other checkpoints, disks that fill, and a name server that goes away."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -15,12 +17,18 @@ from route_pipeline.log.ingest import IngestError, ingest
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from route_pipeline.log.protocol.writer import Batch, LogWriter
 from route_pipeline.stores.store import StoreError
+from tests.faults.fleet.pipeline import Pipeline
+from tests.faults.history import History
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, fleet_chunk, queue, serving, snapshot, topics_chunk
+from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import registration
 from tests.support.spark_session import spark
 
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "60"}
+SPARK_SECONDS = 120.0
+TIMEOUT = 10.0
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
@@ -105,3 +113,22 @@ def test_a_disk_that_is_full_at_any_point_of_a_batch_is_told_in_one_line_and_cos
     assert [text for text in told if "No space left on device" not in text or "\n" in text] == []
     rows = ds.dataset(files(store.url)).to_table(columns=["table_name", "key"]).to_pylist()
     assert sorted(row["table_name"] for row in rows) == ["broker_groups", "clusters", "reads", "topic_queues"]
+
+
+def register(server: NamesrvProcess, *topics: str) -> None:
+    with server.connect() as client:
+        client.registration.RegisterBroker(registration(topics), timeout=TIMEOUT)
+
+
+@pytest.mark.timeout(4 * SPARK_SECONDS)
+def test_it_goes_on_once_its_name_server_is_back(tmp_path: Path) -> None:
+    with NamesrvProcess() as first, closing(History(tmp_path / "history.jsonl")) as history:
+        register(first, "TopicA")
+        with Pipeline(tmp_path, history, [str(first.endpoint)]) as pipeline:
+            pipeline.wait_for_batch(SPARK_SECONDS)
+            first.kill()
+            told = eventually(lambda: pipeline.said("trying again"), within_seconds=SPARK_SECONDS)
+            assert {json.loads(line)["level"] for line in told} == {"warning"}
+            with NamesrvProcess(port=first.endpoint.port) as second:
+                register(second, "TopicA", "TopicB")
+                pipeline.wait_for_batch(SPARK_SECONDS)
