@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import detection, pipeline
+from bench import pipeline
 from bench.figures import Figure, Sample, machine, parser, progress, report, summarise
 from bench.peers import generator
 from bench.peers.measure import CPU, P99, PEAK, RATE, Effort, measure, ratio_of
@@ -26,7 +26,7 @@ from namesrv.engines.factory import native_problem
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "results" / "figures.json"
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/faults.md"))
+PAGES = (ROOT / "README.md", ROOT / "docs/performance.md")
 COMMAND = "python -m bench.report --only"
 _BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 _ROUTE, _REGISTER = "GetTopicRoute", "RegisterBroker"
@@ -53,12 +53,6 @@ def _remoting(effort: Effort) -> Iterator[Sample]:
         yield from _peers(NAMESRV_REMOTING, JAVA, workloads=workloads)(effort)
 
 
-def _detection(effort: Effort) -> Iterable[Sample]:
-    """A restart takes the name server's warm-up time, so restarts are measured once."""
-    lost = (detection.killed, detection.stopped, detection.cut_off)
-    return detection.samples((*lost * effort.rounds, detection.cold, detection.warm))
-
-
 SECTIONS: dict[str, Section] = {
     "lookups": _peers(NATIVE, TLS, NAMESRV_REMOTING, JAVA, NULL, HALF_CACHE, NO_CACHE, workloads=["lookups"]),
     "connections": _peers(NATIVE, workloads=["connections-1", "connections-1024"]),
@@ -67,7 +61,6 @@ SECTIONS: dict[str, Section] = {
     "storm": _peers(NATIVE, JAVA, workloads=["storm-idle", "storm"]),
     "remoting": _remoting,
     "memory": _peers(NATIVE, JAVA, workloads=["lookups-100k-width-4"], one_round=True),
-    "detection": _detection,
     "pipeline": lambda effort: pipeline.measure(pipeline.WORKLOADS, effort.rounds),
 }
 
@@ -147,10 +140,6 @@ class Figures:
         times = median if least == most else f"{median} ({least} to {most})"
         return f"{times} times ({since})" if warm else f"{times} times"
 
-    def lost(self, name: str, unit: str = " s", factor: float = 1.0) -> str:
-        """A time of the section ``detection``."""
-        return self.text(detection.WORKLOAD, name, unit, factor)
-
 
 def _rounded(value: float) -> str:
     """A number with three significant digits, without an exponent."""
@@ -221,31 +210,6 @@ def _slower(figures: Figures) -> Rows:
         yield title, figures.rate(workload, server), figures.p99(workload, server), cpu
 
 
-def _detected(figures: Figures) -> Rows:
-    yield "event", "median (range)"
-    yield "the broker of a killed agent leaves the routes", figures.lost("broker killed")
-    yield "the broker of a stopped agent leaves the routes", figures.lost("broker stopped")
-    yield "the broker of a disconnected agent leaves the routes", figures.lost("broker cut off")
-    yield "that broker is back after the network is", figures.lost("broker back after the cut")
-    for kind, file, warm_up in (("cold", "without", " (warm-up time 45 s)"), ("warm", "with", "")):
-        routes = figures.lost(f"{kind} name server: all routes")
-        yield f"a killed name server {file} a snapshot file has all routes again", routes
-        yield f"that name server is ready{warm_up}", figures.lost(f"{kind} name server: ready")
-
-
-def _failures(figures: Figures) -> Rows:
-    command = "`python -m bench.detection`"
-    cut_off = figures.lost("broker cut off").partition(" (")[0]
-    probes = "`pytest tests/integration/agent/test_broker_probe.py`"
-    yield "failure", "detected by", "removed after", "reproduce with"
-    yield "agent killed", "its channel ends", figures.lost("broker killed", " ms", 1000), command
-    yield "broker killed, agent alive", "three failed probes, one per second", "at most 3 s", probes
-    ping = "a ping unanswered for 5 s, sent after 5 s of silence"
-    yield "machine stopped or unplugged", ping, f"{cut_off} (at most 10 s)", command
-    silent = "broker without an agent falls silent"
-    yield silent, "no heartbeat for its timeout", "120 s (default)", "`pytest tests/unit/namesrv/scenarios`"
-
-
 def _pipeline(figures: Figures) -> Rows:
     bulk, read_small, follow = pipeline.BULK, pipeline.SMALL_READ, pipeline.FOLLOW
     yield "workload, Spark on two cores", "measured"
@@ -292,8 +256,6 @@ BLOCKS: dict[str, Callable[[Figures], Rows]] = {
     "memory": _memory,
     "remoting": _own_protocol,
     "slower": _slower,
-    "detection": _detected,
-    "failures": _failures,
     "pipeline": _pipeline,
     "readme": _readme,
     "runs": _runs,
