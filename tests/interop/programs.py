@@ -36,8 +36,8 @@ OLDEST_GO = (1, 25)
 OLDEST_NODE = (18,)
 OLDEST_JAVA = (17,)
 
-NODE_PROGRAMS = ("balanced", "lookup", "stalled", "watch", "watching")
-GO_PROGRAMS = ("balanced", "broker", "lookup", "stalled", "watch", "watching")
+NODE_PROGRAMS = ("balanced", "lookup", "stalled", "watching")
+GO_PROGRAMS = ("balanced", "broker", "lookup", "stalled", "watching")
 
 # A proxy that the machine has for the outside world is not for the loopback interface. Java reads its arguments in
 # the locale's encoding.
@@ -192,7 +192,7 @@ def build_java(folder: Path) -> Programs:
     class_path = os.pathsep.join(("target/classes", "target/lib/*"))
     # The faster compiler alone: these programs live for seconds.
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    classes = {name.lower(): f"interop.{name}" for name in ("Balanced", "Lookup", "Watch")} | {"watching": "Watch"}
+    classes = {name.lower(): f"interop.{name}" for name in ("Balanced", "Lookup")} | {"watching": "Watch"}
     return Programs(client, {name: [*command, main_class] for name, main_class in classes.items()})
 
 

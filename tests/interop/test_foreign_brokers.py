@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram
-from tests.interop.watch_lines import Bookmark
+import pytest
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from tests.interop.programs import INSTALL_SECONDS, Programs
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -14,17 +17,22 @@ ADDR = "127.0.0.1:10911"
 BROKER = ("go-broker", ADDR, "T1", "T2")
 
 
-def check_broker_removed(watch: RunningProgram, reason: str) -> None:
-    """Checks that a watch is told that both topics went with the broker, and why."""
-    removals = {topic: change["removals"] for topic, change in Bookmark.next_of(watch).changes.items()}
-    removal = {
-        "cluster_name": "DefaultCluster",
-        "broker_name": "go-broker",
-        "broker_id": "0",
-        "broker_addr": ADDR,
-        "reason": f"REMOVAL_REASON_{reason}",
-    }
-    assert removals == {"T1": [removal], "T2": [removal]}
+@contextmanager
+def watching_both_topics(client: Client, reason: str) -> Iterator[None]:
+    """A watch that is told during the block that both topics went with the broker, and why."""
+    asked = pb.WatchTopicRoutesRequest(topics=["T1", "T2"])
+    watch = client.routes.WatchTopicRoutes(iter([asked]), timeout=Client.TIMEOUT)
+    assert {change.topic for change in next(watch).changes if change.HasField("route")} == {"T1", "T2"}
+    yield
+    removal = pb.BrokerRemoval(
+        cluster_name="DefaultCluster",
+        broker_name="go-broker",
+        broker_id=0,
+        broker_addr=ADDR,
+        reason=f"REMOVAL_REASON_{reason}",
+    )
+    assert {change.topic: list(change.removals) for change in next(watch).changes} == {"T1": [removal], "T2": [removal]}
+    watch.cancel()
 
 
 def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when_it_is_ended(
@@ -38,12 +46,10 @@ def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when
         assert queried["changed"] is False
         assert queried["data_version"]["counter"] == "1"
         assert (client.addrs("T1"), client.addrs("T2")) == ({0: ADDR}, {0: ADDR})
-        with go_programs.start("watch", str(namesrv.endpoint), "T*") as watch:
-            assert Bookmark.next_of(watch).changes.keys() == {"T1", "T2"}
+        with watching_both_topics(client, "UNREGISTERED"):
             broker.terminate()
             assert broker.next_line()["unregistered"]["removed"] is True
             assert broker.end() == (0, "")
-            check_broker_removed(watch, "UNREGISTERED")
         assert (client.route("T1"), client.route("T2")) == (None, None)
 
 
@@ -52,10 +58,8 @@ def test_a_killed_broker_without_an_agent_leaves_the_routes_by_the_end_of_its_ch
 ) -> None:
     with go_programs.start("broker", str(namesrv.endpoint), *BROKER) as broker:
         assert eventually(lambda: client.addrs("T1")) == {0: ADDR}
-        with go_programs.start("watch", str(namesrv.endpoint), "T*") as watch:
-            assert Bookmark.next_of(watch).changes.keys() == {"T1", "T2"}
+        with watching_both_topics(client, "CHANNEL_CLOSED"):
             broker.kill()
-            check_broker_removed(watch, "CHANNEL_CLOSED")
         assert (client.route("T1"), client.route("T2")) == (None, None)
 
 
