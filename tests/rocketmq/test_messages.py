@@ -15,13 +15,6 @@ COUNT = 40
 TRIES = 5
 
 
-def test_brokers_of_both_versions_register_with_all_their_topics(fleet: Fleet) -> None:
-    with fleet.namesrv.connect() as client:
-        assert groups_of(client, "TBW102") == {"broker-a", "broker-b"}
-        assert client.addrs("broker-a") == {0: fleet.new.addr}
-        assert client.addrs("broker-b") == {0: fleet.old.addr}
-
-
 @pytest.mark.parametrize(("producer", "consumer"), [("new", "old"), ("old", "new")])
 def test_what_one_version_sends_the_other_receives_from_brokers_of_both(
     fleet: Fleet, shell: Shell, old_shell: Shell, producer: str, consumer: str
@@ -55,3 +48,20 @@ def test_a_broker_makes_the_topic_that_a_producer_sends_to(
         # route just when one has done so, and the other has had no message yet, this one gets all that follow.
         with suppress(AssertionError):
             eventually(made_at, lambda groups: groups == {"broker-a", "broker-b"}, within_seconds=10)
+
+
+def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet: Fleet, shell: Shell) -> None:
+    made = shell.mqadmin(
+        fleet.ours, "updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-r", "2", "-w", "2", "-o", "true"
+    )
+    assert "set cluster orderConf" in made, made
+    shell.mqadmin(fleet.ours, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
+    try:
+        with fleet.namesrv.connect() as client:
+            eventually(lambda: groups_of(client, "Ordered"), lambda groups: groups == {"broker-a", "broker-b"})
+            route = client.route("Ordered")
+        assert route is not None
+        assert sorted(route.order_topic_conf.split(";")) == ["broker-a:2", "broker-b:2"]
+        assert "received in order 30" in shell.messages("orderly", fleet.ours, "Ordered", "30")
+    finally:
+        shell.mqadmin(fleet.ours, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "false")

@@ -32,45 +32,6 @@ def test_nothing_differs_from_apaches_when_the_same_brokers_registered_at_both(f
     assert "no difference" in note
 
 
-def test_a_topic_that_only_one_of_them_has_is_shown(fleet: Fleet, shell: Shell) -> None:
-    both = f"{fleet.ours};{fleet.apache}"
-    shell.mqadmin(both, "updateTopic", "-b", fleet.new.addr, "-t", "OneSided", "-r", "3", "-w", "3")
-    eventually(lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache)[0], lambda code: code == 0)
-    try:
-        assert "success" in shell.mqadmin(fleet.ours, "deleteTopic", "-c", "DefaultCluster", "-t", "OneSided")
-        code, rows, _ = said(fleet.namesrv, "compare-rocketmq", fleet.apache)
-        assert (code, [row["part"] for row in rows]) == (FOUND, ["topic"])
-        assert [rows[0][key] for key in ("topic", "here", "rocketmq")] == ["OneSided", "not there", "RW- 3/3"]
-    finally:
-        shell.mqadmin(both, "deleteTopic", "-c", "DefaultCluster", "-t", "OneSided")
-
-
-def test_keys_settings_and_retry_topics_of_which_one_has_others_are_shown(fleet: Fleet, shell: Shell) -> None:
-    both = f"{fleet.ours};{fleet.apache}"
-    shell.mqadmin(both, "updateTopic", "-b", fleet.new.addr, "-t", "%RETRY%lost", "-r", "1", "-w", "1")
-    eventually(lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache)[0], lambda code: code == 0)
-    try:
-        shell.mqadmin(fleet.ours, "deleteTopic", "-c", "DefaultCluster", "-t", "%RETRY%lost")
-        shell.mqadmin(fleet.apache, "updateKvConfig", "-s", "ORDER_TOPIC_CONFIG", "-k", "orders", "-v", "broker-a:4")
-        shell.mqadmin(fleet.apache, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
-        code, rows, _ = said(fleet.namesrv, "compare-rocketmq", fleet.apache)
-        told = [row.get("topic") or row.get("key") or row.get("setting") for row in rows]
-        assert (code, told) == (FOUND, ["%RETRY%lost", "orders", "orderMessageEnable"])
-    finally:
-        shell.mqadmin(fleet.apache, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "false")
-        shell.mqadmin(fleet.apache, "deleteKvConfig", "-s", "ORDER_TOPIC_CONFIG", "-k", "orders")
-        shell.mqadmin(both, "deleteTopic", "-c", "DefaultCluster", "-t", "%RETRY%lost")
-
-
-def test_brokers_that_are_not_there_are_shown(fleet: Fleet) -> None:
-    with NamesrvProcess() as empty:
-        code, rows, _ = said(empty, "compare-rocketmq", fleet.apache)
-    brokers = {row["broker"]: row for row in rows}
-    assert code == FOUND
-    assert sorted(brokers) == ["broker-a", "broker-b"]
-    assert (brokers["broker-a"]["here"], brokers["broker-a"]["rocketmq"]) == ("not there", f"0: {fleet.new.addr}")
-
-
 def test_a_drain_is_planned_here_and_clients_of_apaches_keep_writing(fleet: Fleet, shell: Shell) -> None:
     both = f"{fleet.ours};{fleet.apache}"
     shell.mqadmin(both, "updateTopic", "-c", "DefaultCluster", "-t", "Planned", "-r", "2", "-w", "2")
