@@ -17,7 +17,8 @@ from namesrv_api.v1 import route_data_pb2
 
 from docs.tools.generate_states import ESCAPES, TERMINAL
 from groundwork.endpoints import Endpoint
-from tests.support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, ended, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, ended, eventually
 from tests.support.programs.rocketmq import stand_in
 from tests.support.registrations import registration
 
@@ -98,7 +99,7 @@ def examples() -> str:
             command = f"drained broker-a --broker-addr {broker}"
             shown.append(_shown(command, environment, folder).replace(broker, "10.0.0.1:10911"))
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
-        with BrokerAgentProcess(environment["NAMESRV_ADDR"]) as agent:
+        with Agent(environment["NAMESRV_ADDR"]) as agent:
             listener = Endpoint.parse(agent.wait_for("agent_started")["fast_listening_on"])
             eventually(lambda: len(agent.events("registered")) == len(public))
             shown += [

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from namesrv.engines.factory import native_problem
-from tests.support.programs.processes import BIN, BrokerAgentProcess, Client, NamesrvProcess, addrs_of, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
 
 TOPIC = "TopicTest"
 MASTER, MASTER_HA = "127.0.0.1:10911", "127.0.0.1:10912"
@@ -81,10 +82,10 @@ def main() -> None:
     say(f"done in {time.monotonic() - started:.0f} s; all processes have ended")
 
 
-def start_agent(namesrv: str, broker_id: int) -> BrokerAgentProcess:
+def start_agent(namesrv: str, broker_id: int) -> Agent:
     """Starts the agent of the master or the slave."""
     addr, ha_server_addr = (SLAVE, SLAVE_HA) if broker_id else (MASTER, MASTER_HA)
-    return BrokerAgentProcess(namesrv, "--ha-server-addr", ha_server_addr, broker_id=broker_id, broker_addr=addr)
+    return Agent(namesrv, "--ha-server-addr", ha_server_addr, broker_id=broker_id, broker_addr=addr)
 
 
 def route_pipeline(*arguments: str) -> None:

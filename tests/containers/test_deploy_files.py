@@ -15,8 +15,8 @@ import yaml
 
 from deploy.release.engine import REPOSITORY, CommandError, run
 from deploy.release.images import cache_folder
-from tests.support.programs.agents import held_port
-from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent, held_port
+from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity, registration
 
@@ -123,7 +123,7 @@ def test_each_panel_shows_something_of_a_name_server_and_an_agent(promtool: str,
         NamesrvProcess(*listening, *kept) as namesrv,
         namesrv.connect() as client,
         RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
-        BrokerAgentProcess(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
+        Agent(str(namesrv.endpoint), "--metrics-listen", "127.0.0.1:0") as agent,
         held_port() as port,
     ):
         targets = {

@@ -15,8 +15,8 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest, PutKvConfigRequest
 
 from tests.support.pages import ROOT, code_blocks
-from tests.support.programs.agents import held_port
-from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent, held_port
+from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 ADDRESS = "127.0.0.1:9876"
 """Where the README's name server is."""
@@ -32,12 +32,12 @@ def fleet(tmp_path: Path) -> Iterator[NamesrvProcess]:
     """A name server with a data directory, and the master and the slave of the demo."""
     with (
         NamesrvProcess("--data-dir", str(tmp_path)) as namesrv,
-        BrokerAgentProcess(str(namesrv.endpoint), broker_addr=MASTER) as master,
+        Agent(str(namesrv.endpoint), broker_addr=MASTER) as master,
         namesrv.connect() as client,
     ):
         master.wait_for("agent_started")
         eventually(client.addrs, lambda found: found == {0: MASTER})
-        with BrokerAgentProcess(str(namesrv.endpoint), broker_id=1, broker_addr=SLAVE) as slave:
+        with Agent(str(namesrv.endpoint), broker_id=1, broker_addr=SLAVE) as slave:
             slave.wait_for("agent_started")
             eventually(client.addrs, lambda found: found == {0: MASTER, 1: SLAVE})
             yield namesrv

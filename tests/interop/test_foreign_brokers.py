@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -21,7 +22,7 @@ BROKER = ("go-broker", ADDR, "T1", "T2")
 def watching_both_topics(client: Client, reason: str) -> Iterator[None]:
     """A watch that is told during the block that both topics went with the broker, and why."""
     asked = pb.WatchTopicRoutesRequest(topics=["T1", "T2"])
-    watch = client.routes.WatchTopicRoutes(iter([asked]), timeout=Client.TIMEOUT)
+    watch: Any = client.routes.WatchTopicRoutes(iter([asked]), timeout=Client.TIMEOUT)
     assert {change.topic for change in next(watch).changes if change.HasField("route")} == {"T1", "T2"}
     yield
     removal = pb.BrokerRemoval(

@@ -34,7 +34,8 @@ from tests.integration.agent.client_listener import (
     stub,
 )
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, Process, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import NamesrvProcess, Process, eventually
 
 __all__ = ["listener", "stub"]  # pytest finds fixtures by their names in this module
 
@@ -214,7 +215,7 @@ def test_a_filter_server_is_in_the_routes_of_its_broker_for_as_long_as_its_chann
     namesrv: NamesrvProcess,
 ) -> None:
     with (
-        BrokerAgentProcess(str(namesrv.endpoint), "--probe", "none") as agent,
+        Agent(str(namesrv.endpoint), "--probe", "none") as agent,
         namesrv.connect() as reader,
         grpc.insecure_channel(agent.wait_for("agent_started")["listening_on"]) as connection,
     ):

@@ -7,7 +7,8 @@ from typing import Any
 
 from namesrv_api.v1 import route_service_pb2
 
-from tests.support.programs.processes import BrokerAgentProcess, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import NamesrvProcess, eventually
 
 DEBUG = ("--log-level", "debug")
 NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
@@ -16,7 +17,7 @@ NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 def test_the_only_agent_is_killed_and_its_route_is_gone_before_any_expiry_could_have_run(
     namesrv: NamesrvProcess,
 ) -> None:
-    with BrokerAgentProcess(str(namesrv.endpoint)) as agent, namesrv.connect() as client:
+    with Agent(str(namesrv.endpoint)) as agent, namesrv.connect() as client:
         eventually(client.addrs)
         agent.kill()
         eventually(client.route, lambda route: route is None)
@@ -26,7 +27,7 @@ def test_the_only_agent_is_killed_and_its_route_is_gone_before_any_expiry_could_
 def test_an_agent_that_is_terminated_unregisters_everywhere_and_exits_0() -> None:
     with contextlib.ExitStack() as resources:
         servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN)) for _ in range(2)]
-        agent = resources.enter_context(BrokerAgentProcess(";".join(str(server.endpoint) for server in servers)))
+        agent = resources.enter_context(Agent(";".join(str(server.endpoint) for server in servers)))
         clients = [resources.enter_context(server.connect()) for server in servers]
         for client in clients:
             eventually(client.addrs)
@@ -41,8 +42,8 @@ def test_a_slave_stays_when_its_master_dies_and_the_master_comes_back(namesrv: N
     endpoint = str(namesrv.endpoint)
     with (
         namesrv.connect() as client,
-        BrokerAgentProcess(endpoint, broker_addr=master) as first,
-        BrokerAgentProcess(endpoint, broker_id=1, broker_addr=slave) as second,
+        Agent(endpoint, broker_addr=master) as first,
+        Agent(endpoint, broker_id=1, broker_addr=slave) as second,
     ):
         eventually(client.addrs, lambda addrs: addrs == {0: master, 1: slave})
         first.kill()
@@ -50,7 +51,7 @@ def test_a_slave_stays_when_its_master_dies_and_the_master_comes_back(namesrv: N
         route = client.route()
         assert route is not None
         assert [queue.write_queue_nums for queue in route.queue_datas] == [4]
-        with BrokerAgentProcess(endpoint, broker_addr=master):
+        with Agent(endpoint, broker_addr=master):
             eventually(client.addrs, lambda addrs: addrs == {0: master, 1: slave})
         assert second.terminate() == 0
 
@@ -62,7 +63,7 @@ def test_a_name_server_that_is_killed_and_restarted_has_the_whole_table_and_the_
         endpoints = f"{steady.endpoint};{doomed.endpoint}"
         agent = resources.enter_context(
             # Every round sends the whole table, and rounds come as often as they can.
-            BrokerAgentProcess(endpoints, "--force-register", "--register-name-server-period-millis", "10000", *DEBUG)
+            Agent(endpoints, "--force-register", "--register-name-server-period-millis", "10000", *DEBUG)
         )
         client = resources.enter_context(steady.connect())
         eventually(client.addrs)

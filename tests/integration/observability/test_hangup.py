@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs.processes import BIN, BrokerAgentProcess, NamesrvProcess, Process, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
 
@@ -36,7 +37,7 @@ def test_an_agent_reloads_its_certificate_and_stops_on_sigterm(tmp_path: Path) -
     certificate, key = Authority(tmp_path).sign_server()
     with (
         NamesrvProcess() as namesrv,
-        BrokerAgentProcess(str(namesrv.endpoint), "--tls-cert", str(certificate), "--tls-key", str(key)) as agent,
+        Agent(str(namesrv.endpoint), "--tls-cert", str(certificate), "--tls-key", str(key)) as agent,
     ):
         agent.wait_for("agent_started")
         hang_up(agent)

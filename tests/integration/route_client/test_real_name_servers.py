@@ -22,7 +22,8 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
-from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
 TOPIC = "TopicTest"
@@ -191,12 +192,12 @@ def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: 
     server = start()
     with RouteClient(str(server.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, server)
-        with BrokerAgentProcess(str(server.endpoint)) as agent:
+        with Agent(str(server.endpoint)) as agent:
             eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
             agent.kill()
             eventually(lambda: client.status().held_topics, lambda topics: topics == (TOPIC,))
             assert client.select_one_queue(TOPIC).broker_name == "broker-a"
-        with BrokerAgentProcess(str(server.endpoint)) as agent:
+        with Agent(str(server.endpoint)) as agent:
             eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
             agent.terminate()
             eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == [])

@@ -21,7 +21,8 @@ from groundwork.rpc_handlers import CallHandlers
 from tests.integration.streams.filling import fill
 from tests.support.hostile.frames import INITIAL_WINDOW_SIZE, call, hello
 from tests.support.partial_services import whole
-from tests.support.programs.processes import BrokerAgentProcess, Client, NamesrvProcess, eventually
+from tests.support.programs.agents import Agent
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import register
 from tests.support.secured.fleet import Place, connected
 
@@ -119,7 +120,7 @@ def unless_cut(client: Client) -> object:
 def test_a_stopped_agent_is_noticed_by_its_unanswered_ping() -> None:
     with (
         NamesrvProcess(*NO_SCAN, "--keepalive-time-millis", "500") as namesrv,
-        BrokerAgentProcess(str(namesrv.endpoint)) as agent,
+        Agent(str(namesrv.endpoint)) as agent,
         namesrv.connect() as client,
     ):
         eventually(lambda: unless_cut(client), lambda seen: seen not in (None, "cut"))

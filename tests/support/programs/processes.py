@@ -252,19 +252,6 @@ class NamesrvProcess(Process):
             yield Client(connection)
 
 
-class BrokerAgentProcess(Process):
-    """An agent for a broker that need not exist."""
-
-    def __init__(self, namesrv: str, *arguments: str, broker_id: int = 0, broker_addr: str = "127.0.0.1:10911") -> None:
-        super().__init__(
-            [
-                *(str(BIN / "broker-agent"), "serve", "--listen", "127.0.0.1:0", "--log-format", "json"),
-                *("--broker-name", "broker-a", "--broker-id", str(broker_id), "--broker-addr", broker_addr),
-                *("--namesrv", namesrv, "--topics", str(TOPICS), "--probe", "none", *arguments),
-            ]
-        )
-
-
 class OpenedChannel:
     """A channel that a test holds."""
 
