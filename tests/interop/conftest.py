@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from tests.interop.programs import Programs, build_go, build_java, build_node, build_rust
+from tests.interop.programs import (
+    INTEROP,
+    REPOSITORY,
+    WATCHING,
+    Programs,
+    build_go,
+    build_java,
+    build_node,
+    build_rust,
+)
 from tests.support.programs.processes import Client, NamesrvProcess
 
+Built = Callable[[str], Programs]
+
+
+def python_programs(_folder: Path) -> Programs:
+    """Those in Python, which need nothing to be built."""
+    files = {"balanced": INTEROP / "balanced.py", "watching": WATCHING / "watch.py"}
+    return Programs(REPOSITORY, {name: [sys.executable, str(file)] for name, file in files.items()})
+
+
+BUILDERS = {
+    "node": build_node,
+    "go": build_go,
+    "python": python_programs,
+    "java": build_java,
+    "rust": build_rust,
+}
+
 
 @pytest.fixture(scope="session")
-def node_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The clients in JavaScript."""
-    return build_node(tmp_path_factory.mktemp("node"))
-
-
-@pytest.fixture(scope="session")
-def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The clients in Go."""
-    return build_go(tmp_path_factory.mktemp("go"))
-
-
-@pytest.fixture(scope="session")
-def java_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The clients in Java."""
-    return build_java(tmp_path_factory.mktemp("java"))
-
-
-@pytest.fixture(scope="session")
-def rust_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The clients in Rust."""
-    return build_rust(tmp_path_factory.mktemp("rust"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Builds the clients of a language the first time it is asked for them."""
+    return cache(lambda language: BUILDERS[language](tmp_path_factory.mktemp(language)))
 
 
 @pytest.fixture(params=["node", "go", "java"])
-def programs(request: pytest.FixtureRequest) -> Programs:
+def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The clients of each language in turn."""
-    found: Programs = request.getfixturevalue(f"{request.param}_programs")
-    return found
+    return built(request.param)
 
 
 @pytest.fixture
 def namesrv() -> Iterator[NamesrvProcess]:
     """A name server that never scans: whatever leaves does so for another reason than its expiry."""
     with NamesrvProcess("--scan-not-active-broker-interval-millis", "0") as process:
+        yield process
+
+
+@pytest.fixture
+def other() -> Iterator[NamesrvProcess]:
+    """A second name server."""
+    with NamesrvProcess() as process:
         yield process
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from tests.interop.programs import INSTALL_SECONDS, Programs
+from tests.interop.conftest import Built
+from tests.interop.programs import INSTALL_SECONDS
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -37,9 +38,9 @@ def watching_both_topics(client: Client, reason: str) -> Iterator[None]:
 
 
 def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when_it_is_ended(
-    go_programs: Programs, namesrv: NamesrvProcess, client: Client
+    built: Built, namesrv: NamesrvProcess, client: Client
 ) -> None:
-    with go_programs.start("broker", str(namesrv.endpoint), *BROKER) as broker:
+    with built("go").start("broker", str(namesrv.endpoint), *BROKER) as broker:
         assert broker.next_line()["event"]["opened"]["channel_id"]
         registered = broker.next_line()["registered"]
         assert registered["changed"] is True
@@ -55,9 +56,9 @@ def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when
 
 
 def test_a_killed_broker_without_an_agent_leaves_the_routes_by_the_end_of_its_channel(
-    go_programs: Programs, namesrv: NamesrvProcess, client: Client
+    built: Built, namesrv: NamesrvProcess, client: Client
 ) -> None:
-    with go_programs.start("broker", str(namesrv.endpoint), *BROKER) as broker:
+    with built("go").start("broker", str(namesrv.endpoint), *BROKER) as broker:
         assert eventually(lambda: client.addrs("T1")) == {0: ADDR}
         with watching_both_topics(client, "CHANNEL_CLOSED"):
             broker.kill()
@@ -65,9 +66,9 @@ def test_a_killed_broker_without_an_agent_leaves_the_routes_by_the_end_of_its_ch
 
 
 def test_a_broker_without_an_agent_ends_with_the_reason_when_it_is_refused(
-    go_programs: Programs, namesrv: NamesrvProcess
+    built: Built, namesrv: NamesrvProcess
 ) -> None:
-    with go_programs.start("broker", str(namesrv.endpoint), "go\tbroker", *BROKER[1:]) as broker:
+    with built("go").start("broker", str(namesrv.endpoint), "go\tbroker", *BROKER[1:]) as broker:
         assert "opened" in broker.next_line()["event"]
         code, error = broker.end()
     assert (code, error.split(":")[0]) == (1, "InvalidArgument INVALID_FIELD")

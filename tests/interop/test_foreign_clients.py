@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import pytest
+from google.protobuf.message import Message
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1.registration_service_pb2 import RegisterBrokerRequest
 from namesrv_api.v1.route_data_pb2 import (
@@ -23,6 +22,7 @@ from namesrv_api.v1.route_data_pb2 import (
 )
 
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.processes import Client, NamesrvProcess, addrs_of
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -58,28 +58,12 @@ REGISTRATION = RegisterBrokerRequest(
 )
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """A server with one answer, which has the numbers that no name server reaches in a test."""
+class OneAnswer(ScriptedNamesrv):
+    """Has numbers that no name server reaches in a test."""
 
-    def get_topic_route(
-        request: route_service_pb2.GetTopicRouteRequest, _context: grpc.ServicerContext
-    ) -> route_service_pb2.GetTopicRouteResponse:
+    def GetTopicRoute(self, request: route_service_pb2.GetTopicRouteRequest, _: object) -> Message:  # noqa: N802
         assert request.topic == TOPIC
         return ROUTE
-
-    handler = grpc.unary_unary_rpc_method_handler(
-        get_topic_route,
-        request_deserializer=route_service_pb2.GetTopicRouteRequest.FromString,
-        response_serializer=route_service_pb2.GetTopicRouteResponse.SerializeToString,
-    )
-    server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    service = grpc.method_handlers_generic_handler("namesrv_api.v1.RouteService", {"GetTopicRoute": handler})
-    server.add_generic_rpc_handlers((service,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(grace=None).wait()
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +76,9 @@ def registered() -> Iterator[NamesrvProcess]:
         assert namesrv.terminate() == 0
 
 
-def test_the_route_arrives_with_every_number_exact_and_zero_told_from_absent(programs: Programs, endpoint: str) -> None:
-    done = programs.run("lookup", endpoint, TOPIC)
+def test_the_route_arrives_with_every_number_exact_and_zero_told_from_absent(programs: Programs) -> None:
+    with OneAnswer() as namesrv:
+        done = programs.run("lookup", str(namesrv.endpoint), TOPIC)
 
     assert (done.stderr, done.returncode) == ("", 0)
     assert json.loads(done.stdout) == as_json(ROUTE)

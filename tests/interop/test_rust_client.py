@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.programs import INSTALL_SECONDS, Programs
+from tests.interop.conftest import Built
+from tests.interop.programs import INSTALL_SECONDS
 from tests.support.programs.processes import NamesrvProcess
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
@@ -13,9 +14,9 @@ ADDR = "127.0.0.1:10911"
 
 
 def test_a_rust_client_registers_a_broker_looks_up_adds_to_a_watch_and_resumes_it(
-    rust_programs: Programs, namesrv: NamesrvProcess
+    built: Built, namesrv: NamesrvProcess
 ) -> None:
-    done = rust_programs.run("walk", str(namesrv.endpoint), "rust-broker", ADDR, "T1", "T2")
+    done = built("rust").run("walk", str(namesrv.endpoint), "rust-broker", ADDR, "T1", "T2")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     lines[11:13] = sorted(lines[11:13])  # the changes of one message have no order
@@ -37,7 +38,7 @@ def test_a_rust_client_registers_a_broker_looks_up_adds_to_a_watch_and_resumes_i
 
 
 def test_a_rust_client_exits_with_the_code_and_the_text_of_the_error_when_its_broker_is_refused(
-    rust_programs: Programs, namesrv: NamesrvProcess
+    built: Built, namesrv: NamesrvProcess
 ) -> None:
-    done = rust_programs.run("walk", str(namesrv.endpoint), "rust\tbroker", ADDR, "T1", "T2")
+    done = built("rust").run("walk", str(namesrv.endpoint), "rust\tbroker", ADDR, "T1", "T2")
     assert (done.returncode, done.stderr.startswith("InvalidArgument: broker.broker_name: ")) == (1, True), done.stderr

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from namesrv_api.v1.route_data_pb2 import NamesrvHeader
-from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest, GetTopicRouteResponse
+from namesrv_api.v1.route_service_pb2 import DESCRIPTOR, GetTopicRouteRequest, GetTopicRouteResponse
 
-from tests.interop.programs import INSTALL_SECONDS, INTEROP, REPOSITORY, Programs, RunningProgram
+from tests.interop.conftest import Built
+from tests.interop.programs import INSTALL_SECONDS, REPOSITORY, Programs, RunningProgram
+from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import register
 
@@ -31,34 +28,19 @@ ENOUGH = 200
 """More answers than one of two name servers would give alone if calls alternated."""
 ENOUGH_REPEATED = 20
 """Each takes a pause of 0.1 s."""
-ROUTE_SERVICE = "namesrv_api.v1.RouteService"
-
-
-@pytest.fixture
-def python_programs() -> Programs:
-    """The program in Python, which needs nothing to be built."""
-    return Programs(REPOSITORY, {"balanced": [sys.executable, str(INTEROP / "balanced.py")]})
+SERVICE = DESCRIPTOR.services_by_name["RouteService"]
 
 
 @pytest.fixture(params=["python", "go", "java", "node"])
-def programs(request: pytest.FixtureRequest) -> Programs:
+def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The program of one language after the other."""
-    found: Programs = request.getfixturevalue(f"{request.param}_programs")
-    return found
+    return built(request.param)
 
 
 @pytest.fixture(params=["python", "go", "java"])
-def checking_programs(request: pytest.FixtureRequest) -> Programs:
+def checking_programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """Those whose gRPC library checks health and reads waitForReady."""
-    found: Programs = request.getfixturevalue(f"{request.param}_programs")
-    return found
-
-
-@pytest.fixture
-def other() -> Iterator[NamesrvProcess]:
-    """A second name server."""
-    with NamesrvProcess() as process:
-        yield process
+    return built(request.param)
 
 
 class Calls:
@@ -133,36 +115,26 @@ def test_no_call_fails_when_one_of_two_name_servers_ends(
         assert calls.until(lambda answers: answers.total() >= ENOUGH).keys() == {stays}
 
 
-@contextmanager
-def failing_every_other_lookup(code: grpc.StatusCode) -> Iterator[str]:
-    """A server that answers every other lookup with an error; yields its address."""
-    served = itertools.count()
+class FailingEveryOtherLookup(ScriptedNamesrv):
+    """As in the way of a connection that broke."""
 
-    def lookup(_request: GetTopicRouteRequest, context: grpc.ServicerContext) -> GetTopicRouteResponse:
-        if next(served) % 2 == 0:
-            context.abort(code, "in the way of a connection that broke")
-        return GetTopicRouteResponse(header=NamesrvHeader(epoch="fake"))
+    services = (SERVICE,)
 
-    handler = grpc.unary_unary_rpc_method_handler(
-        lookup, GetTopicRouteRequest.FromString, GetTopicRouteResponse.SerializeToString
-    )
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(ROUTE_SERVICE, {"GetTopicRoute": handler})])
-    checked = health.HealthServicer()
-    checked.set(ROUTE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(checked, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(grace=None).wait(Client.TIMEOUT)
+    def GetTopicRoute(self, _request: GetTopicRouteRequest, context: grpc.ServicerContext) -> GetTopicRouteResponse:  # noqa: N802
+        if len(self.asked["GetTopicRoute"]) % 2:
+            context.abort(grpc.StatusCode.UNKNOWN, "in the way of a connection that broke")
+        return GetTopicRouteResponse(header=self.header())
+
+    def add_services(self, server: grpc.Server) -> None:
+        checked = health.HealthServicer()
+        checked.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(checked, server)
 
 
 def test_a_lookup_that_ended_with_unknown_is_repeated(programs: Programs) -> None:
     with (
-        failing_every_other_lookup(grpc.StatusCode.UNKNOWN) as address,
-        programs.start("balanced", str(CONFIG), address, TOPIC) as program,
+        FailingEveryOtherLookup(epoch="fake") as failing,
+        programs.start("balanced", str(CONFIG), str(failing.endpoint), TOPIC) as program,
     ):
         assert Calls(program).until(lambda answers: answers.total() >= ENOUGH_REPEATED).keys() == {"fake"}
 

@@ -6,7 +6,6 @@ import itertools
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import pytest
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
 from tests.faults.network.proxy import Proxy
-from tests.interop.programs import INSTALL_SECONDS, REPOSITORY, WATCHING, Programs, RunningProgram
+from tests.interop.conftest import BUILDERS, Built
+from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import identity, registration
@@ -22,7 +22,7 @@ from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
-LANGUAGES = ("node", "go", "python", "java", "rust")
+LANGUAGES = tuple(BUILDERS)
 TOPIC = "TopicTest"
 ADDRESS = "127.0.0.1:10911"
 ROUTE = f"{TOPIC}: broker-a 0={ADDRESS}"
@@ -35,24 +35,10 @@ class ShortWatchesNamesrv(NamesrvProcess):
     program = (sys.executable, "-m", "tests.interop.short_watches")
 
 
-@pytest.fixture
-def python_programs() -> Programs:
-    """The program in Python, which needs nothing to be built."""
-    return Programs(REPOSITORY, {"watching": [sys.executable, str(WATCHING / "watch.py")]})
-
-
 @pytest.fixture(params=LANGUAGES)
-def programs(request: pytest.FixtureRequest) -> Programs:
+def programs(request: pytest.FixtureRequest, built: Built) -> Programs:
     """The program of each language in turn."""
-    found: Programs = request.getfixturevalue(f"{request.param}_programs")
-    return found
-
-
-@pytest.fixture
-def other() -> Iterator[NamesrvProcess]:
-    """A second name server."""
-    with NamesrvProcess() as process:
-        yield process
+    return built(request.param)
 
 
 def register(*namesrvs: NamesrvProcess) -> list[int]:
@@ -117,13 +103,13 @@ def test_a_program_goes_to_the_next_name_server_when_its_own_has_gone_or_says_no
             expect(program, f"watching {other.endpoint} {beginning}", ROUTE)
 
 
-def test_every_program_asks_again_when_its_name_server_freezes(
-    request: pytest.FixtureRequest, namesrv: NamesrvProcess
-) -> None:
-    built: list[Programs] = [request.getfixturevalue(f"{language}_programs") for language in LANGUAGES]
+def test_every_program_asks_again_when_its_name_server_freezes(built: Built, namesrv: NamesrvProcess) -> None:
     with ExitStack() as stack:
         # All at once, because each takes 10 to 15 s.
-        running = [stack.enter_context(programs.start("watching", str(namesrv.endpoint), TOPIC)) for programs in built]
+        running = [
+            stack.enter_context(programs.start("watching", str(namesrv.endpoint), TOPIC))
+            for programs in map(built, LANGUAGES)
+        ]
         for program in running:
             expect(program, f"watching {namesrv.endpoint} from the beginning", f"{TOPIC}: no route")
         namesrv.signal(signal.SIGSTOP)
@@ -132,14 +118,16 @@ def test_every_program_asks_again_when_its_name_server_freezes(
 
 
 def test_every_program_chooses_a_name_server_anew_when_its_watch_has_become_old(
-    request: pytest.FixtureRequest,
+    built: Built,
 ) -> None:
-    built: list[Programs] = [request.getfixturevalue(f"{language}_programs") for language in LANGUAGES]
     with ExitStack() as stack:
         both = [stack.enter_context(ShortWatchesNamesrv()) for _ in range(2)]
         register(*both)
         endpoints = {str(namesrv.endpoint) for namesrv in both}
-        running = [stack.enter_context(programs.start("watching", ",".join(endpoints), TOPIC)) for programs in built]
+        running = [
+            stack.enter_context(programs.start("watching", ",".join(endpoints), TOPIC))
+            for programs in map(built, LANGUAGES)
+        ]
         for program in running:
             # A program that stayed at its name server would never watch the other one.
             watched: set[str] = set()
