@@ -18,7 +18,7 @@ from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.log.protocol.writer import LogWriter
 from route_pipeline.stores.store import StoreError
 from route_pipeline.stores.urls import open_store
-from tests.support.fakes.dying_store import Died, DyingStore
+from tests.support.fakes.passing_store import Died, DyingStore
 from tests.support.routes.log_rows import append, revisions_of, rows, write
 
 
@@ -69,7 +69,7 @@ def test_died_at_any_step_no_row_is_missing_or_there_twice(place: str) -> None:
     for moment in range(0, 200, 5 if "://" in place else 1):
         log = filled(f"{place}/{moment}")
         try:
-            compact(RouteLog(DyingStore(log.store, moment), log.id), timedelta(0))
+            compact(RouteLog(DyingStore(log.store, dies_before=moment), log.id), timedelta(0))
         except Died:
             pass
         else:

@@ -26,8 +26,7 @@ from route_pipeline.log.protocol.writer import (
 )
 from route_pipeline.stores.local import LocalStore
 from route_pipeline.stores.store import StoreError, StoreUnavailableError
-from tests.support.fakes.counting_store import CountingStore
-from tests.support.fakes.dying_store import Died, DyingStore
+from tests.support.fakes.passing_store import Died, DyingStore, PassingStore
 from tests.support.routes.log_rows import append, revisions_of, write
 
 OFTEN = 6
@@ -60,7 +59,7 @@ def test_died_at_any_step_of_a_batch_the_log_has_it_whole_or_not_at_all(place: s
     for moment in range(100):
         log = RouteLog.create(f"{place}/{moment}")
         append(LogWriter(log), 1)
-        dying = RouteLog(DyingStore(log.store, moment), log.id)
+        dying = RouteLog(DyingStore(log.store, dies_before=moment), log.id)
         try:
             append(LogWriter(dying), 2, 3)
         except Died:
@@ -192,7 +191,7 @@ def test_a_start_of_an_ingest_costs_the_store_as_much_after_100_000_batches_as_a
     cost: list[Counter[str]] = []
     for batches in (CHECKPOINT_EVERY, 100_000):
         log = long_log(str(tmp_path / str(batches)), batches)
-        counting = CountingStore(log.store)
+        counting = PassingStore(log.store)
         append(LogWriter(RouteLog(counting, log.id)), 3)
         assert log.state().number == batches + 4
         cost.append(counting.done)
