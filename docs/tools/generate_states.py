@@ -17,9 +17,8 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from tests.support.fleet_states import STATES, State
+from tests.support.fleet_states import STATES, Scene, State
 from tests.support.programs.processes import Process
-from tests.support.scenes import Scene
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RUNBOOK = DOCS / "states.md", DOCS / "runbook.md"

@@ -4,24 +4,312 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import re
+import resource
+import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import grpc
+from google.protobuf.message import Message
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.grpc_errors import RichError
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable
 from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS
 from tests.support import failpoints
-from tests.support import odd_fleet_states as odd
-from tests.support.programs.agents import Agent, free_port
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import identity, register, registration
-from tests.support.scenes import BROKER, TOPIC, Scene, registered_agent, scene_of, status_of, two_name_servers
+from tests.support.fakes.odd_machine import OddClock, odd_environment
+from tests.support.hostile.server import hostile_server
+from tests.support.programs.agents import Agent, StandInBroker, free_port
+from tests.support.programs.processes import TOPICS, Client, NamesrvProcess, eventually
+from tests.support.programs.rocketmq import RemotingClient, broker_fields
+from tests.support.programs.rocketmq import register as register_as_rocketmq
+from tests.support.registrations import identity, register, registration, topic_config
+from tests.support.secured.agents import agent_flags
 from tests.support.secured.certificates import DAY
 from tests.support.secured.fleet import Place
+
+BROKER, TOPIC = "broker-a", "TopicTest"
+NOWHERE = "127.0.0.1:1"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What an operator needs to look at a fleet."""
+
+    namesrv: str
+    """The list of name servers."""
+    public: Mapping[str, str]
+    """Addresses of this run, each with the one that a page shows."""
+    agent: str = NOWHERE
+    flags: tuple[str, ...] = ()
+    """Of nsctl, beside the name servers or agents."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the runbook's words in capitals stand for here, where it is not the usual."""
+
+    def command(self, text: str) -> str:
+        """A command of the runbook with what its words in capitals stand for here."""
+        words = {"BROKER": BROKER, "TOPIC": TOPIC, "AGENT": self.agent, **self.words}
+        return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], text)
+
+
+@contextmanager
+def two_name_servers(
+    folder: Path, second: tuple[str, ...] = (), second_is: Mapping[str, str] | None = None
+) -> Iterator[list[NamesrvProcess]]:
+    """Two of them: ``second`` are flags of the second, ``second_is`` are variables of it."""
+    environment = None if second_is is None else dict(second_is)
+    with (
+        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "a")) as one,
+        NamesrvProcess("--name", "ns-b", "--data-dir", str(folder / "b"), *second, environment=environment) as two,
+    ):
+        yield [one, two]
+
+
+def scene_of(
+    servers: list[NamesrvProcess],
+    agent: Agent | None = None,
+    flags: tuple[str, ...] = (),
+    words: Mapping[str, str] | None = None,
+) -> Scene:
+    """The scene of name servers that have the addresses ns-a, ns-b and so on for the public."""
+    public = {str(server.endpoint): f"ns-{letter}:9876" for server, letter in zip(servers, "abc", strict=False)}
+    if agent is not None:
+        public[str(agent.endpoint)] = "agent-a2:10918"
+    address = NOWHERE if agent is None else str(agent.endpoint)
+    return Scene(";".join(str(server.endpoint) for server in servers), public, address, flags, words or {})
+
+
+@contextmanager
+def registered_agent(servers: list[NamesrvProcess], broker_id: int = 0) -> Iterator[Agent]:
+    """An agent whose broker every name server has."""
+    names = ";".join(str(server.endpoint) for server in servers)
+    with Agent(names, broker_id=broker_id, broker_addr=f"127.0.0.1:{10911 + broker_id}") as agent:
+        eventually(lambda: agent.events("registered"), lambda told: len(told) == len(servers))
+        yield agent
+
+
+def status_of(server: NamesrvProcess) -> pb.GetNamesrvStatusResponse:
+    """What a name server says of itself."""
+    with server.connect() as client:
+        return client.routes.GetNamesrvStatus(pb.GetNamesrvStatusRequest(), timeout=Client.TIMEOUT)
+
+
+HELD_UP_SECONDS = 1.5
+WRONG_SECONDS = 5.0
+SILENT_SECONDS = 70.0
+WATCHED_TOPICS, TURNS = 5_000, 12
+"""So many changes of so many topics are more than the connection takes of a watcher that does not read."""
+FEW_DESCRIPTORS = 64
+
+
+@contextmanager
+def held_up(folder: Path) -> Iterator[Scene]:
+    """A name server that was stopped for a second and a half, and goes on."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server:
+        server.signal(signal.SIGSTOP)
+        threading.Event().wait(HELD_UP_SECONDS)  # how long it is stopped
+        server.signal(signal.SIGCONT)
+        with server.connect() as client:
+            eventually(lambda: client.told_diagnostics().loop_lag_millis, lambda lag: lag > 1_000)
+        yield scene_of([server], words={"PID": str(server.pid)})
+
+
+@contextmanager
+def clock_wrong(folder: Path) -> Iterator[Scene]:
+    """The clock of one of two name servers is five seconds behind."""
+    clock = OddClock(folder / "clock", -WRONG_SECONDS)
+    with two_name_servers(folder, second_is=clock.environment) as servers, registered_agent(servers):
+        yield scene_of(servers)
+
+
+@contextmanager
+def broker_silent(folder: Path) -> Iterator[Scene]:
+    """One of two brokers was last seen 70 s ago, by a clock that was behind and is right now; its channel is open."""
+    clock = OddClock(folder / "clock", -SILENT_SECONDS)
+    flags = ("--name", "ns-a", "--data-dir", str(folder / "data"))
+    with NamesrvProcess(*flags, environment=clock.environment) as server, server.connect() as client:
+        channel = client.open_channel()
+        register(client, TOPIC, channel_id=channel.id)
+        clock.set(0)
+        register(client, TOPIC, name="broker-b", port=10921, channel_id=channel.id)
+        yield scene_of([server])
+
+
+@contextmanager
+def few_permits(folder: Path) -> Iterator[Scene]:
+    """A name server with permits, and an operator whose token is a client's."""
+    place = Place.make(folder)
+    flags = ("--tls-ca", str(place.authority.path), "--token-file", str(place.tokens["client"]))
+    with NamesrvProcess("--name", "ns-a", *place.flags("TLS")) as server:
+        yield scene_of([server], flags=flags)
+
+
+@contextmanager
+def half_upgraded(folder: Path) -> Iterator[Scene]:
+    """One of two name servers is of the version before."""
+    with two_name_servers(folder, ("--engine", "development"), odd_environment("0.1.0")) as servers:
+        yield scene_of(servers)
+
+
+@contextmanager
+def address_local(folder: Path) -> Iterator[Scene]:
+    """Of two brokers, one registered loopback."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, server.connect() as client:
+        channel = client.open_channel()
+        for number, addr in enumerate(("127.0.0.1:10911", "10.0.0.2:10911")):
+            broker = identity(addr, name=f"broker-{'ab'[number]}")
+            request = registration((TOPIC,), broker, channel_id=channel.id)
+            client.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+        yield scene_of([server])
+
+
+@contextmanager
+def registrations_refused(folder: Path) -> Iterator[Scene]:
+    """Brokers of RocketMQ register: one without a name, one with a topic whose name has a tab."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with (
+        NamesrvProcess(*flags) as server,
+        RemotingClient(str(server.wait_for("namesrv_started")["remoting"])) as client,
+    ):
+        assert register_as_rocketmq(client, [TOPIC, "a\tb"]).code == 0
+        assert register_as_rocketmq(client, [TOPIC], broker_fields(name="")).code != 0
+        yield scene_of([server])
+
+
+@contextmanager
+def server_error(_folder: Path) -> Iterator[Scene]:
+    """A name server with a defect: each call ends with an error."""
+
+    def fail(_method: object, context: grpc.ServicerContext) -> Message:
+        text = "error 7c1d of this name server; its log has the same id"
+        error = RichError(grpc.StatusCode.INTERNAL, text, reason="INTERNAL_DEFECT", domain="namesrv")
+        context.abort_with_status(error.status())
+        raise AssertionError
+
+    with hostile_server(fail) as endpoint:
+        yield Scene(str(endpoint), {str(endpoint): "ns-a:9876"})
+
+
+@contextmanager
+def wrong_port(folder: Path) -> Iterator[Scene]:
+    """An operator gives nsctl the port of brokers and clients."""
+    flags = ("--name", "ns-a", "--data-dir", str(folder), "--remoting-listen", "127.0.0.1:0")
+    with NamesrvProcess(*flags) as server:
+        remoting = str(server.wait_for("namesrv_started")["remoting"])
+        yield Scene(remoting, {remoting: "ns-a:9876"})
+
+
+@contextmanager
+def flapping(folder: Path) -> Iterator[Scene]:
+    """Two agents have one name and one id, and each replaces the broker of the other."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
+        agents = []
+        for port in (10911, 10921):
+            client = held.enter_context(server.connect())
+            agents.append((client, client.open_channel(), port))
+        for turn in range(3):
+            for client, channel, port in agents:
+                register(client, TOPIC, port=port, counter=turn + 1, channel_id=channel.id)
+        yield scene_of([server])
+
+
+@contextmanager
+def watcher_late(folder: Path) -> Iterator[Scene]:
+    """Somebody watches every topic, and does not read what he is sent."""
+    with (
+        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server,
+        server.connect() as broker,
+        server.connect() as watcher,
+    ):
+        channel = broker.open_channel()
+        watch = watcher.routes.WatchTopicRoutes(iter([pb.WatchTopicRoutesRequest(topic_prefixes=["Topic"])]))
+
+        for turn in range(1, TURNS + 1):
+            request = registration((), counter=turn, channel_id=channel.id)
+            request.topic_configs.extend(topic_config(f"Topic-{number}", turn) for number in range(WATCHED_TOPICS))
+            broker.registration.RegisterBroker(request, timeout=Client.TIMEOUT)
+        yield scene_of([server])
+        watch.cancel()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def nowhere_registered(folder: Path) -> Iterator[Scene]:
+    """All name servers of an agent were killed."""
+    with two_name_servers(folder) as servers, registered_agent(servers) as agent, agent.connect() as client:
+        for server in servers:
+            server.kill()
+        eventually(lambda: [target.registered for target in client.status().targets], lambda told: not any(told))
+        yield scene_of(servers, agent)
+
+
+@contextmanager
+def broker_dead(folder: Path) -> Iterator[Scene]:
+    """A broker was killed beside its agent."""
+    probe = ("--probe-failures", "1")
+    with (
+        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server,
+        server.connect() as client,
+        StandInBroker() as broker,
+        Agent(str(server.endpoint), *probe, probe="tcp", broker_addr=str(broker.endpoint)) as agent,
+    ):
+        eventually(client.route)
+        broker.kill()
+        eventually(client.route, lambda route: route is None)
+        scene = scene_of([server], agent)
+        yield replace(scene, public={**scene.public, str(broker.endpoint): "10.0.0.21:10911"})
+
+
+@contextmanager
+def topics_broken(folder: Path) -> Iterator[Scene]:
+    """A broker's topics.json was broken after its agent had registered it."""
+    topics = folder / "topics.json"
+    shutil.copy(TOPICS, topics)
+    with (
+        NamesrvProcess("--name", "ns-a", "--data-dir", str(folder / "data")) as server,
+        Agent(str(server.endpoint), topics=topics) as agent,
+        agent.connect() as client,
+    ):
+        eventually(lambda: agent.events("registered"))
+        topics.write_text("{")
+        eventually(lambda: client.status().topics_problem)
+        scene = scene_of([server], agent)
+        yield replace(scene, public={**scene.public, str(folder): "/var/lib/broker/config"})
+
+
+@contextmanager
+def agents_certificate_ended(folder: Path) -> Iterator[Scene]:
+    """The certificate of an agent has ended, and name servers ask for one."""
+    place = Place.make(folder)
+    place.callers["broker"] = place.authority.sign(
+        "broker", ["broker.example", "localhost"], ips=["127.0.0.1"], begins=-30 * DAY, ends=-DAY
+    )
+    admin = place.callers["admin"]
+    flags = ("--tls-cert", str(admin.certificate), "--tls-key", str(admin.key), "--tls-ca", str(place.authority.path))
+    with (
+        NamesrvProcess("--name", "ns-a", *place.flags("mTLS")) as server,
+        Agent(str(server.endpoint), *agent_flags(place, "broker")) as agent,
+    ):
+        yield scene_of([server], agent, flags)
+
+
+@contextmanager
+def files_run_out(folder: Path) -> Iterator[Scene]:
+    """A name server that may have few files open, and a program that opens one connection after the other."""
+    with NamesrvProcess("--name", "ns-a", "--data-dir", str(folder)) as server, ExitStack() as held:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, FEW_DESCRIPTORS))
+        for _ in range(10):
+            client: Client = held.enter_context(server.connect())
+            assert client.route() is None
+        yield scene_of([server], words={"PORT": str(server.endpoint.port)})
+
 
 TWO_DAYS_MILLIS = 2 * 86_400_000
 
@@ -212,8 +500,8 @@ STATES = (
         ("NamesrvBrokersLost", "NamesrvGroupsWithoutMaster", "NamesrvTopicsNotWritable", "BrokerAgentDown"),
     ),
     State("The master is back", ("BROKER_CAME_BACK",), master_back),
-    State("A broker was killed beside its agent", (), odd.broker_dead, ("BrokerAgentBrokerDown",)),
-    State("A broker is silent", ("BROKER_SILENT",), odd.broker_silent),
+    State("A broker was killed beside its agent", (), broker_dead, ("BrokerAgentBrokerDown",)),
+    State("A broker is silent", ("BROKER_SILENT",), broker_silent),
     State("Drained and forgotten", ("INTENT_FORGOTTEN", "INTENT_IN_FORCE", "TOPICS_DRAINED"), drained_and_forgotten),
     State("Forgotten intents are lifted", (), drained_and_forgotten, ("NamesrvIntentForgotten",)),
     State(
@@ -226,9 +514,9 @@ STATES = (
         ("NamesrvCertificateEnded",),
     ),
     State("A certificate ends soon", ("CERTIFICATE_ENDS_SOON",), partial(certificate, ends=5 * DAY)),
-    State("The certificate of an agent has ended", (), odd.agents_certificate_ended, ("BrokerAgentCertificateEnded",)),
+    State("The certificate of an agent has ended", (), agents_certificate_ended, ("BrokerAgentCertificateEnded",)),
     State("Plain text to a TLS port", ("TLS_REFUSED",), called_in_plain_text),
-    State("A token with few permits", ("NOT_ALLOWED",), odd.few_permits),
+    State("A token with few permits", ("NOT_ALLOWED",), few_permits),
     State("Name servers disagree", ("NAME_SERVERS_DISAGREE",), disagreeing, ("NamesrvDisagree",)),
     State(
         "A name server is down",
@@ -236,37 +524,37 @@ STATES = (
         one_down,
         ("NamesrvDown", "NamesrvFewLeft", "BrokerAgentRegistrationOld"),
     ),
-    State("All name servers are down", (), odd.nowhere_registered, ("BrokerAgentNowhereRegistered",)),
+    State("All name servers are down", (), nowhere_registered, ("BrokerAgentNowhereRegistered",)),
     State("Many brokers were lost at once", ("GUARD_HOLDS_BROKERS",), mass_loss, ("NamesrvMassLossHeld",)),
     State("Just started", ("WARMING",), warming),
     State("Restarted, and brokers have not come back", ("BROKERS_UNCONFIRMED",), restarted, ("NamesrvNotWarm",)),
-    State("A name server was held up", ("EVENT_LOOP_HELD_UP",), odd.held_up, ("NamesrvEventLoopHeldUp",)),
+    State("A name server was held up", ("EVENT_LOOP_HELD_UP",), held_up, ("NamesrvEventLoopHeldUp",)),
     State("No broker is registered", ("NO_BROKERS",), empty, ("NamesrvFleetEmpty",)),
     State(
         "A broker has an address that clients cannot call",
         ("BROKER_ADDRESS_LOCAL",),
-        odd.address_local,
+        address_local,
         ("NamesrvLocalBrokers",),
     ),
     State(
         "Registrations are refused",
         ("REGISTRATIONS_REFUSED", "TOPICS_SKIPPED"),
-        odd.registrations_refused,
+        registrations_refused,
         ("NamesrvRegistrationsRefused", "NamesrvTopicsSkipped"),
     ),
-    State("A name server answers with an error", ("SERVER_ERROR",), odd.server_error),
-    State("RocketMQ's port is asked", ("WRONG_PORT",), odd.wrong_port),
+    State("A name server answers with an error", ("SERVER_ERROR",), server_error),
+    State("RocketMQ's port is asked", ("WRONG_PORT",), wrong_port),
     State(
         "Two brokers have one id",
         ("BROKER_ID_CONTESTED",),
-        odd.flapping,
+        flapping,
         ("NamesrvRoutesFlap", "NamesrvBrokerIdsContested"),
     ),
-    State("A watcher does not read", (), odd.watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
-    State("Files run out", (), odd.files_run_out, ("NamesrvFilesRunOut",)),
-    State("The topics of a broker are broken", (), odd.topics_broken, ("BrokerAgentTopicsBroken",)),
-    State("A clock is wrong", ("CLOCK_SKEW",), odd.clock_wrong),
-    State("An upgrade is under way", ("VERSIONS_DIFFER",), odd.half_upgraded),
+    State("A watcher does not read", (), watcher_late, ("NamesrvWatchersLate", "NamesrvLookUpsSlow")),
+    State("Files run out", (), files_run_out, ("NamesrvFilesRunOut",)),
+    State("The topics of a broker are broken", (), topics_broken, ("BrokerAgentTopicsBroken",)),
+    State("A clock is wrong", ("CLOCK_SKEW",), clock_wrong),
+    State("An upgrade is under way", ("VERSIONS_DIFFER",), half_upgraded),
     State(
         "Names are given twice",
         ("SAME_NAME_TWICE", "GROUP_NAME_TWICE", "BROKER_WITHOUT_CHANNEL"),

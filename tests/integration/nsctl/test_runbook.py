@@ -16,8 +16,7 @@ from docs.tools.generate_states import OF_THE_MACHINE, RUNBOOK, Told, examine, r
 from nsctl.cli import app
 from nsctl.commands.findings import Code, Severity
 from nsctl.session import FOUND, USAGE, WARNED
-from tests.support.fleet_states import STATES, State
-from tests.support.scenes import Scene
+from tests.support.fleet_states import STATES, Scene, State
 
 pytestmark = pytest.mark.slow
 
