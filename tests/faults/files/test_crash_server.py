@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -17,16 +13,12 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 
 from tests.faults.files.failpoints import CRASHED, LIST
 from tests.faults.fleet.operated_server import DURABLE, TIMEOUT, OperatedServer
-from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.programs.processes import Client, eventually
 
 RUNS = int(os.environ.get("FAULTS_SERVER_CRASHES", "5"))
-"""Points at which a server is crashed, by chance, and kills at other moments. One takes two to five seconds."""
+"""Points at which a server is crashed, by chance. One takes two to five seconds."""
 SNAPSHOTS = ("--snapshot-interval-millis", "50")
 POINTS = LIST.read_text().splitlines()
-WHEN_MADE = [
-    point for point in POINTS if "namesrv.db.new" in point or point.endswith((" rename namesrv.db", "-of namesrv.db"))
-]
-"""Passed by a first start."""
 WHILE_SERVING = [
     point
     for point in POINTS
@@ -35,7 +27,7 @@ WHILE_SERVING = [
 AT_THE_END = [
     point
     for point in POINTS
-    if point not in WHEN_MADE and point.endswith((" namesrv.db", " remove namesrv.db-wal")) and "folder" not in point
+    if point.endswith((" namesrv.db", " remove namesrv.db-wal")) and "folder" not in point and " rename " not in point
 ]
 """Passed by a shutdown, which moves the log into the database."""
 
@@ -112,52 +104,3 @@ def test_what_a_server_acknowledged_is_there_after_a_crash_at_any_failpoint(tmp_
         crash(server, point, rng)
         with server.start() as process, process.connect() as client:
             check(server, client)
-
-
-@pytest.mark.timeout(60 + 10 * RUNS)
-def test_a_first_start_that_crashes_imports_the_kv_configuration_later(tmp_path: Path) -> None:
-    content = json.dumps({"configTable": {"ns": {"key": "0"}}})
-    for number, point in enumerate(random.sample(WHEN_MADE, min(RUNS, len(WHEN_MADE)))):
-        folder = tmp_path / f"{number}"
-        server = OperatedServer(folder)
-        server.data_dir.mkdir(parents=True)
-        imported = server.data_dir / "kvConfig.json"
-        imported.write_text(content)
-        with pytest.raises(AssertionError, match=f"ended with {CRASHED} before namesrv_started"):
-            server.start(f"{point} = crash\n")
-        with server.start() as process, process.connect() as client:
-            assert client.admin.GetKvConfig(pb.GetKvConfigRequest(namespace="ns", key="key"), timeout=TIMEOUT).value
-            check(server, client)
-        assert imported.read_text() == content
-
-
-@pytest.mark.timeout(60 + 10 * RUNS)
-def test_what_a_server_acknowledged_is_there_after_a_kill_under_load(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    server = OperatedServer(tmp_path, *SNAPSHOTS)
-    for _ in range(RUNS):
-        with server.start() as process, process.connect() as client:
-            check(server, client)
-            kill_under_load(server, process, client, rng)
-    with server.start() as process, process.connect() as client:
-        check(server, client)
-
-
-def kill_under_load(server: OperatedServer, process: NamesrvProcess, client: Client, rng: random.Random) -> None:
-    """Kills the process while an operator changes all tables and brokers register."""
-    server.register(client)  # an operator's change may be of this broker
-    with ThreadPoolExecutor(2) as callers:
-        calls = [
-            callers.submit(call_until_it_ends, lambda: server.register(client)),
-            callers.submit(call_until_it_ends, lambda: server.change(client, rng.choice(DURABLE))),
-        ]
-        try:
-            acknowledged = dict(server.acknowledged)
-            eventually(lambda: server.acknowledged != acknowledged)
-            threading.Event().wait(rng.uniform(0, 1.0))  # so that it is killed at any moment
-        finally:
-            process.signal(signal.SIGKILL)
-        for call in calls:
-            call.result()

@@ -47,24 +47,15 @@ def rewrite_position(store: RouteLog, position: dict[str, object]) -> None:
     writer.append_batch(Batch(writer.state.run, writer.state.batch + 1, position, ()), ())
 
 
-@pytest.mark.parametrize(
-    ("offsets", "problem"),
-    [
-        ({"version": 0, "namesrvs": {}}, "the checkpoint has offsets of version 0, this program knows 1"),
-        ({"some-topic": {"0": 23}}, "the checkpoint has offsets of version None, this program knows 1"),
-        ({"version": 1, "namesrvs": {"a:1": {}}}, "the checkpoint has an offset that is damaged"),
-    ],
-    ids=["older", "another source's", "damaged"],
-)
-def test_a_position_that_is_not_this_programs_is_refused_and_a_new_run_can_be_begun(
-    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path, offsets: dict[str, object], problem: str
+def test_a_position_of_another_program_is_refused_and_a_new_run_can_begin(
+    spark: SparkSession, fake: FakeNamesrv, tmp_path: Path
 ) -> None:
     store = RouteLog.create(tmp_path / "log")
     first = ingest(spark, [fake.endpoint], store, QUICK)
-    rewrite_position(store, offsets)
+    rewrite_position(store, {"some-topic": {"0": 23}})
     fake.revision += 1
 
-    with pytest.raises(IngestError, match=f"{problem}.*: start a new checkpoint"):
+    with pytest.raises(IngestError, match=r"offsets of version None, this program knows 1.*: start a new checkpoint"):
         ingest(spark, [fake.endpoint], store, QUICK)
 
     again = ingest(spark, [fake.endpoint], store, QUICK, new_run=True)
@@ -95,7 +86,7 @@ def fill(disk: Path, leave: int) -> Path:
     return filler
 
 
-def test_a_disk_that_is_full_at_any_point_of_a_batch_is_told_in_one_line_and_costs_nothing_once_there_is_room(
+def test_a_disk_full_at_any_point_of_a_batch_is_told_and_costs_nothing(
     spark: SparkSession, fake: FakeNamesrv, small_disk: Path
 ) -> None:
     store = RouteLog.create(small_disk / "log")

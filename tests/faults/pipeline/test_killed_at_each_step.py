@@ -1,4 +1,4 @@
-"""The pipeline is killed, or its disk fails, at each step of a batch; its history stays what the model says."""
+"""The pipeline is killed at steps of a batch; its history stays what the model says."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ STEPS = (
 """All that the driver does to make a batch part of the log."""
 SAMPLED = min(9, int(os.environ.get("FAULTS_PIPELINE_KILLS", "3")))
 """Kills, by chance; 9 for all. Each of them takes Spark's start."""
-ERRORS = ("ENOSPC", "EIO")
-FAILED = r"/_commits/\d+\.json cannot be written to: (No space left on device|Input/output error)$"
 FIND_SECONDS = 240.0
 """By then an ingest has come to any of its steps, on a busy machine."""
 
@@ -149,29 +147,8 @@ def test_killed_at_any_step_it_goes_on_where_it_was(spark: SparkSession, life: L
     life.check(spark)
 
 
-@pytest.mark.timeout(900)
-def test_a_disk_that_fails_at_each_step_costs_a_batch_and_one_line_and_no_row(
-    spark: SparkSession, life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = tmp_path / "faults"
-    failpoints.install(faults, monkeypatch.setattr)
-    for number, step in enumerate(STEPS):
-        life.go_on()
-        faults.write_text(f"{step} = {ERRORS[number % len(ERRORS)]}\n")
-        if step.startswith("after"):
-            life.ingest(spark)  # the commit is there already: trying it again finds that
-        else:
-            with pytest.raises(IngestError, match=FAILED):
-                life.ingest(spark)
-        faults.unlink()
-        life.ingest(spark)
-    life.check(spark)
-
-
 @pytest.mark.timeout(600)
-def test_a_name_server_lost_in_the_middle_of_a_snapshot_fails_the_batch_and_nothing_of_it_stays(
-    spark: SparkSession, life: Life
-) -> None:
+def test_a_name_server_lost_in_a_snapshot_leaves_nothing_of_the_batch(spark: SparkSession, life: Life) -> None:
     life.go_on()
     lost = life.namesrvs[1]
     lost.before_message = lambda: vanish(lost)

@@ -61,7 +61,7 @@ def changes_of(store: RouteLog) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row.values()) for row in rows if not row["from_snapshot"] and row["table_name"] != "reads")
 
 
-def test_a_snapshot_that_is_newer_than_its_plan_and_the_changes_that_come_after_it_make_one_history(
+def test_a_snapshot_newer_than_its_plan_and_later_changes_are_one_history(
     spark: SparkSession, store: RouteLog, namesrv: LivingNamesrv
 ) -> None:
     planned = namesrv.moments[-1]
