@@ -9,7 +9,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 from urllib.request import urlopen
@@ -32,7 +32,8 @@ from tests.support.programs.rocketmq import RemotingClient
 from tests.support.registrations import identity
 from tests.support.secured.fleet import Place
 
-Rounds = AbstractContextManager[list[Round]]
+Begin = Callable[[ExitStack, float], list[Round]]
+"""Starts what is attacked; the stack ends it."""
 
 ASK_SECONDS = 10.0
 """Deadline of an honest call."""
@@ -117,47 +118,35 @@ def _page(url: str) -> None:
         answer.read()
 
 
-@contextmanager
-def namesrv(seconds: float) -> Iterator[list[Round]]:
+def namesrv(stack: ExitStack, seconds: float) -> list[Round]:
     """A name server's listener of gRPC."""
-    with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
-        attacks = catalogue.on_listener("grpc", server.endpoint.port, seconds)
-        yield [(_target(stack, "gRPC", server), attacks)]
+    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen()))
+    return [(_target(stack, "gRPC", server), catalogue.on_listener("grpc", server.endpoint.port, seconds))]
 
 
-@contextmanager
-def namesrv_with_tls(seconds: float) -> Iterator[list[Round]]:
+def namesrv_with_tls(stack: ExitStack, seconds: float) -> list[Round]:
     """The same with TLS."""
-    with ExitStack() as stack:
-        place = _place(stack)
-        flags = place.flags("TLS", with_permits=False)
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *flags, *_listen()))
-        attacks = catalogue.on_listener("tls", server.endpoint.port, seconds)
-        yield [(_target(stack, "gRPC with TLS", server, place.files("TLS", None)), attacks)]
+    place = _place(stack)
+    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("TLS", with_permits=False), *_listen()))
+    target = _target(stack, "gRPC with TLS", server, place.files("TLS", None))
+    return [(target, catalogue.on_listener("tls", server.endpoint.port, seconds))]
 
 
-@contextmanager
-def namesrv_with_permits() -> Iterator[list[Round]]:
+def namesrv_with_permits(stack: ExitStack, _: float) -> list[Round]:
     """A name server whose permits change; the honest clients are other principals than the attacker."""
-    with ExitStack() as stack:
-        place = _place(stack)
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen()))
-        target = _target(stack, "gRPC with permits", server, place.files("token", "broker"))
-        folder = str(place.permits.parent)
-        port, seconds = server.endpoint.port, catalogue.REVOCATION_SECONDS
-        yield [(target, catalogue.on_listener("permits", port, seconds, ATTACKED_FOLDER=folder))]
+    place = _place(stack)
+    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *place.flags("token"), *_listen()))
+    target = _target(stack, "gRPC with permits", server, place.files("token", "broker"))
+    folder, seconds = str(place.permits.parent), catalogue.REVOCATION_SECONDS
+    return [(target, catalogue.on_listener("permits", server.endpoint.port, seconds, ATTACKED_FOLDER=folder))]
 
 
-@contextmanager
-def blocked_namesrv(seconds: float) -> Iterator[list[Round]]:
+def blocked_namesrv(stack: ExitStack, seconds: float) -> list[Round]:
     """A name server whose event loop is blocked most of the time; honest clients look up."""
-    with ExitStack() as stack:
-        server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen()))
-        target = _target(stack, "gRPC", server)
-        honest = _client(stack, server, addresses.HONEST, None)
-        attacks = catalogue.on_listener("blocked", server.endpoint.port, seconds, ATTACKED_PID=str(server.pid))
-        yield [(target._replace(ask=lambda: _route(honest)), attacks)]
+    server = stack.enter_context(BlockableNamesrv(*NO_SCAN, *_listen()))
+    honest = _client(stack, server, addresses.HONEST, None)
+    target = _target(stack, "gRPC", server)._replace(ask=lambda: _route(honest))
+    return [(target, catalogue.on_listener("blocked", server.endpoint.port, seconds, ATTACKED_PID=str(server.pid)))]
 
 
 def _place(stack: ExitStack) -> Place:
@@ -168,83 +157,74 @@ def _place(stack: ExitStack) -> Place:
     return place
 
 
-@contextmanager
-def beside_grpc(seconds: float) -> Iterator[list[Round]]:
+def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
     """A name server's other listeners."""
     host = "0.0.0.0" if addresses.are_here() else "127.0.0.1"
     listeners = ("--metrics-listen", f"{host}:0", "--remoting-listen", f"{host}:0")
-    with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), *listeners))
-        client = stack.enter_context(server.connect())
-        register_topics(client)
-        started = server.wait_for("namesrv_started")
-        metrics, remoting = Endpoint.parse(str(started["metrics"])), Endpoint.parse(str(started["remoting"]))
+    server = stack.enter_context(NamesrvProcess(*NO_SCAN, *_listen(), *listeners))
+    register_topics(stack.enter_context(server.connect()))
+    started = server.wait_for("namesrv_started")
+    metrics, remoting = Endpoint.parse(str(started["metrics"])), Endpoint.parse(str(started["remoting"]))
 
-        def lookup() -> None:
-            with RemotingClient(str(_at(addresses.HONEST, remoting))) as peer:
-                answer = peer.ask(105, {"topic": "TopicTest"})
-            if answer.code:
-                raise LookupError(answer.remark)
+    def lookup() -> None:
+        with RemotingClient(str(_at(addresses.HONEST, remoting))) as peer:
+            answer = peer.ask(105, {"topic": "TopicTest"})
+        if answer.code:
+            raise LookupError(answer.remark)
 
-        honest_metrics = _at(addresses.HONEST, metrics)
-        yield [
-            (
-                Target("RocketMQ's protocol", server, lookup),
-                catalogue.on_listener("remoting", remoting.port, seconds),
-            ),
-            (
-                Target("metrics and health", server, lambda: _page(f"http://{honest_metrics}/healthz")),
-                catalogue.on_http(_at(addresses.ATTACKER, metrics), seconds),
-            ),
-        ]
+    page = f"http://{_at(addresses.HONEST, metrics)}/healthz"
+    return [
+        (Target("RocketMQ's protocol", server, lookup), catalogue.on_listener("remoting", remoting.port, seconds)),
+        (
+            Target("metrics and health", server, lambda: _page(page)),
+            catalogue.on_http(_at(addresses.ATTACKER, metrics), seconds),
+        ),
+    ]
 
 
-@contextmanager
-def agent(seconds: float) -> Iterator[list[Round]]:
+def agent(stack: ExitStack, seconds: float) -> list[Round]:
     """An agent's two listeners."""
-    with ExitStack() as stack:
-        server = stack.enter_context(NamesrvProcess())
-        everywhere = ("--listen", "0.0.0.0:0", "--fast-listen", "0.0.0.0:0") if addresses.are_here() else ()
-        process = stack.enter_context(Agent(str(server.endpoint), *everywhere))
-        listen = Endpoint.parse(str(process.wait_for("agent_started")["listening_on"]))
-        operators, others = (
-            stack.enter_context(open_channel(_at(addresses.HONEST, one), COMES_BACK))
-            for one in (process.endpoint, listen)
-        )
-        operator, clients = AgentClient(operators), ClientServiceStub(others)
+    server = stack.enter_context(NamesrvProcess())
+    everywhere = ("--listen", "0.0.0.0:0", "--fast-listen", "0.0.0.0:0") if addresses.are_here() else ()
+    process = stack.enter_context(Agent(str(server.endpoint), *everywhere))
+    listen = Endpoint.parse(str(process.wait_for("agent_started")["listening_on"]))
+    operators, others = (
+        stack.enter_context(open_channel(_at(addresses.HONEST, one), COMES_BACK)) for one in (process.endpoint, listen)
+    )
+    operator, clients = AgentClient(operators), ClientServiceStub(others)
 
-        def list_consumers() -> None:
-            try:
-                clients.ListConsumerIds(
-                    client_service_pb2.ListConsumerIdsRequest(consumer_group="none"), timeout=ASK_SECONDS
-                )
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.NOT_FOUND:
-                    raise
+    def list_consumers() -> None:
+        request = client_service_pb2.ListConsumerIdsRequest(consumer_group="none")
+        try:
+            clients.ListConsumerIds(request, timeout=ASK_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
 
-        def status() -> None:
-            operator.status()
+    def status() -> None:
+        operator.status()
 
-        yield [
-            (
-                Target("agent, operators", process, status),
-                catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent"),
-            ),
-            (
-                Target("agent, clients", process, list_consumers),
-                catalogue.on_listener("grpc", listen.port, seconds, "clients"),
-            ),
-        ]
+    return [
+        (
+            Target("agent, operators", process, status),
+            catalogue.on_listener("grpc", process.endpoint.port, seconds, "agent"),
+        ),
+        (
+            Target("agent, clients", process, list_consumers),
+            catalogue.on_listener("grpc", listen.port, seconds, "clients"),
+        ),
+    ]
 
 
-def all_rounds(seconds: float) -> Iterator[tuple[str, Rounds]]:
-    """What is attacked, one after the other, by name."""
-    yield "grpc", namesrv(seconds)
-    yield "grpc tls", namesrv_with_tls(seconds)
-    yield "grpc permits", namesrv_with_permits()
-    yield "grpc", blocked_namesrv(seconds)
-    yield "remoting metrics", beside_grpc(seconds)
-    yield "agent", agent(seconds)
+ROUNDS: tuple[tuple[str, Begin], ...] = (
+    ("grpc", namesrv),
+    ("grpc tls", namesrv_with_tls),
+    ("grpc permits", namesrv_with_permits),
+    ("grpc", blocked_namesrv),
+    ("remoting metrics", beside_grpc),
+    ("agent", agent),
+)
+"""What is attacked, one after the other, by name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -267,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
     wanted = frozenset(given.attacks)
     tables = [
-        ("attacks", HEAD, _rows((round_ for name, round_ in all_rounds(seconds) if given.on in name), wanted)),
+        ("attacks", HEAD, _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted)),
     ]
     if given.on in "busy" and addresses.are_here():
         tables.append(("busy attacks", busy.HEAD, _busy_rows(wanted)))
@@ -288,11 +268,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(held)
 
 
-def _rows(rounds: Iterable[Rounds], wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
+def _rows(rounds: Iterable[Begin], seconds: float, wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
     """Each attack's row, and whether it was withstood."""
-    for one in rounds:
-        with one as targets:
-            for target, attacks in targets:
+    for begin in rounds:
+        with ExitStack() as stack:
+            for target, attacks in begin(stack, seconds):
                 for attack in attacks:
                     if not wanted or attack.name in wanted:
                         outcome = run(target, attack)
