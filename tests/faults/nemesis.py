@@ -1,4 +1,4 @@
-"""The faults, each by its name, and whom they meet."""
+"""The faults, each by its name, whom they meet, and schedules of them: the seed decides."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.fleet.fleet import JAVA, SERVERS, Fleet
 from tests.faults.fleet.pipeline import PIPELINE, Pipeline, kill_after_a_batch
-from tests.faults.network.network import Network
-from tests.faults.network.proxy import Disturbance
+from tests.faults.network import Disturbance, Network
 
 Way = tuple[str, str]
 """A client and a server."""
@@ -272,3 +271,46 @@ OF_A_PIPELINE = frozenset({"kill-pipeline", "stop-pipeline"})
 """Kinds that need the pipeline beside the fleet."""
 OF_ROCKETMQ = frozenset({"kill-rocketmq", "end-rocketmq", "stop-rocketmq", "cut-rocketmq"})
 """Kinds that need RocketMQ's own programs in the fleet."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a schedule."""
+
+    name: str
+    seconds: float
+    """How long it lasts."""
+    seed: str
+    """Decides whom it meets."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Faults that come together, and how long the fleet has afterwards."""
+
+    faults: tuple[Fault, ...]
+    rest_seconds: float
+
+
+def schedule(
+    seed: int, names: Sequence[str], rounds: int, seconds: Sequence[float], rest: Sequence[float]
+) -> list[Round]:
+    """Rounds of one fault, or sometimes two at once. Each kind comes before any comes again.
+
+    Args:
+        seed: Decides everything.
+        names: The kinds.
+        rounds: How many rounds.
+        seconds: How long faults last: one of these.
+        rest: How long the fleet has afterwards: one of these.
+    """
+    rng = random.Random(seed)
+    bag: list[str] = []
+    planned = []
+    for number in range(rounds):
+        faults = []
+        for place in range(1 if rng.random() < 0.7 else 2):
+            bag = bag or rng.sample(list(names), len(names))
+            faults.append(Fault(bag.pop(), rng.choice(seconds), f"{seed}/{number}/{place}"))
+        planned.append(Round(tuple(faults), rng.choice(rest)))
+    return planned

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.history import Record, of_kind, read_history
+from tests.faults.nemesis import schedule
 from tests.faults.run import Pace, Parts, run
-from tests.faults.schedule import schedule
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,9 @@ from tests.faults.fleet.workers import Lookups, Watcher, Worker
 from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
-from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_ROCKETMQ, WATCHERS, World
-from tests.faults.network.network import Network
-from tests.faults.network.proxy import Proxy
+from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_ROCKETMQ, WATCHERS, Fault, Round, World
+from tests.faults.network import Network, Proxy
 from tests.faults.resources import sample
-from tests.faults.schedule import Fault, Round
 from tests.support.programs.processes import Client, eventually
 
 TIMEOUT = 3.0

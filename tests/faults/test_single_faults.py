@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.faults.fleet.fleet import PINGS
-from tests.faults.network.proxy import Link, Proxy
+from tests.faults.network import Link, Proxy
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 

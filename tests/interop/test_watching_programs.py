@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
-from tests.faults.network.proxy import Proxy
+from tests.faults.network import Proxy
 from tests.interop.conftest import BUILDERS, Built
 from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram
 from tests.support.pages import code_blocks

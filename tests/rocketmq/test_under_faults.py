@@ -9,8 +9,8 @@ import pytest
 from tests.faults.fleet.fleet import JAVA, SERVERS
 from tests.faults.history import of_kind, read_history
 from tests.faults.invariants.timeline import Answer, answers_of
+from tests.faults.nemesis import Fault, Round
 from tests.faults.run import Pace, Parts, run
-from tests.faults.schedule import Fault, Round
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLED_SECONDS = 16.0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -166,19 +164,6 @@ def test_a_disk_without_room_is_no_end(small_disk: Path, tmp_path: Path) -> None
         process.kill()
     with watched.server.start() as process, process.connect() as client:
         assert watched.server.held(client) == watched.server.acknowledged
-
-
-def test_a_lock_of_another_program_is_no_end(tmp_path: Path) -> None:
-    """As a shell of SQLite may hold it, or a backup."""
-    watched = Watched(tmp_path)
-    server = watched.server
-    with server.start() as process, process.connect() as client:
-        server.register(client)
-        watched.takes_changes(client)
-        with closing(sqlite3.connect(server.data_dir / "namesrv.db", isolation_level=None)) as another:
-            another.execute("BEGIN IMMEDIATE")
-            watched.has_trouble(process, client, ("kv_config",))  # a commit waits for five seconds
-        watched.recovers(process, client)
 
 
 def test_while_a_slow_disk_writes_lookups_and_registrations_are_answered(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from groundwork.endpoints import Endpoint
 from tests.faults.fleet import rocketmq_broker
 from tests.faults.fleet.operator import HELD_TOPIC
 from tests.faults.history import History
-from tests.faults.network.network import Network
+from tests.faults.network import Network
 from tests.support.engines import require_native
 from tests.support.programs.processes import BIN, Client, Process
 from tests.support.rocketmq_programs.maven import NEWEST, OLD, Release
