@@ -63,25 +63,19 @@ def test_a_followed_snapshot_is_kept_up_and_a_lost_broker_is_one_change(client: 
         assert rows == FollowedRows.of_snapshot(client.snapshot())
 
 
-def test_a_follower_resumes_without_the_snapshot(client: Client) -> None:
+def test_a_follower_resumes_without_the_snapshot_or_from_a_pinned_one(client: Client) -> None:
     register_group(client, "T1")
-    rows = FollowedRows.of_snapshot(client.snapshot())
+    resumed = FollowedRows.of_snapshot(client.snapshot())
     before = point(client)
-    reached = register_group(client, "T2", port=20911)
-    with following(client, resume_after=before) as stream:
-        take(rows, stream, reached)
-    assert rows == FollowedRows.of_snapshot(client.snapshot())
-
-
-def test_a_pinned_snapshot_is_followed_from_its_revision(client: Client) -> None:
-    register_group(client, "T1")
     pin = client.routes.PinRouteSnapshot(pb.PinRouteSnapshotRequest(), timeout=TIMEOUT)
     reached = register_group(client, "T2", port=20911)
+    with following(client, resume_after=before) as stream:
+        take(resumed, stream, reached)
     with following(client, pin_id=pin.pin_id) as stream:
-        rows = snapshot_of(stream)
-        assert {key[0] for key in rows.queues} == {"T1"}
-        take(rows, stream, reached)
-    assert rows == FollowedRows.of_snapshot(client.snapshot())
+        pinned = snapshot_of(stream)
+        assert {key[0] for key in pinned.queues} == {"T1"}
+        take(pinned, stream, reached)
+    assert resumed == pinned == FollowedRows.of_snapshot(client.snapshot())
 
 
 def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) -> None:

@@ -29,12 +29,9 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> NamesrvSettings:
     return NamesrvSettings.load(None, {"data_dir": "somewhere", "return_order_topic_config_to_broker": False})
 
 
-def test_every_field_of_the_settings_has_one_key_and_the_keys_are_sorted() -> None:
+def test_every_field_has_one_key_and_the_lists_name_fields_that_are_there() -> None:
     assert sorted(FIELDS.values()) == sorted(NamesrvSettings.model_fields)
     assert list(FIELDS) == sorted(FIELDS)
-
-
-def test_the_lists_name_fields_that_are_there() -> None:
     assert ROCKETMQ_NAMES.keys() <= NamesrvSettings.model_fields.keys()
     assert set(CHANGEABLE) <= FIELDS.keys()
     assert not ROCKETMQ_DENIED & FIELDS.keys()

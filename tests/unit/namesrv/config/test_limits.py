@@ -29,17 +29,9 @@ from tests.support.registrations import identity, registration
 ENTERED = Entered(None, MACHINE)
 
 
-def stall_detector(fleet: Fleet) -> StallDetector:
-    return StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
-
-
 def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> ChannelStreams:
-    channels = FairShares.of(channels=max_channels).channels
-    return ChannelStreams(fleet.routes, TableWriter(), stall_detector(fleet), channels)
-
-
-def registration_servicer(fleet: Fleet) -> RegistrationServicer:
-    return RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
+    detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
+    return ChannelStreams(fleet.routes, TableWriter(), detector, FairShares.of(channels=max_channels).channels)
 
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
@@ -49,12 +41,12 @@ def test_an_address_may_have_260_characters_and_not_one_more() -> None:
         field_rules.check_address("broker.broker_addr", f"h{longest}")
 
 
-async def test_one_live_broker_too_many_is_refused_while_those_that_are_there_register_again(
+async def test_one_live_broker_too_many_is_refused_while_others_register_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_BROKERS", 2)
 
-    servicer = registration_servicer(fleet)
+    servicer = RegistrationServicer(fleet.routes, TableWriter(), channel_streams(fleet), 120_000)
     brokers = [identity(f"127.0.0.1:{port}", name=f"broker-{port}") for port in (1, 2, 3)]
     for broker in (*brokers[:2], *brokers[:2]):
         await servicer.RegisterBroker(registration(broker=broker), CONTEXT)
@@ -73,12 +65,8 @@ async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet
         async with channels.open("second"):
             with refuses(Reason.LIMIT_EXCEEDED) as caught:
                 await opened.enter_async_context(channels.open("third"))
-            assert caught.value.metadata == {
-                "name": "open channels",
-                "value": "3",
-                "limit": "2",
-                "caller": "all",
-            }
+            expected = {"name": "open channels", "value": "3", "limit": "2", "caller": "all"}
+            assert caught.value.metadata == expected
         with refuses(Reason.LIMIT_EXCEEDED):  # the brokers of the second are still to be removed
             await opened.enter_async_context(channels.open("third"))
         removing = asyncio.create_task(channels.remove_brokers_of_ended())
@@ -88,19 +76,14 @@ async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet
         removing.cancel()
 
 
-def test_large_requests_are_taken_up_to_so_many_bytes_and_again_when_one_is_answered() -> None:
+def test_large_requests_are_taken_up_to_so_many_bytes_and_small_ones_always() -> None:
     memory = RequestMemory(FairShares.of(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
         memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1)
+    assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES) == 0
     memory.give_back(ENTERED, taken.pop())
     assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES + 1) == limits.SMALL_REQUEST_BYTES + 1
-
-
-def test_small_requests_are_taken_however_many_large_ones_there_are() -> None:
-    memory = RequestMemory(FairShares.of(request_bytes=limits.MAX_MESSAGE_BYTES).request_bytes)
-    memory.take(ENTERED, limits.MAX_MESSAGE_BYTES)
-    assert memory.take(ENTERED, limits.SMALL_REQUEST_BYTES) == 0
 
 
 def test_permits_are_asked_about_no_more_groups_than_a_call_may_name(fleet: Fleet) -> None:
