@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import grpc
 import pytest
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from namesrv_api.v1 import admin_service_pb2 as admin
-from namesrv_api.v1 import registration_service_pb2 as registrations
 from namesrv_api.v1 import route_data_pb2 as route_data
 from namesrv_api.v1 import route_service_pb2 as routes
 
@@ -38,8 +38,8 @@ SECONDS = 20.0
 """A deadline that no test waits for."""
 
 Errors = Sequence[RichError]
-Request = Message | bytes | Callable[[str], Message]
-"""What a call sends; a function makes it of the name server's epoch."""
+Request = Message | bytes | dict[str, Any] | Callable[[str], dict[str, Any]]
+"""What a call sends, or the fields of it; a function makes them of the name server's epoch."""
 Call = tuple[str, Request] | tuple[str, Request, str]
 """The name of a call, its request, and perhaps the token that it shows."""
 Case = Callable[[Path, pytest.MonkeyPatch], Coroutine[Any, Any, Errors]]
@@ -59,8 +59,10 @@ class Caller:
             status = routes.GetNamesrvStatusResponse.FromString(await self.call("GetNamesrvStatus", b""))
             request = request(status.header.epoch)
         metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        sent = request if isinstance(request, bytes) else request.SerializeToString()
         (method,) = [service.methods_by_name[name] for service in SERVICES if name in service.methods_by_name]
+        if isinstance(request, dict):
+            request = GetMessageClass(method.input_type)(**request)
+        sent = request if isinstance(request, bytes) else request.SerializeToString()
         path = f"/{method.containing_service.full_name}/{name}"
         if method.server_streaming:
             stream = self.connection.unary_stream(path, None, None)(sent, timeout=SECONDS, metadata=metadata)
@@ -213,9 +215,9 @@ def _resumed(revision: int, epoch: str | None = None) -> tuple[Call, ...]:
         return routes.ResumePoint(epoch=epoch or own, revision=revision)
 
     return (
-        ("WatchTopicRoutes", lambda own: routes.WatchTopicRoutesRequest(topics=["T"], resume_after=after(own))),
-        ("StreamRouteSnapshot", lambda own: routes.StreamRouteSnapshotRequest(follow=True, resume_after=after(own))),
-        ("StreamRouteChanges", lambda own: routes.StreamRouteChangesRequest(after=after(own))),
+        ("WatchTopicRoutes", lambda own: {"topics": ["T"], "resume_after": after(own)}),
+        ("StreamRouteSnapshot", lambda own: {"follow": True, "resume_after": after(own)}),
+        ("StreamRouteChanges", lambda own: {"after": after(own)}),
     )
 
 
@@ -226,18 +228,15 @@ NEW, OLD = registration(broker=identity("127.0.0.1:2")), registration(broker=ide
 NEW.data_version.state_version, OLD.data_version.state_version = 2, 1
 
 NEGATIVE = -1
-EMPTY_IS_GOOD: dict[str, Message] = {
-    "ConfirmBrokerLoss": admin.ConfirmBrokerLossRequest(cluster_name="c"),
-    "ListAuditEntries": admin.ListAuditEntriesRequest(page_size=NEGATIVE),
-    "ListIntents": admin.ListIntentsRequest(page_size=NEGATIVE),
-    "ListKvConfigs": admin.ListKvConfigsRequest(page_size=NEGATIVE),
-    "ListTopics": routes.ListTopicsRequest(page_size=NEGATIVE),
-    "ListWatchers": admin.ListWatchersRequest(page_size=NEGATIVE),
-    "GetBrokerClusterInfo": routes.GetBrokerClusterInfoRequest(page_size=NEGATIVE),
-    "GetRouteDigest": routes.GetRouteDigestRequest(page_size=NEGATIVE),
-    "OpenChannel": registrations.OpenChannelRequest(holder="x" * (limits.MAX_HOLDER_LENGTH + 1)),
-    "PinRouteSnapshot": routes.PinRouteSnapshotRequest(lease_millis=NEGATIVE),
-    "StreamRouteSnapshot": routes.StreamRouteSnapshotRequest(resume_after=routes.ResumePoint()),
+EMPTY_IS_GOOD: dict[str, Request] = {
+    "ConfirmBrokerLoss": {"cluster_name": "c"},
+    **dict.fromkeys(
+        ("ListAuditEntries", "ListIntents", "ListKvConfigs", "ListTopics", "ListWatchers"), {"page_size": NEGATIVE}
+    ),
+    **dict.fromkeys(("GetBrokerClusterInfo", "GetRouteDigest"), {"page_size": NEGATIVE}),
+    "OpenChannel": {"holder": "x" * (limits.MAX_HOLDER_LENGTH + 1)},
+    "PinRouteSnapshot": {"lease_millis": NEGATIVE},
+    "StreamRouteSnapshot": {"resume_after": routes.ResumePoint()},
 }
 """A bad request of each call that takes an empty one."""
 CHECKED = [
@@ -248,21 +247,21 @@ CHECKED = [
 """Calls that look at their request."""
 
 REGISTERED: Call = ("RegisterBroker", registration(("TopicTest", "Held")))
-PUT: Call = ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v"))
-HOLD: Call = ("DeleteTopic", admin.DeleteTopicRequest(force=True, topic="Held", hold=True))
+PUT: Call = ("PutKvConfig", {"namespace": "n", "key": "k", "value": "v"})
+HOLD: Call = ("DeleteTopic", {"force": True, "topic": "Held", "hold": True})
 OF_GROUPS: tuple[Call, ...] = (
-    ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(force=True, broker_name="broker-a")),
-    ("AddWritePermOfBroker", admin.AddWritePermOfBrokerRequest(broker_name="broker-a")),
-    ("DeleteTopic", admin.DeleteTopicRequest(force=True, topic="TopicTest", hold=True)),
+    ("WipeWritePermOfBroker", {"force": True, "broker_name": "broker-a"}),
+    ("AddWritePermOfBroker", {"broker_name": "broker-a"}),
+    ("DeleteTopic", {"force": True, "topic": "TopicTest", "hold": True}),
 )
 CHANGES: tuple[Call, ...] = (
     *OF_GROUPS,
-    ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="other", value="v")),
-    ("DeleteKvConfig", admin.DeleteKvConfigRequest(namespace="n", key="k")),
-    ("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"orderMessageEnable": "true"})),
+    ("PutKvConfig", {"namespace": "n", "key": "other", "value": "v"}),
+    ("DeleteKvConfig", {"namespace": "n", "key": "k"}),
+    ("UpdateNamesrvConfig", {"values": {"orderMessageEnable": "true"}}),
 )
 """Changes that must be durable."""
-RELEASE: Call = ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="Held"))
+RELEASE: Call = ("ReleaseTopicHold", {"topic": "Held"})
 EXPECTED = admin.KvExpectation(value="another")
 QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums=1, write_queue_nums=1, perm=6)
 
@@ -272,53 +271,42 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "LIMIT_EXCEEDED": (
         refused(
             ("OpenChannel", b""),
-            ("BatchGetTopicRoutes", routes.BatchGetTopicRoutesRequest(topics=["T"] * (limits.MAX_BATCH_TOPICS + 1))),
-            (
-                "WatchTopicRoutes",
-                routes.WatchTopicRoutesRequest(topic_prefixes=["p"] * (limits.MAX_WATCH_PREFIXES + 1)),
-            ),
+            ("BatchGetTopicRoutes", {"topics": ["T"] * (limits.MAX_BATCH_TOPICS + 1)}),
+            ("WatchTopicRoutes", {"topic_prefixes": ["p"] * (limits.MAX_WATCH_PREFIXES + 1)}),
             patches=[(limits, "MAX_CHANNELS", 0)],
         ),
         refused(*OF_GROUPS, after=[REGISTERED], patches=[(operators, "MAX_INTENTS", 0)], durable=True),
         refused(
-            ("ExplainTopicRoute", admin.ExplainTopicRouteRequest(topic="TopicTest")),
-            after=[REGISTERED],
-            patches=[(limits, "MAX_EXPLANATIONS", 0)],
+            ("ExplainTopicRoute", {"topic": "TopicTest"}), after=[REGISTERED], patches=[(limits, "MAX_EXPLANATIONS", 0)]
         ),
     ),
     "TOPIC_NOT_FOUND": (
-        refused(
-            ("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")),
-            ("DeleteTopic", admin.DeleteTopicRequest(topic="T", cluster_name="c")),
-        ),
+        refused(("GetTopicRoute", {"topic": "T"}), ("DeleteTopic", {"topic": "T", "cluster_name": "c"})),
     ),
     "TOPICS_IN_USE": (
         refused(
-            ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(broker_name="broker-a")),
-            ("DeleteTopic", admin.DeleteTopicRequest(topic="TopicTest")),
+            ("WipeWritePermOfBroker", {"broker_name": "broker-a"}),
+            ("DeleteTopic", {"topic": "TopicTest"}),
             after=[REGISTERED],
             durable=True,
         ),
     ),
     "BROKER_NOT_REGISTERED": (
         refused(
-            ("BrokerHeartbeat", registrations.BrokerHeartbeatRequest(broker=identity())),
-            ("WipeWritePermOfBroker", admin.WipeWritePermOfBrokerRequest(broker_name="b", validate_only=True)),
-            ("AddWritePermOfBroker", admin.AddWritePermOfBrokerRequest(broker_name="b", validate_only=True)),
-            ("RegisterTopic", registrations.RegisterTopicRequest(topic="T", queue_datas=[QUEUES])),
+            ("BrokerHeartbeat", {"broker": identity()}),
+            ("WipeWritePermOfBroker", {"broker_name": "b", "validate_only": True}),
+            ("AddWritePermOfBroker", {"broker_name": "b", "validate_only": True}),
+            ("RegisterTopic", {"topic": "T", "queue_datas": [QUEUES]}),
         ),
     ),
     "CHANNEL_GONE": (
-        refused(
-            ("HandOverChannel", registrations.HandOverChannelRequest(channel_id="c")),
-            ("RegisterBroker", registration(channel_id="c")),
-        ),
+        refused(("HandOverChannel", {"channel_id": "c"}), ("RegisterBroker", registration(channel_id="c"))),
     ),
     "NEED_FULL_REGISTRATION": (
         refused(("RegisterBroker", INCREMENT)),
         refused(("RegisterBroker", INCREMENT), after=[REGISTERED]),
     ),
-    "REGISTRY_WARMING": (refused(("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")), warm_up_millis=600_000),),
+    "REGISTRY_WARMING": (refused(("GetTopicRoute", {"topic": "T"}), warm_up_millis=600_000),),
     "SHUTTING_DOWN": (_shutting_down,),
     "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patches=[(limits, "MAX_SNAPSHOT_STREAMS", 0)]),),
     "NOT_IMPLEMENTED": (_not_implemented,),
@@ -332,35 +320,24 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "REVISION_NOT_REACHED": (refused(*_resumed(99)),),
     "EPOCH_CHANGED": (refused(*_resumed(0, "another")),),
-    "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", routes.StreamRouteSnapshotRequest(pin_id="p"))),),
+    "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", {"pin_id": "p"})),),
     "SLOW_READER": (_slow_reader,),
     "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
     "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED]),),
     "NOT_DURABLE": (
         refused(
-            *CHANGES,
-            RELEASE,
-            after=[REGISTERED, PUT, HOLD],
-            patches=[(database, "LOCK_SECONDS", 0.05)],
-            locked=True,
+            *CHANGES, RELEASE, after=[REGISTERED, PUT, HOLD], patches=[(database, "LOCK_SECONDS", 0.05)], locked=True
         ),
         _unreadable,
     ),
-    "KV_NOT_FOUND": (
-        refused(
-            ("GetKvConfig", admin.GetKvConfigRequest(namespace="n", key="k")),
-            ("ListKvConfigs", admin.ListKvConfigsRequest(namespace="n")),
-        ),
-    ),
+    "KV_NOT_FOUND": (refused(("GetKvConfig", {"namespace": "n", "key": "k"}), ("ListKvConfigs", {"namespace": "n"})),),
     "CONFLICT": (
         refused(
-            ("PutKvConfig", admin.PutKvConfigRequest(namespace="n", key="k", value="v", expected=EXPECTED)),
-            ("DeleteKvConfig", admin.DeleteKvConfigRequest(namespace="n", key="k", expected=EXPECTED)),
+            ("PutKvConfig", {"namespace": "n", "key": "k", "value": "v", "expected": EXPECTED}),
+            ("DeleteKvConfig", {"namespace": "n", "key": "k", "expected": EXPECTED}),
         ),
     ),
-    "CONFIG_KEY_DENIED": (
-        refused(("UpdateNamesrvConfig", admin.UpdateNamesrvConfigRequest(values={"listen": "x"}, validate_only=True))),
-    ),
+    "CONFIG_KEY_DENIED": (refused(("UpdateNamesrvConfig", {"values": {"listen": "x"}, "validate_only": True})),),
     "STALE_STATE_VERSION": (refused(("RegisterBroker", OLD), after=[("RegisterBroker", NEW)]),),
     "NOT_AUTHENTICATED": (refused(("GetNamesrvStatus", b""), with_permits=True),),
     "NOT_PERMITTED": (
@@ -373,19 +350,14 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "INTENT_NOT_FOUND": (
         refused(
             ("ConfirmBrokerLoss", b""),
-            ("ConfirmBrokerLoss", admin.ConfirmBrokerLossRequest(broker_name="b", cluster_name="c")),
-            ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="T", validate_only=True)),
-            ("ReleaseTopicHold", admin.ReleaseTopicHoldRequest(topic="T", cluster_name="c", validate_only=True)),
+            ("ConfirmBrokerLoss", {"broker_name": "b", "cluster_name": "c"}),
+            ("ReleaseTopicHold", {"topic": "T", "validate_only": True}),
+            ("ReleaseTopicHold", {"topic": "T", "cluster_name": "c", "validate_only": True}),
         ),
     ),
-    "PRODUCT_ENV_UNAVAILABLE": (
-        refused(("GetTopicRoute", routes.GetTopicRouteRequest(topic="T")), product_env_namesrv="127.0.0.1:1"),
-    ),
+    "PRODUCT_ENV_UNAVAILABLE": (refused(("GetTopicRoute", {"topic": "T"}), product_env_namesrv="127.0.0.1:1"),),
     "WATCH_EXPIRED": (
-        refused(
-            ("WatchTopicRoutes", routes.WatchTopicRoutesRequest(topics=["TopicTest"])),
-            patches=[(limits, "MAX_WATCH_SECONDS", 0.1)],
-        ),
+        refused(("WatchTopicRoutes", {"topics": ["TopicTest"]}), patches=[(limits, "MAX_WATCH_SECONDS", 0.1)]),
     ),
 }
 """How each reason comes about."""
