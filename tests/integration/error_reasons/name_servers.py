@@ -228,12 +228,13 @@ NEW, OLD = registration(broker=identity("127.0.0.1:2")), registration(broker=ide
 NEW.data_version.state_version, OLD.data_version.state_version = 2, 1
 
 NEGATIVE = -1
+PAGED = (
+    *("ListAuditEntries", "ListIntents", "ListKvConfigs", "ListTopics", "ListWatchers"),
+    *("GetBrokerClusterInfo", "GetRouteDigest"),
+)
 EMPTY_IS_GOOD: dict[str, Request] = {
     "ConfirmBrokerLoss": {"cluster_name": "c"},
-    **dict.fromkeys(
-        ("ListAuditEntries", "ListIntents", "ListKvConfigs", "ListTopics", "ListWatchers"), {"page_size": NEGATIVE}
-    ),
-    **dict.fromkeys(("GetBrokerClusterInfo", "GetRouteDigest"), {"page_size": NEGATIVE}),
+    **{name: {"page_size": NEGATIVE} for name in PAGED},
     "OpenChannel": {"holder": "x" * (limits.MAX_HOLDER_LENGTH + 1)},
     "PinRouteSnapshot": {"lease_millis": NEGATIVE},
     "StreamRouteSnapshot": {"resume_after": routes.ResumePoint()},

@@ -59,9 +59,7 @@ def calling(at: str) -> Iterator[Client]:
         yield Client(connection)
 
 
-def test_callers_that_connect_during_a_restart_are_answered_by_the_next_process(
-    held: socket.socket, tmp_path: Path
-) -> None:
+def test_callers_that_connect_during_a_restart_are_answered_after_it(held: socket.socket, tmp_path: Path) -> None:
     require_native()
     at = address(held)
     with (

@@ -88,7 +88,7 @@ async def env() -> AsyncIterator[Env]:
         await env.lookups.close()
 
 
-async def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_mode(env: Env) -> None:
+async def test_the_first_that_answers_decides_and_is_told_zone_and_mode(env: Env) -> None:
     assert await env.holder("a", "zone-1") == "a"
     with refuses(Reason.TOPIC_NOT_FOUND):
         await env.holder("b")
@@ -97,7 +97,7 @@ async def test_the_first_name_server_that_answers_decides_and_is_told_zone_and_m
     assert CLUSTER_TEST_KEY in env.a.metadata[0]
 
 
-async def test_a_name_server_that_fails_is_followed_by_the_next_and_asked_last_from_then_on(env: Env) -> None:
+async def test_a_name_server_that_fails_is_followed_by_the_next_and_asked_last(env: Env) -> None:
     env.a.refusal = WARMING
     assert await env.holder("b") == "b"
     assert await env.holder("b") == "b"
@@ -122,7 +122,7 @@ async def test_if_nobody_can_tell_each_of_them_is_named_with_what_it_did(env: En
     assert f"cannot tell: {env.a.endpoint}: UNAVAILABLE; {env.b.endpoint}: is not warm" in caught.value.text
 
 
-async def test_a_batch_asks_the_next_only_about_topics_that_the_first_does_not_know_yet(env: Env) -> None:
+async def test_a_batch_asks_the_next_about_topics_that_the_first_lacks_yet(env: Env) -> None:
     env.a.warming, env.b.warming = {"b", "neither"}, {"neither"}
     answer = await env.batch("b", "neither", "gone", "a")
     assert [(named.topic, named.route) for named in answer.routes] == [("b", route_of("b")), ("a", route_of("a"))]

@@ -83,7 +83,7 @@ def test_streams_of_unchanged_callers_go_on(place: Place) -> None:
         assert any(change.HasField("route") for message in kept for change in message.changes)
 
 
-def test_a_channel_ends_with_the_right_to_register_its_broker_and_takes_it_out(place: Place) -> None:
+def test_a_channel_ends_with_the_right_to_register_its_broker(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as broker,

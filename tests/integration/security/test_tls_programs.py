@@ -18,7 +18,7 @@ from tests.support.secured.agents import agent_flags, give_agent_its_address
 from tests.support.secured.fleet import LIVE_SECONDS, Place, connected
 
 
-def test_an_agent_registers_its_own_broker_over_mutual_tls_and_goes_on_with_a_new_certificate(place: Place) -> None:
+def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Place) -> None:
     give_agent_its_address(place)
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,

@@ -132,7 +132,7 @@ def others_go_on(client: Client, take: Take, honest: str) -> None:
         ("channels", open_channel, 500, "agents"),
     ],
 )
-def test_what_one_caller_takes_all_of_is_there_for_the_others_and_comes_back(
+def test_what_one_caller_takes_all_of_is_there_for_others_and_comes_back(
     shared: tuple[NamesrvProcess, str], kind: str, take: Take, share: int, honest: str
 ) -> None:
     namesrv, metrics = shared

@@ -52,7 +52,7 @@ def watch_that_reads_nothing(port: int) -> socket.socket:
     return connection
 
 
-def test_a_health_watch_that_reads_nothing_delays_neither_snapshot_nor_exit(tmp_path: Path) -> None:
+def test_a_health_watch_that_reads_nothing_delays_no_snapshot_and_no_exit(tmp_path: Path) -> None:
     options = (
         "--warm-up-millis",
         "1000",
@@ -179,7 +179,7 @@ def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
     assert lines[-1]["event"] == "namesrv_stopped"
 
 
-def test_a_killed_name_server_is_counted_as_a_crash_and_planned_restarts_are_not(tmp_path: Path) -> None:
+def test_a_kill_is_counted_as_a_crash_and_planned_restarts_are_not(tmp_path: Path) -> None:
     flags = ("--data-dir", str(tmp_path), "--metrics-listen", "127.0.0.1:0")
 
     def crashes(process: NamesrvProcess) -> float:

@@ -71,7 +71,7 @@ def test_a_key_that_needs_a_restart_is_refused_with_its_flag(settings: NamesrvSe
         ("ключ", r"\u043a\u043b\u044e\u0447", None),
     ],
 )
-def test_an_unknown_key_is_named_in_printable_ascii_with_one_that_may_be_meant(
+def test_an_unknown_key_is_named_in_ascii_with_one_that_may_be_meant(
     settings: NamesrvSettings, key: str, named: str, meant: str | None
 ) -> None:
     with refuses(Reason.INVALID_FIELD) as raised:

@@ -76,7 +76,7 @@ async def test_one_channel_too_many_is_refused_until_another_one_has_ended(fleet
         removing.cancel()
 
 
-def test_large_requests_are_taken_up_to_so_many_bytes_and_small_ones_always() -> None:
+def test_large_requests_are_taken_up_to_a_limit_and_small_ones_always() -> None:
     memory = RequestMemory(FairShares.of(request_bytes=3 * limits.MAX_MESSAGE_BYTES).request_bytes)
     taken = [memory.take(ENTERED, limits.MAX_MESSAGE_BYTES) for _ in range(3)]
     with refuses(Reason.OVERLOADED, match=f"over the limit of {3 * limits.MAX_MESSAGE_BYTES}"):
