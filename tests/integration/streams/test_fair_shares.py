@@ -112,7 +112,7 @@ def take_all(clients: Sequence[Client], take: Take) -> tuple[list[Any], RichErro
 
 
 def others_go_on(client: Client, take: Take, honest: str) -> None:
-    """An honest caller takes what the greedy one has too much of; somebody looks up; an operator looks."""
+    """An honest caller takes what the greedy one has too much of, somebody looks up, and an operator looks."""
     held = take(client, as_caller(honest))
     request = pb.GetTopicRouteRequest(topic=TOPIC)
     assert client.routes.GetTopicRoute(request, timeout=TIMEOUT, metadata=as_caller("pipeline")).HasField("route")

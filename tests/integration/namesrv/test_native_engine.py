@@ -1,4 +1,4 @@
-"""Native engine: an event that cannot be handled ends its own call, and a failed engine ends the name server."""
+"""The native engine in this process: bad events end their own calls, a failed engine all; large requests in pieces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
 from groundwork.rpc_handlers import marked
+from namesrv.app.requests_in_pieces import PIECE_BYTES
 from namesrv.engines.api import EngineFailed
 from namesrv.engines.factory import build_server
 from namesrv.server.server import NamesrvServer
@@ -22,6 +24,7 @@ from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
 from tests.support.programs.processes import eventually
+from tests.support.registrations import registration
 
 pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
@@ -210,3 +213,30 @@ def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
     (stopped,) = [line for line in lines if line["event"] == "engine_stopped"]
     assert cause in stopped["problem"]
     assert "namesrv_stopped" in [line["event"] for line in lines]
+
+
+async def test_a_registration_and_a_watch_of_many_topics_are_parsed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [f"topic-{number:06}" for number in range(8_000)]
+    begun, end_of_piece = list[int](), namesrv_engine.end_of_piece
+
+    def noted(request: bytes, begin: int, *of_piece: int) -> int:
+        begun.append(begin)
+        end: int = end_of_piece(request, begin, *of_piece)
+        return end
+
+    monkeypatch.setattr("namesrv.engines.native.end_of_piece", noted)
+    server, stop = NamesrvServer(NamesrvSettings.load(None, FLAGS), None), asyncio.Event()
+    running = asyncio.create_task(server.run(stop))
+    async with asyncio.timeout(SECONDS), grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+        register = RegistrationServiceStub(connection).RegisterBroker
+        assert (await register(registration(topics), wait_for_ready=True)).changed
+        told = 0
+        watch: Any = RouteServiceStub(connection).WatchTopicRoutes(iter([pb.WatchTopicRoutesRequest(topics=topics)]))
+        while told < len(topics):
+            told += len((await watch.read()).changes)
+    stop.set()
+    await asyncio.wait_for(running, SECONDS)
+    firsts = [index for index, begin in enumerate(begun) if begin == 0]
+    assert len(firsts) == 2
+    for first, after in zip(firsts, [*firsts[1:], len(begun)], strict=True):
+        assert after - first >= len("".join(topics)) // PIECE_BYTES
