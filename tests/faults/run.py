@@ -15,8 +15,7 @@ import grpc
 from namesrv_api.v1 import admin_service_pb2, route_service_pb2
 
 from tests.faults.fleet.fleet import BROKERS, JAVA, ROCKETMQ, SERVERS, Broker, Fleet, TopicChanges
-from tests.faults.fleet.journals import Journal
-from tests.faults.fleet.operator import HELD_TOPIC, Operator
+from tests.faults.fleet.operator import HELD_TOPIC, Journal, Operator
 from tests.faults.fleet.pipeline import PIPELINE, Changes, Pipeline
 from tests.faults.fleet.workers import Lookups, Watcher, Worker
 from tests.faults.history import History

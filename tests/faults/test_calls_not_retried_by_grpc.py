@@ -15,10 +15,8 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent.channel import ConnectionOptions
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent
 from groundwork.endpoints import Endpoint
-from tests.support.hostile.frames import HEADERS, HOST, PING, PREFACE, SETTINGS, frame
+from tests.support.hostile.frames import ACK, GOAWAY, HEADERS, HOST, PING, PREFACE, SETTINGS, frame
 
-ACK = 0x1
-GOAWAY = 0x7
 NOTHING_DONE = bytes(8)
 """The connection ends, no error, and no call on it was looked at: gRPC's own retries take that at its word."""
 SECONDS = 10.0

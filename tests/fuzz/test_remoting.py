@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import re
 import resource
+import struct
 import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
+from typing import NamedTuple, Self
 
 import pytest
 import structlog
@@ -20,9 +27,212 @@ from namesrv.error_codes import ResponseCode
 from namesrv.remoting.wire.codes import RequestCode
 from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
 from namesrv.remoting.wire.headers import Request, request_of
-from tests.fuzz.mutations import EXAMPLES, samples
-from tests.fuzz.remoting_frames import Spoiler, with_other_kinds
+from tests.fuzz.mutations import EXAMPLES, HOSTILE, samples
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
+from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
+
+_NUMBERS = ("0", "1", "-1", "4", "2147483647", "-2147483648", "4294967296", "9223372036854775807", "1.5", "1e999", "")
+_TEXTS = (
+    *("T5", "TStatic", "broker-a", "broker-b", "DefaultCluster", "Other", "127.0.0.1:21100", "127.0.0.1:1", "[::1]:2"),
+    *("true", "z1", "a\0b", "a\nb", "\u202e", "größer €", "\ud800", "{}", "x" * 127, "x" * 128, "y" * 300, "%s", " "),
+)
+_JSON = (
+    *("null", "true", "[]", "{}", '""', "{0:1}", "[{}]", '{"":{}}', '"\\ud800"', '"a\\u0000b"', "NaN", "Infinity", "-"),
+    *("9" * 400, "[" * 40, '{"a":' * 40, "{0:{1:{2:", "0.5", "-0", "9223372036854775808", '"T5"', '"127.0.0.1:9"', "6"),
+)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+|true|false|null|[{}\[\]:,]')
+_LENGTHS = (0, 1, 2, 8, 255, 2**16, 2**24 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
+_CODES = (
+    *(100, 101, 102, 103, 103, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319),
+    *(322, 327, 901, 904, 0, 1, -1, 905, 1001, 30999, 2**31 - 1),
+)
+_FIELDS = (
+    *("topic", "brokerName", "brokerAddr", "clusterName", "brokerId", "haServerAddr", "bodyCrc32", "compressed"),
+    *("enableActingMaster", "heartbeatTimeoutMillis", "__ZONE_NAME", "__ZONE_MODE", "acceptStandardJsonOnly"),
+    *("cluster", "namespace", "key", "value", "ReqT", ""),
+)
+_MOST_PACKED = 1_000_000
+"""A packed body that is larger is left as it is: unpacking bombs has a test of its own."""
+
+
+class Asked(NamedTuple):
+    """A request, in its parts."""
+
+    code: int
+    fields: dict[str, str]
+    body: bytes
+    opaque: int = 7
+    flag: int = 0
+    version: int = 513
+    is_binary: bool = False
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """The request that a frame is."""
+        reader = FrameReader()
+        reader.feed(data)
+        found = reader.next()
+        assert found is not None, "a frame of the corpus is whole"
+        read = request_of(found)
+        return cls(
+            read.code, dict(read.fields), read.body, read.opaque, read.flag, read.version, is_binary=read.encoding == 1
+        )
+
+    def header(self) -> bytes:
+        """Its header, if it can have one: the binary form has no room for some codes and no form for some texts."""
+        if self.is_binary:
+            with contextlib.suppress(ValueError, struct.error):
+                return binary_header(self.code, self.fields, self.opaque, self.flag)
+        return json_header(self.code, self.fields, self.opaque, flag=self.flag, version=self.version)
+
+
+OTHER_KINDS = (b"[{}]", b'{"a":{}}', b"5", b'"x"', b"null")
+"""A value of each kind of JSON."""
+
+
+def with_other_kinds(sample: bytes) -> Iterator[bytes]:
+    """A frame again and again, each time with one value of its body of another kind: none is left to luck."""
+    asked = Asked.of(sample)
+    for begin, end in _values(asked.body):
+        for other in OTHER_KINDS:
+            body = asked.body[:begin] + other + asked.body[end:]
+            fields = dict(asked.fields)
+            if "bodyCrc32" in fields:
+                fields["bodyCrc32"] = str(zlib.crc32(body) & 0x7FFFFFFF)
+            yield frame(asked._replace(fields=fields).header(), body, asked.is_binary)
+
+
+def _values(body: bytes) -> Iterator[tuple[int, int]]:
+    """Where values and keys begin and end in JSON; nothing in a packed body."""
+    opened: list[int] = []
+    for token in _TOKEN.finditer(body if body[:1] in b"{[" else b""):
+        if token[0] in b"{[":
+            opened.append(token.start())
+        elif token[0] in b"}]":
+            yield opened.pop(), token.end()
+        elif token[0] not in b":,":
+            yield token.span()
+
+
+class Spoiler:
+    """Makes frames of samples. The same seed makes the same ones."""
+
+    def __init__(self, samples: Sequence[bytes], seed: int) -> None:
+        self._samples = [Asked.of(sample) for sample in samples]
+        self._random = Random(seed)
+
+    def frames(self, count: int) -> list[bytes]:
+        """So many of them, some of which are sound."""
+        return [self._frame() for _ in range(count)]
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        """Bytes as a connection may bring them."""
+        pick = self._random
+        if pick.random() < 0.8 or len(data) < 2:
+            return [data]
+        cuts = sorted(pick.randrange(1, len(data)) for _ in range(pick.randrange(1, 4)))
+        return [data[begin:end] for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True)]
+
+    def _frame(self) -> bytes:
+        pick = self._random
+        asked = pick.choice(self._samples)
+        if pick.random() < 0.2:
+            asked = asked._replace(opaque=pick.choice((0, -1, -(2**31), 2**31 - 1, pick.getrandbits(30))))
+        kind = pick.randrange(8)
+        if kind == 0:
+            return frame(asked.header(), asked.body, asked.is_binary)
+        if kind == 1:
+            return self._spoiled(frame(asked.header(), asked.body, asked.is_binary))
+        if kind == 2:
+            return self._lying(asked)
+        if kind == 3:
+            return frame(self._spoiled(asked.header()), asked.body, asked.is_binary)
+        if kind == 4:
+            asked = self._with_other_numbers(asked)
+        elif kind == 5:
+            asked = self._with_other_fields(asked)
+        else:
+            asked = self._with_checksum(asked._replace(body=self._other_body(asked.body)))
+        return frame(asked.header(), asked.body, asked.is_binary)
+
+    def _with_checksum(self, asked: Asked) -> Asked:
+        """The checksum of another body is right, or else the body would not be read."""
+        if "bodyCrc32" not in asked.fields or self._random.random() < 0.05:
+            return asked
+        return asked._replace(fields={**asked.fields, "bodyCrc32": str(zlib.crc32(asked.body) & 0x7FFFFFFF)})
+
+    def _lying(self, asked: Asked) -> bytes:
+        """Lengths that are not those of what follows."""
+        data = bytearray(frame(asked.header(), asked.body, asked.is_binary))
+        at = self._random.choice((0, 4, 4, 5, 8, 17, 21, 25))
+        near = self._random.randrange(-9, 9)
+        was = int.from_bytes(data[at : at + 4], "big")
+        length = self._random.choice((*_LENGTHS, max(0, was + near), max(0, was + near)))
+        data[at : at + 4] = (length % 2**32).to_bytes(4, "big")
+        return bytes(data)
+
+    def _with_other_numbers(self, asked: Asked) -> Asked:
+        pick = self._random
+        return asked._replace(
+            code=pick.choice(_CODES),
+            flag=pick.choice((0, 0, 0, 1, 2, 3, -1, 2**31 - 1)),
+            version=pick.choice((0, -1, 36, 37, 399, 401, 407, 412, 413, 475, 476, 513, 2**31 - 1)),
+            is_binary=pick.random() < 0.3,
+        )
+
+    def _with_other_fields(self, asked: Asked) -> Asked:
+        pick, fields = self._random, dict(asked.fields)
+        for _ in range(pick.randrange(1, 4)):
+            name = pick.choice((*fields, *_FIELDS))
+            if pick.random() < 0.2:
+                fields.pop(name, None)
+            else:
+                fields[name] = pick.choice(_NUMBERS if pick.random() < 0.4 else _TEXTS)
+        return asked._replace(fields=fields)
+
+    def _other_body(self, body: bytes) -> bytes:
+        pick = self._random
+        if body[:1] == b"\x78" and pick.random() < 0.8:
+            unpacking = zlib.decompressobj()
+            inner = unpacking.decompress(body, _MOST_PACKED)
+            return zlib.compress(self._spoiled(inner), 1) if unpacking.eof else body
+        if pick.random() < 0.3:
+            return self._spoiled(body)
+        return self._with_other_values(body)
+
+    def _with_other_values(self, body: bytes) -> bytes:
+        """JSON in which some values, keys or signs are others."""
+        tokens = list(_TOKEN.finditer(body))
+        for _ in range(self._random.randrange(1, 4)):
+            if not tokens:
+                return self._spoiled(body)
+            token = self._random.choice(tokens)
+            spoiled = self._random.choice((*_JSON, json.dumps(self._random.choice(_TEXTS)))).encode()
+            body = body[: token.start()] + spoiled + body[token.end() :]
+            tokens = [other for other in tokens if other.end() <= token.start()]
+        return body
+
+    def _spoiled(self, data: bytes) -> bytes:
+        """Bytes with some of them flipped, cut, doubled or replaced."""
+        pick = self._random
+        for _ in range(pick.randrange(1, 4)):
+            at = pick.randrange(len(data) + 1)
+            end = min(len(data), at + pick.choice((1, 1, 2, 4, 16)))
+            match pick.randrange(6):
+                case 0 if at < len(data):
+                    data = data[:at] + bytes((data[at] ^ 1 << pick.randrange(8),)) + data[end:]
+                case 1:
+                    data = data[:at] + pick.choice(HOSTILE) + data[end:]
+                case 2:
+                    data = data[:at]
+                case 3:
+                    data = data[:end] + data[at:end] * pick.choice((1, 2, 50)) + data[end:]
+                case 4:
+                    data = data[:at] + (pick.choice(_LENGTHS) % 2**32).to_bytes(4, "big") + data[at + 4 :]
+                case _:
+                    data = data[:at] + data[end:]
+        return data
+
 
 pytestmark = pytest.mark.fuzz
 

@@ -30,25 +30,17 @@ class Held(NamedTuple):
 class OperatedAgent:
     """Starts the agent again and again on one topics.json. What was acknowledged must be there each time."""
 
-    def __init__(self, folder: Path, namesrv: str | None = None, *arguments: str) -> None:
-        """Starts nothing yet.
-
-        Args:
-            folder: Where its files are.
-            namesrv: Its name servers.
-            arguments: More of its flags.
-        """
+    def __init__(self, folder: Path, namesrv: str) -> None:
         self.topics = folder / "topics.json"
         self.faults = folder / "faults"
-        self._namesrv = namesrv or "127.0.0.1:9"
-        self._arguments = ("--topics-mode", "own", *arguments)
+        self._namesrv = namesrv
         self.held = dict.fromkeys(ITEMS, Held(0, 0, 0))
 
-    def start(self, faults: str = "", *, broker_id: int = 0) -> Agent:
+    def start(self, faults: str = "") -> Agent:
         """Starts the agent. AssertionError if it ends before it serves."""
         self.faults.write_text(faults)
         environment = failpoints.environment(self.faults)
-        return Agent(self._namesrv, *self._arguments, broker_id=broker_id, topics=self.topics, environment=environment)
+        return Agent(self._namesrv, "--topics-mode", "own", topics=self.topics, environment=environment)
 
     def change(self, client: AgentClient, item: str) -> None:
         """Asks for the next value of an item. RpcError if it is not acknowledged."""

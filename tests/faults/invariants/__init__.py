@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tests.faults.history import Record
 from tests.faults.invariants.ends import check_agreement, check_left_overs
-from tests.faults.invariants.journals import check_journal
-from tests.faults.invariants.lookups import check_forward, check_found, check_gone, check_whole
+from tests.faults.invariants.lookups import check_forward, check_found, check_gone, check_journal, check_whole
 from tests.faults.invariants.pipeline import check_pipeline
 from tests.faults.invariants.timeline import Timeline
 from tests.faults.invariants.watches import check_clients, check_watches
