@@ -22,7 +22,7 @@ def test_every_invariant_holds_whatever_happens_to_processes_and_network(tmp_pat
     assert not outcome.violations, outcome.report()
 
 
-def test_a_broken_run_says_its_seed_where_its_history_is_and_how_to_have_it_again(tmp_path: Path) -> None:
+def test_a_broken_run_says_where_its_history_is_and_how_to_repeat_it(tmp_path: Path) -> None:
     outcome = Outcome(tmp_path, 7, replay(7, "short", ["cut", "reset"], 5), ["found: T0 is NOT_FOUND"], [])
     assert outcome.report().splitlines() == [
         "seed 7: BROKEN",

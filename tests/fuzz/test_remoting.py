@@ -357,7 +357,7 @@ def test_no_frames_do_more_than_be_answered_or_end_their_connection(tmp_path: Pa
 
 
 @pytest.mark.timeout(600)
-async def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_stands(tmp_path: Path) -> None:
+async def test_a_value_of_another_kind_is_refused_or_passed_over_anywhere(tmp_path: Path) -> None:
 
     front = SocketlessFront(tmp_path)
     life, count = Life(front), 0
@@ -370,7 +370,7 @@ async def test_a_value_of_another_kind_is_refused_or_passed_over_wherever_it_sta
     assert count > 5_000
 
 
-async def test_frames_of_the_corpus_are_requests_that_are_answered_as_they_should(tmp_path: Path) -> None:
+async def test_frames_of_the_corpus_are_requests_that_are_answered(tmp_path: Path) -> None:
 
     front = SocketlessFront(tmp_path)
     client = SocketlessClient(front)

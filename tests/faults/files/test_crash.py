@@ -145,7 +145,7 @@ def test_the_list_of_failpoints_is_complete(steps: Sliced) -> None:
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 10)
-def test_a_crash_at_any_failpoint_leaves_old_or_new_and_nothing_durable_is_lost(steps: Sliced) -> None:
+def test_a_crash_anywhere_leaves_old_or_new_and_loses_nothing_durable(steps: Sliced) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -62,7 +62,7 @@ def has_queues(client: Client, queues: int) -> bool:
 
 
 @pytest.mark.timeout(60 + 10 * RUNS)
-def test_what_an_agent_acknowledged_is_there_after_a_crash_at_any_failpoint(tmp_path: Path) -> None:
+def test_what_an_agent_acknowledged_is_there_after_a_crash_anywhere(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
