@@ -66,6 +66,10 @@ GRACE_SECONDS = 60.0
 """How long the signal of pytest-timeout has to end a test."""
 
 
+MOST_TIMES = 3.0
+"""How many times as long a test may take on a slow machine: one that hangs must end before the run of CI does."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps standard error."""
     config.stash[STANDARD_ERROR] = os.dup(2)
@@ -101,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marker = item.get_closest_marker("timeout")
         seconds = float(marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout"))
-        item.add_marker(pytest.mark.timeout(seconds * FACTOR), append=False)
+        item.add_marker(pytest.mark.timeout(seconds * min(FACTOR, MOST_TIMES)), append=False)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
