@@ -114,16 +114,12 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
             await server.server.stop(0.1)
 
 
-def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
-    async def run() -> tuple[bytes | BaseException, ...]:
+async def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
+    with capture_logs() as lines:
         async with connected(server := _Server()) as call:
             calls = call("Hold"), call("Broken", server.holds), call("Fine", server.holds)
-            answers = await asyncio.gather(*calls, return_exceptions=True)
+            held, broken, fine = await asyncio.gather(*calls, return_exceptions=True)
             await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
-            return answers
-
-    with capture_logs() as lines:
-        held, broken, fine = asyncio.run(run())
     assert (held, fine) == (REQUEST, REQUEST)
     assert isinstance(broken, grpc.RpcError)
     assert broken.code() is grpc.StatusCode.INTERNAL
@@ -131,7 +127,6 @@ def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
 
 
 async def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
-
     async with connected(server := _Server()) as call:
         with pytest.raises(grpc.RpcError) as caught:
             await call("BrokenAnswer")
@@ -139,23 +134,18 @@ async def test_an_answer_that_cannot_be_encoded_ends_its_call() -> None:
         await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
 
 
-def test_an_internal_error_is_kept_for_nobody() -> None:
-    async def run() -> int:
-        async with connected(server := _Server()) as call:
-            for _ in range(2):
-                with pytest.raises(grpc.RpcError):
-                    await call(KEPT)
-            return server.broken
-
-    assert asyncio.run(run()) == 2
+async def test_an_internal_error_is_kept_for_nobody() -> None:
+    async with connected(server := _Server()) as call:
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError):
+                await call(KEPT)
+    assert server.broken == 2
 
 
-def test_calls_that_come_again_are_answered_although_one_cannot_be() -> None:
-    async def run() -> list[bytes]:
-        async with connected(_Server()) as call:
-            return [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
-
-    assert asyncio.run(run()) == [REQUEST] * 3
+async def test_calls_that_come_again_are_answered_although_one_cannot_be() -> None:
+    async with connected(_Server()) as call:
+        answers = [await call("Again"), *await asyncio.gather(call("Again"), call("Again"))]
+    assert answers == [REQUEST] * 3
 
 
 class _Engine:

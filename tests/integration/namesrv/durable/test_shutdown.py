@@ -117,7 +117,7 @@ def failing_after(step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitab
     return fails
 
 
-def test_what_is_durable_is_written_last_although_other_steps_fail(
+async def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
@@ -129,20 +129,14 @@ def test_what_is_durable_is_written_last_although_other_steps_fail(
         "warm_up_millis": 0,
         "shutdown_grace_millis": 100,
     }
-
-    async def run() -> None:
-        settings = NamesrvSettings.load(None, flags)
-        stop = asyncio.Event()
-        server = NamesrvServer(settings, Database(tmp_path))
+    server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()
+    with capture_logs() as lines:
         running = asyncio.create_task(server.run(stop))
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
             await RegistrationServiceStub(connection).RegisterBroker(registration(["a"]), wait_for_ready=True)
         stop.set()
         with pytest.raises(BaseExceptionGroup, match="background work failed"):
             await running
-
-    with capture_logs() as lines:
-        asyncio.run(run())
     assert (tmp_path / "routes.snapshot").exists()
     assert not (tmp_path / "namesrv.db-wal").exists(), "the database was closed"
     with closing(sqlite3.connect(tmp_path / "namesrv.db")) as database:
@@ -151,7 +145,7 @@ def test_what_is_durable_is_written_last_although_other_steps_fail(
     assert lines[-1]["event"] == "namesrv_stopped"
 
 
-def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
+async def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
@@ -159,22 +153,16 @@ def test_an_edit_that_does_not_end_is_given_up_and_its_caller_is_told(
     monkeypatch.setattr(BrokerRegistration, "prepare", lambda _: held())
     many = registration([f"T{number}" for number in range(2 * INLINE_TOPICS)])
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100}
-
-    async def run() -> grpc.StatusCode:
-        stop = asyncio.Event()
-        server = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path))
+    server, stop = NamesrvServer(NamesrvSettings.load(None, flags), Database(tmp_path)), asyncio.Event()
+    with capture_logs() as lines:
         running = asyncio.create_task(server.run(stop))
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
             call = RegistrationServiceStub(connection).RegisterBroker(many, wait_for_ready=True)
             await held.begun()
             stop.set()
             async with asyncio.timeout(20):
-                code: grpc.StatusCode = await call.code()
+                assert await call.code() is grpc.StatusCode.UNAVAILABLE
                 await running
-            return code
-
-    with capture_logs() as lines:
-        assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
     assert [line["event"] for line in lines if line["event"].startswith("shutdown_step")] == []
     assert lines[-1]["event"] == "namesrv_stopped"
 
