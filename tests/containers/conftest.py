@@ -8,7 +8,7 @@ import pytest
 from deploy.release.engine import Engine, NoEngineError, open_engine
 from deploy.release.engine_wheel import NoCargoError
 from deploy.release.images import build_offline, tool
-from tests.containers.fleet import Fleet, running_fleet
+from tests.containers.fleet import ComposeFleet, running_fleet
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def tools() -> Path:
 
 
 @pytest.fixture(scope="module")
-def fleet(engine: Engine) -> Iterator[Fleet]:
+def fleet(engine: Engine) -> Iterator[ComposeFleet]:
     """The fleet of compose.yaml. Its last test may stop it."""
     with running_fleet(engine) as running:
         yield running

@@ -26,7 +26,7 @@ BROKER_ADDRS = {0: "127.0.0.1:10911", 1: "127.0.0.1:11011"}
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ComposeFleet:
     """The four containers, in a network of their own."""
 
     engine: Engine
@@ -91,9 +91,9 @@ class Fleet:
 
 
 @contextmanager
-def running_fleet(engine: Engine) -> Iterator[Fleet]:
+def running_fleet(engine: Engine) -> Iterator[ComposeFleet]:
     """A healthy fleet whose topic both name servers route to both brokers; removed afterwards."""
-    fleet = Fleet(engine)
+    fleet = ComposeFleet(engine)
     compose = [str(tool("python").with_name("podman-compose")), f"--file={COMPOSE_FILE}"]
     compose += [f"--project-name={engine.namespace}", "--profile=agents"]
     try:

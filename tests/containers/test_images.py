@@ -53,13 +53,6 @@ def test_an_image_says_how_to_run_check_and_stop_it(engine: Engine, image: str) 
     assert config["Labels"]["org.opencontainers.image.version"] not in ("", "0")
 
 
-def test_a_name_server_runs_on_native_unless_told_otherwise(engine: Engine) -> None:
-    settings = engine.podman(
-        "run", "--rm", "--network=none", "localhost/namesrv", "serve", "--allow-insecure", "--print-config"
-    )
-    assert 'engine = "native"' in settings.splitlines()
-
-
 def test_the_console_is_in_the_name_servers_image(engine: Engine) -> None:
     run_console = ("run", "--rm", "--network=none", "--read-only", "--entrypoint=nsctl", "localhost/namesrv", "console")
     assert "--behind-proxy" in engine.podman(*run_console, "--help")

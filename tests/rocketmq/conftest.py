@@ -19,7 +19,7 @@ REGISTERED_SECONDS = 180.0
 IN_PARTS = ("enableSplitRegistration=true", "splitRegistrationSize=3", "enableSingleTopicRegister=true")
 
 
-class Fleet(NamedTuple):
+class Running(NamedTuple):
     """What runs."""
 
     namesrv: NamesrvProcess
@@ -90,7 +90,7 @@ def old_shell(home: Path) -> Iterator[Shell]:
 
 
 @pytest.fixture(scope="session")
-def fleet(home: Path) -> Iterator[Fleet]:
+def fleet(home: Path) -> Iterator[Running]:
     """Both name servers with both brokers."""
     with (
         NamesrvProcess(*ALLOWED, "--data-dir", str(home / "fleet-data")) as namesrv,
@@ -102,7 +102,7 @@ def fleet(home: Path) -> Iterator[Fleet]:
         with Broker(home, both) as new, Broker(home, both, "broker-b", release=OLD) as old:
             for broker, name in ((new, "broker-a"), (old, "broker-b")):
                 wait_until_registered(client, broker.wait(), name)
-            yield Fleet(namesrv, ours, apache.addr, new, old)
+            yield Running(namesrv, ours, apache.addr, new, old)
         assert namesrv.events("internal_defect") == []
         assert namesrv.events("topics_skipped") == []
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.rocketmq.conftest import Fleet, groups_of
+from tests.rocketmq.conftest import Running, groups_of
 from tests.support.programs.processes import eventually
 from tests.support.rocketmq_programs.programs import Shell
 
@@ -17,7 +17,7 @@ TRIES = 5
 
 @pytest.mark.parametrize(("producer", "consumer"), [("new", "old"), ("old", "new")])
 def test_what_one_version_sends_the_other_receives_from_brokers_of_both(
-    fleet: Fleet, shell: Shell, old_shell: Shell, producer: str, consumer: str
+    fleet: Running, shell: Shell, old_shell: Shell, producer: str, consumer: str
 ) -> None:
     shells = {"new": shell, "old": old_shell}
     topic = f"From-{producer}-to-{consumer}"
@@ -31,7 +31,7 @@ def test_what_one_version_sends_the_other_receives_from_brokers_of_both(
 
 @pytest.mark.parametrize("version", ["new", "old"])
 def test_a_broker_makes_the_topic_that_a_producer_sends_to(
-    fleet: Fleet, shell: Shell, old_shell: Shell, version: str
+    fleet: Running, shell: Shell, old_shell: Shell, version: str
 ) -> None:
     sender, topics = {"new": shell, "old": old_shell}[version], list[str]()
 
@@ -50,7 +50,7 @@ def test_a_broker_makes_the_topic_that_a_producer_sends_to(
             eventually(made_at, lambda groups: groups == {"broker-a", "broker-b"}, within_seconds=10)
 
 
-def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet: Fleet, shell: Shell) -> None:
+def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet: Running, shell: Shell) -> None:
     made = shell.mqadmin(
         fleet.ours, "updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-r", "2", "-w", "2", "-o", "true"
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.rocketmq.conftest import Fleet
+from tests.rocketmq.conftest import Running
 from tests.support.programs.processes import eventually
 from tests.support.rocketmq_programs.programs import Shell
 
@@ -93,7 +93,7 @@ class Answers(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def compared(fleet: Fleet, shell: Shell) -> Fleet:
+def compared(fleet: Running, shell: Shell) -> Running:
     """The fleet with a topic that both name servers have from both brokers."""
     made = shell.mqadmin(fleet.ours, "updateTopic", "-c", "DefaultCluster", "-t", "Compared", "-r", "4", "-w", "4")
     assert made.count("success") == 2
@@ -121,7 +121,7 @@ def asked(shell: Shell, namesrv: str, command: str) -> list[str]:
     return normalised(command, said.replace(namesrv, "127.0.0.1:NAMESRV"))
 
 
-def answers(compared: Fleet, shell: Shell, command: str) -> Answers:
+def answers(compared: Running, shell: Shell, command: str) -> Answers:
     """What both name servers say to a command."""
     return Answers(command, asked(shell, compared.ours, command), asked(shell, compared.apache, command))
 
@@ -132,14 +132,14 @@ def said_the_same(found: Answers) -> bool:
 
 
 @pytest.mark.parametrize("version", BOTH)
-def test_what_reads_says_the_same(compared: Fleet, shell: Shell, old_shell: Shell, version: str) -> None:
+def test_what_reads_says_the_same(compared: Running, shell: Shell, old_shell: Shell, version: str) -> None:
     tool = {"new": shell, "old": old_shell}[version]
     for command in READING:
         eventually(lambda: answers(compared, tool, command), said_the_same, SETTLED_SECONDS)  # noqa: B023
 
 
 @pytest.mark.parametrize("version", BOTH)
-def test_what_changes_says_the_same(compared: Fleet, shell: Shell, old_shell: Shell, version: str) -> None:
+def test_what_changes_says_the_same(compared: Running, shell: Shell, old_shell: Shell, version: str) -> None:
     tool = {"new": shell, "old": old_shell}[version]
     differing = []
     for command in CHANGING:
@@ -149,7 +149,7 @@ def test_what_changes_says_the_same(compared: Fleet, shell: Shell, old_shell: Sh
     assert differing == []
 
 
-def test_the_settings_that_both_have_are_the_same(compared: Fleet, shell: Shell) -> None:
+def test_the_settings_that_both_have_are_the_same(compared: Running, shell: Shell) -> None:
     def settings(namesrv: str) -> dict[str, str]:
         rows = [line.partition(" = ") for line in shell.mqadmin(namesrv, "getNamesrvConfig").splitlines()]
         return {key.strip(): value.strip() for key, separator, value in rows if separator}

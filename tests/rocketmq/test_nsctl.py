@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from nsctl.cli import app
-from nsctl.session import FOUND, WARNED
-from tests.rocketmq.conftest import REGISTERED_SECONDS, Fleet
-from tests.support.programs.doctor import BUSY
+from nsctl.session import FOUND
+from tests.rocketmq.conftest import REGISTERED_SECONDS, Running
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.rocketmq_programs.programs import Shell
 
@@ -24,7 +23,7 @@ def said(namesrv: NamesrvProcess, *arguments: str) -> tuple[int, list[dict[str, 
     return result.exit_code, json.loads(result.stdout or "[]"), result.stderr
 
 
-def test_nothing_differs_from_apaches_when_the_same_brokers_registered_at_both(fleet: Fleet) -> None:
+def test_nothing_differs_from_apaches_when_the_same_brokers_registered_at_both(fleet: Running) -> None:
     code, rows, note = eventually(
         lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache), lambda found: found[0] == 0, REGISTERED_SECONDS
     )
@@ -32,29 +31,8 @@ def test_nothing_differs_from_apaches_when_the_same_brokers_registered_at_both(f
     assert "no difference" in note
 
 
-def test_a_drain_is_planned_here_and_clients_of_apaches_keep_writing(fleet: Fleet, shell: Shell) -> None:
-    both = f"{fleet.ours};{fleet.apache}"
-    shell.mqadmin(both, "updateTopic", "-c", "DefaultCluster", "-t", "Planned", "-r", "2", "-w", "2")
-    eventually(lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache)[0], lambda code: code == 0)
-    assert said(fleet.namesrv, "drain", "broker-*", "--for", "1h", "--force")[0] == 0
-    try:
-        code, rows, note = said(fleet.namesrv, "compare-rocketmq", fleet.apache)
-        assert (code, [(row["part"], row["broker"]) for row in rows]) == (
-            0,
-            [("planned", "broker-a"), ("planned", "broker-b")],
-        )
-        assert all(row["clients_of_rocketmq"].startswith(f"keep writing to {row['broker']}: ") for row in rows)
-        assert "only planned differences" in note
-        code, rows, _ = said(fleet.namesrv, "doctor")
-        assert code == WARNED, "no broker is left that producers can write to"
-        assert {row["code"] for row in rows} - {BUSY} == {"TOPICS_DRAINED", "INTENT_IN_FORCE"}
-    finally:
-        assert said(fleet.namesrv, "restore", "broker-*")[0] == 0
-        shell.mqadmin(both, "deleteTopic", "-c", "DefaultCluster", "-t", "Planned")
-
-
 @pytest.mark.parametrize("broker", ["broker-a", "broker-b"])
-def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Fleet, shell: Shell, broker: str) -> None:
+def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Running, shell: Shell, broker: str) -> None:
     topic, addr = f"Emptied-{broker}", {"broker-a": fleet.new.addr, "broker-b": fleet.old.addr}[broker]
     made = shell.mqadmin(fleet.ours, "updateTopic", "-b", addr, "-t", topic, "-r", "2", "-w", "2")
     assert "success" in made
@@ -75,6 +53,6 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Fleet, shell: S
     assert (code, rows) == (0, []), note
 
 
-def test_the_doctor_finds_nothing_wrong_with_stock_brokers(fleet: Fleet) -> None:
+def test_the_doctor_finds_nothing_wrong_with_stock_brokers(fleet: Running) -> None:
     code, rows, _ = said(fleet.namesrv, "doctor")
     assert (code, [row for row in rows if "event loop" not in row["what"]]) == (0, [])

@@ -82,11 +82,3 @@ def test_messages_go_through_with_certificates_on_every_connection(secured: Secu
         assert "success" in made
         assert "sent 10" in shell.messages("send", address, "Secured", "10")
         assert "received 10" in shell.messages("receive", address, "Secured", "10")
-
-
-def test_permissive_answers_who_has_no_tls_and_enforcing_does_not(secured: Secured, shell: Shell) -> None:
-    assert secured.broker.addr in shell.mqadmin(address_of(secured.permissive), "clusterList")
-    refused = shell.mqadmin(address_of(secured.enforcing), "clusterList")
-    assert secured.broker.addr not in refused
-    assert "Exception" in refused
-    assert eventually(lambda: secured.enforcing.events("remoting_connection_ended"))

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
-from tests.support.routes.expected_history import ExpectedHistory
-from tests.support.routes.fleet_life import FleetLife, LivingNamesrv
+from tests.support.routes.fleet_life import ExpectedHistory, FleetLife, LivingNamesrv
 from tests.support.routes.route_history import versions_of
 from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
