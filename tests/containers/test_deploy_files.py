@@ -74,7 +74,7 @@ def test_kubernetes_takes_what_kustomize_makes(tools: Path, tmp_path: Path, name
 
 
 @pytest.mark.parametrize("profiles", [(), ("--profile", "monitoring")], ids=["plain", "monitoring"])
-def test_what_compose_makes_of_the_file_keeps_to_the_specification_and_is_whole(
+def test_what_compose_makes_of_the_file_keeps_to_the_specification(
     tools: Path, tmp_path: Path, profiles: tuple[str, ...]
 ) -> None:
     written = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]

@@ -40,7 +40,7 @@ def test_nsctl_in_the_container_finds_its_own_name_server_which_may_write(fleet:
     fleet.execute(role, "touch", "/var/lib/namesrv/written")
 
 
-def test_a_killed_master_is_gone_from_both_name_servers_within_seconds_and_returns(fleet: ComposeFleet) -> None:
+def test_a_killed_master_is_gone_everywhere_within_seconds_and_returns(fleet: ComposeFleet) -> None:
     fleet.podman("kill", "--signal=KILL", "agent-master")
     killed_at = datetime.now(UTC)
     for role in NAMESRVS:
@@ -57,7 +57,7 @@ def test_a_killed_name_server_has_the_whole_route_again_after_its_restart(fleet:
     fleet.wait_for_route(0, 1)
 
 
-def test_stopped_containers_end_with_exit_code_0_and_a_stopped_agent_unregisters(fleet: ComposeFleet) -> None:
+def test_stopped_containers_end_with_code_0_and_agents_unregister(fleet: ComposeFleet) -> None:
     for role, left in (("agent-master", (1,)), ("agent-slave", ())):
         fleet.podman("stop", "--time=20", role)
         assert fleet.state(role, "ExitCode") == "0", fleet.logs(role)

@@ -85,6 +85,6 @@ def test_an_image_adds_little_to_its_base(engine: Engine) -> None:
     assert {image: size for image, size in sizes.items() if size - base > MAX_ADDED_BYTES} == {}
 
 
-def test_a_name_server_with_default_settings_refuses_to_listen_in_plain_text(engine: Engine) -> None:
+def test_a_name_server_refuses_by_default_to_listen_in_plain_text(engine: Engine) -> None:
     with pytest.raises(CommandError, match=r"exit code 2(.|\n)*allow-insecure"):
         engine.podman("run", "--rm", "--network=none", "localhost/namesrv")

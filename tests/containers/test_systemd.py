@@ -43,7 +43,7 @@ def machine(empty_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> I
         pytest.skip(f"no wheel of the native engine: {error}")
 
 
-def test_both_services_are_up_and_the_broker_that_has_written_nothing_is_in_the_routes(machine: Machine) -> None:
+def test_both_services_are_up_and_a_broker_without_files_is_in_the_routes(machine: Machine) -> None:
     for unit in ("namesrv", AGENT):
         machine.wait_until(unit, "ActiveState", "active")
         assert "active (running)" in machine.run(f"systemctl status {unit}")
@@ -108,7 +108,7 @@ def test_a_wrong_setting_ends_the_service_once_and_for_all(machine: Machine) -> 
     machine.run("systemctl reset-failed broker-agent@wrong")
 
 
-def test_a_service_ends_cleanly_and_a_listener_of_systemd_waits_for_the_next(machine: Machine) -> None:
+def test_a_service_ends_cleanly_and_systemd_listens_for_the_next(machine: Machine) -> None:
     for command in documented("enable --now namesrv.socket namesrv"):
         machine.run(command)
     for unit in ("namesrv.socket", "namesrv"):

@@ -69,7 +69,7 @@ def test_a_link_or_a_test_that_is_not_there_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_one_finding_more_than_the_baseline_is_reported_with_its_area_and_rule() -> None:
+def test_one_finding_more_than_the_baseline_is_reported_by_area_and_rule() -> None:
     one = Finding("namesrv/cli.py", 1, "Plain.Beside", "warning", "")
     counts = lint_prose.count([one, one, one._replace(path="README.md")])
     assert counts == {"product": {"Plain.Beside": 2}}

@@ -37,7 +37,7 @@ def watching_both_topics(client: Client, reason: str) -> Iterator[None]:
     watch.cancel()
 
 
-def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when_it_is_ended(
+def test_a_broker_without_an_agent_registers_and_unregisters_when_ended(
     built: Built, namesrv: NamesrvProcess, client: Client
 ) -> None:
     with built("go").start("broker", str(namesrv.endpoint), *BROKER) as broker:
@@ -55,7 +55,7 @@ def test_a_broker_without_an_agent_registers_over_a_channel_and_unregisters_when
         assert (client.route("T1"), client.route("T2")) == (None, None)
 
 
-def test_a_killed_broker_without_an_agent_leaves_the_routes_by_the_end_of_its_channel(
+def test_a_killed_broker_without_an_agent_leaves_when_its_channel_ends(
     built: Built, namesrv: NamesrvProcess, client: Client
 ) -> None:
     with built("go").start("broker", str(namesrv.endpoint), *BROKER) as broker:

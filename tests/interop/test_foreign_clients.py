@@ -76,7 +76,7 @@ def registered() -> Iterator[NamesrvProcess]:
         assert namesrv.terminate() == 0
 
 
-def test_the_route_arrives_with_every_number_exact_and_zero_told_from_absent(programs: Programs) -> None:
+def test_a_route_arrives_with_exact_numbers_and_zero_told_from_absent(programs: Programs) -> None:
     with OneAnswer() as namesrv:
         done = programs.run("lookup", str(namesrv.endpoint), TOPIC)
 

@@ -13,9 +13,7 @@ pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 ADDR = "127.0.0.1:10911"
 
 
-def test_a_rust_client_registers_a_broker_looks_up_adds_to_a_watch_and_resumes_it(
-    built: Built, namesrv: NamesrvProcess
-) -> None:
+def test_a_rust_client_registers_looks_up_watches_and_resumes(built: Built, namesrv: NamesrvProcess) -> None:
     done = built("rust").run("walk", str(namesrv.endpoint), "rust-broker", ADDR, "T1", "T2")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -37,8 +35,6 @@ def test_a_rust_client_registers_a_broker_looks_up_adds_to_a_watch_and_resumes_i
     ]
 
 
-def test_a_rust_client_exits_with_the_code_and_the_text_of_the_error_when_its_broker_is_refused(
-    built: Built, namesrv: NamesrvProcess
-) -> None:
+def test_a_rust_client_whose_broker_is_refused_exits_with_code_and_text(built: Built, namesrv: NamesrvProcess) -> None:
     done = built("rust").run("walk", str(namesrv.endpoint), "rust\tbroker", ADDR, "T1", "T2")
     assert (done.returncode, done.stderr.startswith("InvalidArgument: broker.broker_name: ")) == (1, True), done.stderr

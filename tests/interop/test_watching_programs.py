@@ -63,7 +63,7 @@ def expect(program: RunningProgram, *lines: str) -> None:
     assert [program.next_text() for _ in lines] == list(lines)
 
 
-def test_a_program_prints_what_its_page_shows_when_a_broker_comes_the_network_breaks_and_the_broker_and_its_server_go(
+def test_a_program_prints_what_its_page_shows_of_arrivals_breaks_and_ends(
     programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess, client: Client
 ) -> None:
     (shown,) = (block for block in code_blocks("docs/clients.intro.md", "text") if block.startswith("watching "))
@@ -89,7 +89,7 @@ def test_a_program_prints_what_its_page_shows_when_a_broker_comes_the_network_br
     assert list(lines) == []
 
 
-def test_a_program_goes_to_the_next_name_server_when_its_own_has_gone_or_says_nothing(
+def test_a_program_goes_on_when_its_name_server_has_gone_or_says_nothing(
     programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess
 ) -> None:
     register(namesrv, other)
@@ -117,7 +117,7 @@ def test_every_program_asks_again_when_its_name_server_freezes(built: Built, nam
             assert program.next_text().startswith(f"watching {namesrv.endpoint} ")
 
 
-def test_every_program_chooses_a_name_server_anew_when_its_watch_has_become_old(
+def test_every_program_chooses_a_name_server_anew_after_an_old_watch(
     built: Built,
 ) -> None:
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def test_every_program_chooses_a_name_server_anew_when_its_watch_has_become_old(
                     watched.add(endpoint)
 
 
-def test_a_program_begins_anew_at_a_name_server_that_was_started_again_and_ends_at_its_own_mistake(
+def test_a_program_begins_anew_at_a_name_server_that_was_started_again(
     programs: Programs, namesrv: NamesrvProcess
 ) -> None:
     register(namesrv)
@@ -164,7 +164,7 @@ def test_a_program_ends_with_the_reason_when_its_request_is_at_fault(programs: P
 
 
 @pytest.mark.parametrize("kind", ["token", "mTLS"])
-def test_a_program_that_trusts_the_authority_shows_its_token_or_certificate(
+def test_a_program_that_trusts_the_authority_shows_token_or_certificate(
     programs: Programs, tmp_path: Path, kind: str
 ) -> None:
     place = Place.make(tmp_path)

@@ -102,9 +102,7 @@ def has_all_of(slave: Broker, master: Broker) -> bool:
         return of_slave.ask(GET_TOPIC_CONFIG, {"topic": "Ends"}).code == 0 and len(ends) == 1
 
 
-def test_a_topic_that_only_its_broker_deletes_leaves_the_route_where_registrations_are_taken_exactly(
-    group: Group, shell: Shell
-) -> None:
+def test_a_topic_that_only_its_broker_deletes_leaves_the_exact_route(group: Group, shell: Shell) -> None:
     """Upstream: 7884. mqadmin deletes a topic at the name servers as well, this at the broker alone."""
     for topic in ("Deleted", "Stays"):
         make_topic(group, shell, topic)
@@ -114,7 +112,7 @@ def test_a_topic_that_only_its_broker_deletes_leaves_the_route_where_registratio
     assert group.client.addrs("Stays") == {0: group.master.addr, 1: group.slave.addr}
 
 
-def test_beside_an_agent_a_topic_that_the_broker_deletes_leaves_the_route_when_its_file_says_so(
+def test_a_topic_that_a_broker_beside_an_agent_deletes_leaves_the_route(
     group: Group, beside: Beside, shell: Shell
 ) -> None:
     """Upstream: 7884, too."""
@@ -127,7 +125,7 @@ def test_beside_an_agent_a_topic_that_the_broker_deletes_leaves_the_route_when_i
     assert beside.client.addrs("StaysBeside") == {0: group.master.addr}
 
 
-def test_a_slave_acts_for_a_master_that_is_killed_and_leaves_when_it_is_asked_to_end(
+def test_a_slave_acts_for_a_killed_master_and_leaves_when_asked_to_end(
     group: Group, beside: Beside, shell: Shell
 ) -> None:
     namesrv, address, client, master, slave = group

@@ -23,7 +23,7 @@ def said(namesrv: NamesrvProcess, *arguments: str) -> tuple[int, list[dict[str, 
     return result.exit_code, json.loads(result.stdout or "[]"), result.stderr
 
 
-def test_nothing_differs_from_apaches_when_the_same_brokers_registered_at_both(fleet: Running) -> None:
+def test_nothing_differs_from_apaches_where_the_same_brokers_registered(fleet: Running) -> None:
     code, rows, note = eventually(
         lambda: said(fleet.namesrv, "compare-rocketmq", fleet.apache), lambda found: found[0] == 0, REGISTERED_SECONDS
     )

@@ -58,7 +58,7 @@ def secured(home: Path) -> Iterator[Secured]:
             assert namesrv.events("internal_defect") == []
 
 
-def test_nsctl_asks_a_broker_that_takes_nothing_but_tls_whether_it_is_empty(secured: Secured) -> None:
+def test_nsctl_asks_a_broker_that_takes_only_tls_whether_it_is_empty(secured: Secured) -> None:
     def drained(*flags: str) -> Result:
         asked = ("drained", "broker-t", "--broker-addr", secured.broker.addr, "-n", str(secured.permissive.endpoint))
         return CliRunner().invoke(app, [*asked, "--tls-ca", str(secured.authority.path), *flags])

@@ -103,7 +103,7 @@ def test_the_environment_of_the_previous_version_selects_its_packages(previous: 
     assert Path(said.strip()).is_relative_to(previous.folder)
 
 
-def test_an_agent_and_a_client_get_along_with_a_name_server_of_the_other_version(pair: Pair, tmp_path: Path) -> None:
+def test_an_agent_and_a_client_get_along_with_the_other_version(pair: Pair, tmp_path: Path) -> None:
     topics = tmp_path / "topics.json"
     write_topics(topics, 4)
     with (

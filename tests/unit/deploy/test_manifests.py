@@ -63,7 +63,7 @@ def test_an_alert_is_of_metrics_that_exist_and_is_in_the_runbook(rule: dict[str,
     assert rule["annotations"]["runbook_url"].endswith(f"/runbook.md#{rule['alert'].lower()}")
 
 
-def test_every_alert_is_fired_by_a_test_of_promtool_and_is_the_operators_too() -> None:
+def test_every_alert_is_fired_by_promtools_test_and_is_the_operators_too() -> None:
     tests = document(MONITORING / "alerts.test.yaml")["tests"]
     fired = {one["alertname"] for case in tests for one in case["alert_rule_test"] if one.get("exp_alerts")}
     assert fired == {rule["alert"] for rule in RULES}
@@ -71,7 +71,7 @@ def test_every_alert_is_fired_by_a_test_of_promtool_and_is_the_operators_too() -
 
 
 @pytest.mark.parametrize("job", DASHBOARDS)
-def test_a_dashboard_shows_each_metric_of_its_job_and_none_that_does_not_exist(job: str, documented: set[str]) -> None:
+def test_a_dashboard_shows_each_metric_of_its_job_and_no_other(job: str, documented: set[str]) -> None:
     panels = json.loads((MONITORING / f"{job}.dashboard.json").read_text())["panels"]
     targets = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     shown = set().union(*map(metric_names, targets))
