@@ -49,6 +49,8 @@ class NameServer:
         """Whether it has no room for the next registration, whatever that is."""
         self.registrations = 0
         """Calls, refused ones among them."""
+        self.refusals = 0
+        """Calls that were refused for good."""
 
     def forget(self, holder: str | None = None) -> None:
         self.holder, self.held, self.version = holder, {}, None
@@ -65,6 +67,7 @@ class NameServer:
             raise refused("LIMIT_EXCEEDED", caller="your address")
         after = {**self.held, **topics} if request.HasField("base_version") else topics
         if self.refuses & after.keys():
+            self.refusals += 1
             raise refused("LIMIT_EXCEEDED")
         self.held = after
         self.version, self.holder = request.data_version, request.broker.broker_addr
@@ -134,8 +137,8 @@ class RoundsAgainstANameServer(Machine):
         """Whether the agent shall take the id from another one: it has a new channel or a new role."""
         self.knows_of_other = False
         """Whether the agent has seen that its registration went."""
-        self.refused: tuple[dict[str, int], int] | None = None
-        """The table that was refused for good over the present channel, and how often in turn."""
+        self.refused: tuple[int, int] | None = None
+        """The version of the table that was refused for good over the present channel, and how often in turn."""
         self.refused_until = 0.0
 
     @initialize()
@@ -206,28 +209,27 @@ class RoundsAgainstANameServer(Machine):
         content = self.now()
         asks = not force and held is not None and held.same_as(content) and not self.target.state.registration_wanted
         may_be_left = not self.is_claiming and self.server.holder == OTHER
-        is_refused = bool(self.server.refuses & self.topics.keys())
-        is_full = self.server.is_full
+        refusals, is_full = self.server.refusals, self.server.is_full
         self.sync.run(self.target, content, now + 60.0, force=force)
         sent = self.server.registrations - before
-        if self.refused is not None and self.refused[0] == self.topics and now < self.refused_until:
+        if self.refused is not None and self.refused[0] == self.counter and now < self.refused_until:
             assert sent == 0, "it was refused a short while ago"
             self.reaches("refused before")
+        elif self.server.refusals > refusals:
+            times = self.refused[1] + 1 if self.refused is not None and self.refused[0] == self.counter else 0
+            self.refused = self.counter, times
+            self.refused_until = now + min(FIRST_REFUSED_SECONDS * 2**times, LONGEST_REFUSED_SECONDS)
+            self.reaches("tried again" if times else "refused for good")
         elif may_be_left and (asks or self.knows_of_other):
             assert sent == 0, "another agent has the id"
             self.it_is_left_to_the_other()
-        elif may_be_left and self.server.holder == OTHER and not is_full and not is_refused:
+        elif may_be_left and self.server.holder == OTHER and not is_full:
             self.it_is_left_to_the_other()  # an increment was refused first
         elif asks and not sent:
             self.reaches("nothing to do")
             assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
         elif is_full:
             self.reaches("no room")
-        elif is_refused:
-            times = self.refused[1] + 1 if self.refused is not None and self.refused[0] == self.topics else 0
-            self.refused = dict(self.topics), times
-            self.refused_until = now + min(FIRST_REFUSED_SECONDS * 2**times, LONGEST_REFUSED_SECONDS)
-            self.reaches("tried again" if times else "refused for good")
         else:
             assert sent
             self.reaches("taken from another" if may_be_left else "registered")
