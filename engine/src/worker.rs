@@ -30,6 +30,8 @@ pub(crate) struct Worker {
     number: usize,
     next_call: Cell<u64>,
     recipients: RefCell<HashMap<CallId, Rc<dyn Recipient>>>,
+    /// Whether calls have to look at their connections again: some were refused since all calls were woken.
+    has_refused: Cell<bool>,
     /// The bounds under which messages are decompressed.
     pub(crate) unpacking: Unpacking,
     /// Shares the time of the thread between the owners of its connections.
@@ -48,6 +50,7 @@ impl Worker {
             number,
             next_call: Cell::new(1), // 0 is no call: events of the engine itself have it
             recipients: RefCell::default(),
+            has_refused: Cell::new(false),
             unpacking: Unpacking::new(&shared.statuses),
             scheduler: Scheduler::of_thread(),
             key: RefCell::default(),
@@ -80,9 +83,27 @@ impl Worker {
         drop(removed);
     }
 
+    /// Refuses a connection. Its calls end once `wake_refused` has woken them: they may have run before it.
+    pub(crate) fn refuse(&self, connection: &ConnectionHandle) {
+        connection.is_refused.set(true);
+        self.has_refused.set(true);
+        self.inbox.notify.notify_one();
+    }
+
+    /// Has every call look again, if connections were refused since the last time.
+    pub(crate) fn wake_refused(&self) {
+        if self.has_refused.take() {
+            self.wake_calls();
+        }
+    }
+
     /// Has every connection and every call look again whether it may continue.
     pub(crate) fn wake_all(&self) {
         self.connections.wake_all();
+        self.wake_calls();
+    }
+
+    fn wake_calls(&self) {
         for recipient in self.recipients.borrow().values() {
             recipient.wake();
         }

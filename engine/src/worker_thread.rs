@@ -42,6 +42,7 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
             (stage, authorities_generation) = (now, authorities);
             worker.wake_all();
         }
+        worker.wake_refused();
         if stage == Stage::Leaving || (stage > Stage::Serving && !accepting && worker.connections.is_empty()) {
             worker.remove_all_calls();
             return;

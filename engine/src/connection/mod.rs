@@ -266,7 +266,7 @@ impl Connection {
                 return;
             }
         }
-        self.handle.is_refused.set(true);
+        self.worker.refuse(&self.handle);
         let text = "the client's certificate is no longer accepted; its calls end, and then its connection";
         self.worker.shared.notices.tell_of_peer("client_certificate_revoked", &self.peer.address, text);
     }
