@@ -22,7 +22,7 @@ NOBODY = "127.0.0.1:1"
 VIEWS = ("/", "/brokers", "/topics", "/servers", "/journal")
 
 
-class Fleet:
+class ShownFleet:
     """Two name servers, and a console in front of them."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
@@ -51,12 +51,12 @@ def register(client: Client, broker: str, topics: tuple[str, ...]) -> OpenedChan
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path: Path) -> Iterator[ShownFleet]:
     with ExitStack() as stack:
-        yield Fleet(stack, tmp_path)
+        yield ShownFleet(stack, tmp_path)
 
 
-def test_brokers_come_and_a_lost_one_goes_with_its_reason(fleet: Fleet) -> None:
+def test_brokers_come_and_a_lost_one_goes_with_its_reason(fleet: ShownFleet) -> None:
     lost = []
     for at in (0, 1):
         fleet.register(at)
@@ -72,7 +72,7 @@ def test_brokers_come_and_a_lost_one_goes_with_its_reason(fleet: Fleet) -> None:
     assert fleet.console.request("/broker?cluster=DefaultCluster&name=broker-b")[0] == 200, "the journal knows it"
 
 
-def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: Fleet) -> None:
+def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: ShownFleet) -> None:
     for at in (0, 1):
         fleet.register(at)
         wanted = WipeWritePermOfBrokerRequest(broker_name="broker-a", comment="new disks", force=True)
@@ -88,7 +88,7 @@ def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: Fleet) -> Non
     assert "--dry-run" not in page, "it is drained already"
 
 
-def test_name_servers_that_hold_something_else_are_told_apart(fleet: Fleet) -> None:
+def test_name_servers_that_hold_something_else_are_told_apart(fleet: ShownFleet) -> None:
     for at in (0, 1):
         fleet.register(at, topics=("orders", "payments")[: at + 1])
     fleet.register(1, "broker-b")
@@ -99,7 +99,7 @@ def test_name_servers_that_hold_something_else_are_told_apart(fleet: Fleet) -> N
     assert ">orders<" not in page
 
 
-def test_one_that_hangs_is_marked_and_delays_no_page(fleet: Fleet) -> None:
+def test_one_that_hangs_is_marked_and_delays_no_page(fleet: ShownFleet) -> None:
     fleet.register(1)
     fleet.shows("/brokers", "broker-a", "not at ns-a")
     fleet.servers[0].signal(signal.SIGSTOP)
@@ -113,7 +113,7 @@ def test_one_that_hangs_is_marked_and_delays_no_page(fleet: Fleet) -> None:
     fleet.shows("/", "UNREACHABLE", "NO_BROKERS", "2 problems")
 
 
-def test_lists_have_pages_and_searches(fleet: Fleet) -> None:
+def test_lists_have_pages_and_searches(fleet: ShownFleet) -> None:
     topics = tuple(f"topic-{number:03}" for number in range(120))
     for at in (0, 1):
         fleet.register(at, topics=topics)

@@ -23,7 +23,7 @@ TOPIC = "TopicTest"
 ROUTE_SERVICE = "namesrv_api.v1.RouteService"
 
 
-class Fleet:
+class UpgradedFleet:
     """Three name servers, each with a data directory, that can be replaced in place."""
 
     def __init__(self, resources: ExitStack, folder: Path) -> None:
@@ -80,10 +80,10 @@ async def ask_anew(names: str) -> KnownRoute:
 
 
 @contextmanager
-def fleet_with_agents(folder: Path) -> Iterator[Fleet]:
+def fleet_with_agents(folder: Path) -> Iterator[UpgradedFleet]:
     """The fleet, and the agents of a master and a slave, registered everywhere."""
     with ExitStack() as resources:
-        fleet = Fleet(resources, folder)
+        fleet = UpgradedFleet(resources, folder)
         names = joined(*fleet.servers)
         for broker_id, addr in enumerate((MASTER, SLAVE)):
             resources.enter_context(Agent(names, broker_id=broker_id, broker_addr=addr))

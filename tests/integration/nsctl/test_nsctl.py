@@ -21,7 +21,7 @@ from tests.support.registrations import identity, register, registration
 NOBODY = "127.0.0.1:1"
 
 
-class Fleet:
+class OperatedFleet:
     """Two name servers and a command line for them."""
 
     def __init__(self, first: NamesrvProcess, second: NamesrvProcess) -> None:
@@ -43,7 +43,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedFleet]:
     with (
         NamesrvProcess("--name", "ns-a", "--data-dir", str(tmp_path_factory.mktemp("a"))) as first,
         NamesrvProcess("--name", "ns-b", "--data-dir", str(tmp_path_factory.mktemp("b"))) as second,
@@ -51,10 +51,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for namesrv in (first, second):
             with namesrv.connect() as client:
                 register(client, "TopicTest")
-        yield Fleet(first, second)
+        yield OperatedFleet(first, second)
 
 
-def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: Fleet) -> None:
+def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(fleet: OperatedFleet) -> None:
     (route,) = fleet.rows("route", "TopicTest")
     assert (route["broker_name"], route["permission"]) == ("broker-a", "RW-")
     assert "broker-a" in fleet.run("route", "TopicTest")
@@ -69,7 +69,7 @@ def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(f
     assert {row["cause"] for row in fleet.rows("history", "--topic", "TopicTest")} == {"RegisterBroker"}
 
 
-def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: Fleet) -> None:
+def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet: OperatedFleet) -> None:
     namesrv = f"{NOBODY};{fleet.first}"
     assert [
         row["name_server"] for row in fleet.rows("explain", "TopicTest", exit_code=UNREACHABLE, namesrv=namesrv)
@@ -79,14 +79,14 @@ def test_a_name_server_that_is_not_there_is_told_and_the_others_are_shown(fleet:
     assert f"{NOBODY}: UNAVAILABLE" in fleet.run("route", "TopicTest", exit_code=UNREACHABLE, namesrv=NOBODY)
 
 
-def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: Fleet) -> None:
+def test_a_topic_that_is_absent_is_deleted_and_explained_in_one_line(fleet: OperatedFleet) -> None:
     with grpc.insecure_channel(fleet.first) as connection:
         RegistrationServiceStub(connection).RegisterBroker(registration(("TopicTest", "A"), counter=2), timeout=10)
     assert [row["result"] for row in fleet.rows("delete-topic", "A", "--force")] == ["done", "not there"]
     assert fleet.run("explain", "nope", exit_code=REFUSED) == "nsctl: no broker ever reported nope\n"
 
 
-def test_keys_are_listed_for_each_name_server_and_their_difference_is_found(fleet: Fleet) -> None:
+def test_keys_are_listed_for_each_name_server_and_their_difference_is_found(fleet: OperatedFleet) -> None:
     fleet.run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", namesrv=fleet.first)
     assert [row["endpoint"] for row in fleet.rows("kv", "list")] == [fleet.first]
     (row,) = fleet.rows("diff", exit_code=FOUND)
@@ -111,12 +111,12 @@ def test_a_name_server_that_hangs_is_said_to_have_not_answered_in_time() -> None
     assert (result.exit_code, said in result.stderr) == (UNREACHABLE, True), result.output
 
 
-def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: Fleet) -> None:
+def test_what_is_not_there_is_said_with_the_reason_of_the_name_server(fleet: OperatedFleet) -> None:
     assert "TOPIC_NOT_FOUND" in fleet.run("route", "Nothing", exit_code=REFUSED)
     assert "BROKER_NOT_REGISTERED" in fleet.run("drain", "nobody", exit_code=REFUSED)
 
 
-def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warning(fleet: Fleet) -> None:
+def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warning(fleet: OperatedFleet) -> None:
     cluster = ("--cluster", "DefaultCluster")
     said = "nobody has registered broker group soon of cluster DefaultCluster here"
     for command in (
@@ -139,7 +139,7 @@ def test_a_decision_about_a_name_that_nobody_has_registered_is_done_with_a_warni
     assert fleet.rows("intents") == []
 
 
-def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> None:
+def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet) -> None:
     preview = fleet.rows("drain", "broker-a", "--dry-run")
     assert [(row["result"], row["blast_radius"]["topics_losing_last_writable_queue"]) for row in preview] == [
         ("would need --force", 1)
@@ -157,7 +157,7 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: Fleet) -> Non
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
 
-def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see(fleet: Fleet) -> None:
+def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see(fleet: OperatedFleet) -> None:
     assert "clusters" not in fleet.run("doctor", exit_code=WARNED)
     with NamesrvProcess("--metrics-listen", "127.0.0.1:0") as namesrv, namesrv.connect() as client:
         for number, cluster in enumerate(("z-first", "a-second")):
@@ -183,7 +183,7 @@ def test_a_name_in_two_clusters_is_found_with_the_one_that_rocketmqs_clients_see
         assert seen["namesrv_groups_of_a_name_again",] == 1
 
 
-def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
+def test_a_topic_is_deleted_held_and_released(fleet: OperatedFleet) -> None:
     assert [
         row["blast_radius"]["topics_vanishing"] for row in fleet.rows("delete-topic", "TopicTest", "--hold", "--force")
     ] == [
@@ -195,7 +195,7 @@ def test_a_topic_is_deleted_held_and_released(fleet: Fleet) -> None:
     assert fleet.rows("route", "TopicTest")
 
 
-def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(fleet: Fleet) -> None:
+def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(fleet: OperatedFleet) -> None:
     assert "no difference between 2 name servers" in fleet.run("diff")
     assert fleet.rows("diff") == []
     fleet.run("drain", "broker-a", "--force", namesrv=fleet.first)
@@ -216,11 +216,11 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
     assert [topic[key] for key in ("topic", "broker", fleet.second)] == ["A", "broker-a", "not there"]
 
 
-def test_a_single_name_server_is_counted_as_one(fleet: Fleet) -> None:
+def test_a_single_name_server_is_counted_as_one(fleet: OperatedFleet) -> None:
     assert fleet.run("diff", namesrv=fleet.first).endswith("no difference between 1 name server\n")
 
 
-def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: Fleet) -> None:
+def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: OperatedFleet) -> None:
     other = registration(("A", "B", "TopicTest"), identity("127.0.0.1:10921", name="broker-b"))
     with grpc.insecure_channel(fleet.first) as connection:
         RegistrationServiceStub(connection).RegisterBroker(other, timeout=10)
@@ -228,7 +228,7 @@ def test_one_missing_broker_explains_all_of_its_topics_in_one_line(fleet: Fleet)
     assert (row["part"], row["broker"]) == ("broker", "broker-b")
 
 
-def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:
+def test_a_broker_has_a_page_and_a_list_has_filters(fleet: OperatedFleet) -> None:
     parts = fleet.rows("broker", "broker-a")
     assert next(row["part"] for row in parts) == "broker"
     assert {row["topic"] for row in parts if row["part"] == "topic"} == {"TopicTest"}
@@ -238,7 +238,7 @@ def test_a_broker_has_a_page_and_a_list_has_filters(fleet: Fleet) -> None:
     assert fleet.rows("brokers", "--silent", "2h", "--cluster", "DefaultCluster") == []
 
 
-def test_history_takes_a_broker_a_time_and_causes(fleet: Fleet) -> None:
+def test_history_takes_a_broker_a_time_and_causes(fleet: OperatedFleet) -> None:
     fleet.run("drain", "broker-a", "--why", "new disks", "--for", "2h", "--force")
     assert {row["cause"] for row in fleet.rows("history", "broker-a", "--since", "2h")} == {
         "RegisterBroker",
@@ -250,7 +250,7 @@ def test_history_takes_a_broker_a_time_and_causes(fleet: Fleet) -> None:
     assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
 
 
-def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:
+def test_kv_and_settings_are_read_and_changed_at_all(fleet: OperatedFleet) -> None:
     fleet.run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4")
     assert [row["value"] for row in fleet.rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest")] == ["broker-a:4"] * 2
     assert fleet.rows("kv", "list", "ORDER_TOPIC_CONFIG")[0]["key"] == "TopicTest"
@@ -261,7 +261,7 @@ def test_kv_and_settings_are_read_and_changed_at_all(fleet: Fleet) -> None:
     assert "is not SETTING=VALUE" in fleet.run("config", "set", "scanNotActiveBrokerInterval", exit_code=USAGE)
 
 
-def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: Fleet) -> None:
+def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: OperatedFleet) -> None:
     def refused(*command: str) -> list[str]:
         return [row["result"] for row in fleet.rows("kv", *command, exit_code=REFUSED)]
 
@@ -274,11 +274,11 @@ def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: Fleet) -> None
     fleet.run("kv", "put", "n", "k", "1", "--if-value", "1", "--if-absent", exit_code=USAGE)
 
 
-def test_a_confirmed_loss_of_nobody_is_refused(fleet: Fleet) -> None:
+def test_a_confirmed_loss_of_nobody_is_refused(fleet: OperatedFleet) -> None:
     assert "INTENT_NOT_FOUND" in fleet.run("guard", "confirm-loss", "broker-a", exit_code=REFUSED)
 
 
-def test_a_watch_shows_the_route_and_its_changes(fleet: Fleet) -> None:
+def test_a_watch_shows_the_route_and_its_changes(fleet: OperatedFleet) -> None:
     output = fleet.run("watch", "TopicTest", "Nothing*", "--limit", "1")
     assert "TopicTest at revision" in output
     assert "127.0.0.1:10911" in output
