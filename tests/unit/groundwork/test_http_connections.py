@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
 
 from groundwork.http_connections import HttpConnections
 from tests.support.virtual_clock import VirtualClock
 
 SECONDS = 5.0
-
-
-def in_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
-    """Runs a test in an event loop."""
-    return wraps(test)(lambda: asyncio.run(test()))
 
 
 class Transport(asyncio.Transport):
@@ -43,7 +36,6 @@ def cut(transports: list[Transport]) -> list[bool]:
     return [transport.is_cut for transport in transports]
 
 
-@in_a_loop
 async def test_an_address_beyond_its_bound_loses_the_connection_silent_for_longest() -> None:
     connections = HttpConnections(most=9, most_by_address=3, seconds=SECONDS)
     held, other = renewed(connections, "10.0.0.1", 3), renewed(connections, "10.0.0.2", 1)
@@ -54,7 +46,6 @@ async def test_an_address_beyond_its_bound_loses_the_connection_silent_for_longe
     assert len(connections) == 4
 
 
-@in_a_loop
 async def test_beyond_the_bound_of_all_the_address_with_most_loses_a_connection() -> None:
     connections = HttpConnections(most=6, most_by_address=9, seconds=SECONDS)
     few, most, some = (renewed(connections, f"10.0.0.{number}", number) for number in (1, 3, 2))
@@ -63,7 +54,6 @@ async def test_beyond_the_bound_of_all_the_address_with_most_loses_a_connection(
     assert len(connections) == 6
 
 
-@in_a_loop
 async def test_a_connection_is_cut_after_its_time_unless_it_is_renewed_or_removed() -> None:
     clock = VirtualClock()
     asyncio.get_running_loop().time = clock  # type: ignore[method-assign]
@@ -78,7 +68,6 @@ async def test_a_connection_is_cut_after_its_time_unless_it_is_renewed_or_remove
     assert cut([silent, active, lasting]) == [True, False, False]
 
 
-@in_a_loop
 async def test_a_connection_that_has_ended_is_not_counted_again() -> None:
     connections = HttpConnections(most=6, most_by_address=6, seconds=SECONDS)
     [ended] = renewed(connections, "10.0.0.1", 1)
