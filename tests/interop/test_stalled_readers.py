@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.streams.filling import fill
 from tests.interop.conftest import Built
 from tests.interop.programs import INSTALL_SECONDS
 from tests.support.programs.processes import NamesrvProcess, eventually
+from tests.support.registrations import fill
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 

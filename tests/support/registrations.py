@@ -68,6 +68,14 @@ def unregister_all(client: Client) -> None:
         client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=broker), timeout=Client.TIMEOUT)
 
 
+def fill(client: Client) -> None:
+    """Makes a snapshot of about 10 MB: more than any buffer on the way to a reader holds."""
+    for number in range(8):
+        broker = identity(f"127.0.0.1:{11_000 + number}", name=f"broker-{number}")
+        topics = [f"broker-{number}-topic-{index}" for index in range(20_000)]
+        client.registration.RegisterBroker(registration(topics, broker), timeout=60)
+
+
 def register_group(
     client: Client, *topics: str, port: int = 10911, counter: int = 1, channel_id: str | None = None
 ) -> int:

@@ -18,12 +18,11 @@ from structlog.testing import capture_logs
 from broker_agent.errors import FAILURES
 from groundwork.grpc_errors import RichError
 from groundwork.rpc_handlers import CallHandlers
-from tests.integration.streams.filling import fill
 from tests.support.hostile.frames import INITIAL_WINDOW_SIZE, call, hello
 from tests.support.partial_services import whole
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
-from tests.support.registrations import register
+from tests.support.registrations import fill, register
 from tests.support.secured.fleet import Place, connected
 
 NO_SCAN = ("--scan-not-active-broker-interval-millis", "0")
