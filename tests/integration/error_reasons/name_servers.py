@@ -247,6 +247,10 @@ CHECKED = [
 ]
 """Calls that look at their request."""
 
+TWO_BEGINNINGS: Call = (
+    "StreamRouteSnapshot",
+    {"follow": True, "resume_after": routes.ResumePoint(epoch="e"), "pin_id": "p"},
+)
 REGISTERED: Call = ("RegisterBroker", registration(("TopicTest", "Held")))
 PUT: Call = ("PutKvConfig", {"namespace": "n", "key": "k", "value": "v"})
 HOLD: Call = ("DeleteTopic", {"force": True, "topic": "Held", "hold": True})
@@ -268,7 +272,7 @@ QUEUES = route_data.QueueData(cluster_name="c", broker_name="b", read_queue_nums
 
 NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "MALFORMED_REQUEST": (refused(("GetTopicRoute", b"\xff"), ("WatchTopicRoutes", b"\xff")),),
-    "INVALID_FIELD": (refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED]),),
+    "INVALID_FIELD": (refused(*[(name, EMPTY_IS_GOOD.get(name, b"")) for name in CHECKED], TWO_BEGINNINGS),),
     "LIMIT_EXCEEDED": (
         refused(
             ("OpenChannel", b""),

@@ -14,8 +14,6 @@ from tests.support.registrations import register_group, unregister, unregister_g
 from tests.support.routes.followed_rows import FollowedRows
 from tests.support.routes.route_rows import RouteRows, key_of
 
-FOLLOW = "/namesrv_api.v1.RouteService/StreamRouteSnapshot"
-
 
 @contextmanager
 def following(client: Client, **fields: Any) -> Iterator[Iterator[pb.StreamRouteSnapshotResponse]]:
@@ -96,17 +94,3 @@ def test_the_changes_after_a_pin_lead_to_the_tables_as_they_are(client: Client) 
         rows.apply(change)
     assert rows == RouteRows.of_snapshot(latest)
     assert len({(revision, key_of(change)) for revision, change in told}) == len(told)
-
-
-def test_what_does_not_fit_together_is_refused(client: Client) -> None:
-    register_group(client, "T1")
-    here = point(client)
-    of_another_epoch = pb.ResumePoint(epoch="e", revision=0)
-    to_come = pb.ResumePoint(epoch=here.epoch, revision=here.revision + 1)
-    for request, reason in (
-        (pb.StreamRouteSnapshotRequest(resume_after=here), "INVALID_FIELD"),
-        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=here, pin_id="pin"), "INVALID_FIELD"),
-        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=of_another_epoch), "EPOCH_CHANGED"),
-        (pb.StreamRouteSnapshotRequest(follow=True, resume_after=to_come), "REVISION_NOT_REACHED"),
-    ):
-        assert client.stream_failure(FOLLOW, request).reason == reason
