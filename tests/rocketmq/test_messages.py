@@ -65,3 +65,4 @@ def test_a_topic_that_is_ordered_everywhere_is_sent_and_received_in_order(fleet:
         assert "received in order 30" in shell.messages("orderly", fleet.ours, "Ordered", "30")
     finally:
         shell.mqadmin(fleet.ours, "updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "false")
+        shell.mqadmin(fleet.ours, "deleteKvConfig", "-s", "ORDER_TOPIC_CONFIG", "-k", "Ordered")
