@@ -122,7 +122,7 @@ class Spoiler:
         self._random = Random(seed)
 
     def frames(self, count: int) -> list[bytes]:
-        """So many of them, some of which are sound."""
+        """Makes so many frames, sound ones among them."""
         return [self._frame() for _ in range(count)]
 
     def pieces(self, data: bytes) -> list[bytes]:

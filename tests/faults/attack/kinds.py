@@ -96,7 +96,7 @@ def say_no_more(greeting: bytes) -> Function:
 
 
 def half_silent(greeting: bytes, count: int = MOST_CONNECTIONS) -> Function:
-    """Holds connections of which one half says nothing, and the other one a beginning."""
+    """Holds connections: half of them send nothing, the others the first bytes of a request."""
 
     def attack(port: int, seconds: float) -> None:
         with connections(port, count // 2, b""):

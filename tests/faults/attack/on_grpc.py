@@ -391,7 +391,7 @@ GRPC = {
     "few-resets": ByHand(
         repeat(lambda: hello() + calls(FEW_RESETS, WATCH, ROUTE) + ended(FEW_RESETS), 8), "4 new connections a turn"
     ),
-    # Blocks of fields of which each byte stands for four kilobytes: CVE-2025-53020 and its kin.
+    # Header blocks: each byte is a field of four kilobytes, as in CVE-2025-53020.
     "references": ByHand(
         flood(
             lambda turn: frame(HEADERS, END_HEADERS, 2 * turn + 3, headers(LOOKUP) + NEWEST_ENTRY * 16_000),

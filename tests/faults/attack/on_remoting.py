@@ -25,7 +25,7 @@ LOOKUP, LIST, CLUSTERS = frame(105, {"topic": "TopicTest"}), frame(206), frame(1
 SIGN_OF_NOBODY = frame(904, broker_fields("nobody", "127.0.0.1:9"), flag=2)
 OTHERS = (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 DECLARED = struct.pack(">II", (16 << 20) - 4, 2) + b"{}" + bytes(20)
-"""A frame that says that it has 16 MiB, and of which 20 bytes come."""
+"""The first 20 bytes of a frame that declares 16 MiB."""
 BROKERS = count()
 
 

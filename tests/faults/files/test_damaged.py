@@ -147,7 +147,7 @@ CASES: dict[str, tuple[str, str, Callable[[Path], object], tuple[object, ...]]] 
     "topics": ("whole", "topics.json", OWNED["topics.json"], (STEPS,)),
     "a cached route": ("whole", "*.route", OWNED["route cache"], (1,)),
 }
-"""What is damaged: how its folder was left, its name, who reads it, and what may be read."""
+"""Each damaged file: the folder that has it, its name, its reader, and the results that are right."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -108,7 +108,7 @@ ENDING_SECONDS = 60.0
 
 @dataclass
 class Journal:
-    """What a name server's journal told of a group in one life."""
+    """The entries about a group in the journal of a name server, between two starts."""
 
     up_to: int = 0
     """All entries until this revision are known."""
@@ -120,7 +120,7 @@ class Journal:
 
 
 def check_journal(records: list[Record], timeline: Timeline) -> Iterator[str]:
-    """Between two lookups of which only one has a broker, the journal has an entry about its group that says so.
+    """Where a lookup finds a broker that the one before did not, or the reverse, the journal has an entry that says why.
 
     If the broker has left, the entry says how many did and why; that it unregistered is said only of one that was asked
     to end.
