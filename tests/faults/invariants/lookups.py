@@ -120,7 +120,7 @@ class Journal:
 
 
 def check_journal(records: list[Record], timeline: Timeline) -> Iterator[str]:
-    """Where a lookup finds a broker that the one before did not, or the reverse, the journal has an entry that says why.
+    """Where one of two lookups finds a broker and the other does not, the journal has an entry that says why.
 
     If the broker has left, the entry says how many did and why; that it unregistered is said only of one that was asked
     to end.
