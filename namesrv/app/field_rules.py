@@ -1,4 +1,4 @@
-"""Rules for fields that requests of several services have: names, addresses, page sizes."""
+"""Rules for fields that requests of several services have: names, addresses."""
 
 from __future__ import annotations
 
@@ -38,10 +38,3 @@ def check_topic_count(count: int) -> None:
     """Checks the number of topics of a registration. Raises LIMIT_EXCEEDED."""
     if count > limits.MAX_TOPICS_PER_REGISTRATION:
         raise limit_exceeded("topics of one registration", count, limits.MAX_TOPICS_PER_REGISTRATION)
-
-
-def page_size(value: int) -> int:
-    """The page size in force. Raises INVALID_FIELD."""
-    if value < 0:
-        raise invalid_field("page_size", f"is {value}, must not be negative")
-    return min(value, limits.MAX_PAGE_SIZE) or limits.DEFAULT_PAGE_SIZE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, Protocol, Self, cast
 
 import structlog
@@ -54,14 +54,13 @@ from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.watch import RouteWatch
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import foreign_token, position_of, token_after
+from namesrv.grpc_api.paging import Name, paged
 from namesrv.runtime_settings import CHANGEABLE, FIELDS, text_of
 from namesrv.storage.journal import Journal
 
 # The call of AdminService that pages through the journal.
 
-_POSITION = re.compile(r"([0-9a-f-]{1,64}) ([0-9]{1,18})")
-"""An epoch and a revision, a number of 64 bits."""
+_FRONT = JournalPosition("", -1)
 
 
 class AuditCalls:
@@ -77,17 +76,12 @@ class AuditCalls:
         self, request: pb.ListAuditEntriesRequest, context: Context
     ) -> pb.ListAuditEntriesResponse:
         """The journal, newest first; RocketMQ has none."""
-        size = min(
-            field_rules.page_size(request.page_size or limits.DEFAULT_AUDIT_PAGE_SIZE),
-            limits.MAX_AUDIT_PAGE_SIZE,
-        )
-        query = _query(request, size + 1)  # one more than fits tells whether there is a next page
-        entries = await self._newest(query, sharer_of(context).name)
-        page = entries[:size]
+        asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
+        before = asked.after if request.page_token else None  # the newest are first
+        found = await self._newest(_query(request, asked.limit, before), sharer_of(context).name)
+        entries, token = asked.cut(found, attrgetter("position"))
         return pb.ListAuditEntriesResponse(
-            header=self._state.header(),
-            entries=[_audit_entry(entry) for entry in page],
-            next_page_token=token_after(request, _text_of(page[-1].position)) if len(entries) > size else "",
+            header=self._state.header(), entries=map(_audit_entry, entries), next_page_token=token
         )
 
     async def last_on_disk(self, broker_name: str) -> JournalEntry | None:
@@ -116,9 +110,9 @@ class AuditCalls:
         return entries
 
 
-def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
+def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosition | None) -> JournalQuery:
     """Checks the filters of a request. Raises INVALID_FIELD."""
-    problems, position, after = FieldProblems(), None, None
+    problems, after = FieldProblems(), None
     with problems:
         if request.HasField("topic"):
             field_rules.check_topic("topic", request.topic)
@@ -135,13 +129,11 @@ def _query(request: pb.ListAuditEntriesRequest, limit: int) -> JournalQuery:
         if request.HasField("from_millis") and request.HasField("to_millis") and first >= end >= 0:
             raise invalid_field("to_millis", f"is {end}, must be after from_millis, which is {first}")
     with problems:
-        position = _position(request)
-    with problems:
         after = _after(request)
     problems.raise_any()
     return JournalQuery(
         limit,
-        position,
+        before,
         after,
         request.topic if request.HasField("topic") else None,
         request.broker_name if request.HasField("broker_name") else None,
@@ -175,21 +167,6 @@ def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
         # A newer version may have left a number that this one has no name for.
         removal_reason=cast("route_data_pb2.RemovalReason", entry.removal_reason),
     )
-
-
-def _text_of(position: JournalPosition) -> str:
-    return f"{position.epoch} {position.revision}"
-
-
-def _position(request: pb.ListAuditEntriesRequest) -> JournalPosition | None:
-    """The position of the last entry of the page before; None for the first page. Raises INVALID_FIELD."""
-    text = position_of(request)
-    if not text:
-        return None
-    found = _POSITION.fullmatch(text)
-    if found is None:
-        raise foreign_token()
-    return JournalPosition(found[1], int(found[2]))
 
 
 # The calls of AdminService that read and change the settings.
@@ -328,9 +305,6 @@ def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
 
 # The call of AdminService that lists intents, in pages.
 
-_SINCE = re.compile(r"-?[0-9]{1,19}")
-"""Milliseconds since the Unix epoch, as far as 64 bits go."""
-
 
 class Position(NamedTuple):
     """A place in the list. It names what it is after and not how many, so it outlives changes."""
@@ -340,31 +314,18 @@ class Position(NamedTuple):
     """Tells intents of one millisecond apart."""
 
 
-def intents_after(table: IntentTable, after: Position | None, limit: int) -> list[Intent]:
-    """The next intents, at most ``limit``; None starts at the beginning."""
+_BEGINNING = Position(-(2**63), "")
+
+
+def intents_after(table: IntentTable, after: Position, limit: int) -> list[Intent]:
+    """The next intents, at most ``limit``."""
     found: list[tuple[Position, Intent]] = []
     for intent in paced(table.intents.values()):
         position = _position_of(intent)
-        if after is None or position > after:
+        if position > after:
             found.append((position, intent))
     found.sort(key=lambda entry: entry[0])  # they are nearly in order: clocks seldom step back
     return [intent for _, intent in found[:limit]]
-
-
-def _text_of_intent(intent: Intent) -> str:
-    position = _position_of(intent)
-    return f"{position.since_millis}\n{position.name}"
-
-
-def _position_after(request: pb.ListIntentsRequest) -> Position | None:
-    """The position of the last intent of the page before; None for the first page. Raises INVALID_FIELD."""
-    text = position_of(request)
-    if not text:
-        return None
-    since, newline, name = text.partition("\n")
-    if not (newline and _SINCE.fullmatch(since)):
-        raise foreign_token()
-    return Position(int(since), name)
 
 
 def _position_of(intent: Intent) -> Position:
@@ -416,19 +377,11 @@ class IntentCalls:
         self, request: pb.ListIntentsRequest, context: Context
     ) -> pb.ListIntentsResponse:
         """What is in force, oldest first."""
-        size = min(
-            field_rules.page_size(request.page_size or limits.DEFAULT_INTENT_PAGE_SIZE),
-            limits.MAX_INTENT_PAGE_SIZE,
-        )
-        after = _position_after(request)
-        # One more than fits tells whether there is a next page.
-        work = partial(intents_after, self._state.intents, after, size + 1)
-        found = await self._reader.run(work, sharer_of(context).name)
-        page = found[:size]
+        asked = paged(request, _BEGINNING, most=limits.MAX_INTENT_PAGE_SIZE, default=limits.DEFAULT_INTENT_PAGE_SIZE)
+        work = partial(intents_after, self._state.intents, asked.after, asked.limit)
+        intents, token = asked.cut(await self._reader.run(work, sharer_of(context).name), _position_of)
         return pb.ListIntentsResponse(
-            header=self._state.header(),
-            intents=[self._listed(intent) for intent in page],
-            next_page_token=token_after(request, _text_of_intent(page[-1])) if len(found) > size else "",
+            header=self._state.header(), intents=map(self._listed, intents), next_page_token=token
         )
 
     def _listed(self, intent: Intent) -> pb.Intent:
@@ -701,23 +654,19 @@ class KvConfigCalls:
         self, request: pb.ListKvConfigsRequest, _context: Context
     ) -> pb.ListKvConfigsResponse:
         """GET_KVLIST_BY_NAMESPACE, 219."""
-        namespace, size = (
-            request.namespace,
-            min(field_rules.page_size(request.page_size), limits.MAX_KV_PAGE_SIZE),
-        )
-        after = position_of(request)
+        namespace, asked = request.namespace, paged(request, Name(""), most=limits.MAX_KV_PAGE_SIZE)
         if not namespace:
-            names = names_after(self._state.kv_config.namespaces, after, size + 1)
-            rows = [pb.KvConfig(namespace=name) for name in names[:size]]
+            found = names_after(self._state.kv_config.namespaces, asked.after.name, asked.limit)
+            names, token = asked.cut(found, Name)
+            rows = [pb.KvConfig(namespace=name) for name in names]
         else:
             _check_kv_name("namespace", namespace)
             entries = self._state.kv_config.entries(namespace)
             if not entries:
                 raise kv_not_found(namespace)
-            names = names_after(entries, after, size + 1)
-            rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names[:size]]
-        next_page_token = token_after(request, names[size - 1]) if len(names) > size else ""
-        return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=next_page_token)
+            names, token = asked.cut(names_after(entries, asked.after.name, asked.limit), Name)
+            rows = [pb.KvConfig(namespace=namespace, key=key, value=entries[key]) for key in names]
+        return pb.ListKvConfigsResponse(header=self._state.header(), kv_configs=rows, next_page_token=token)
 
     async def PutKvConfig(  # noqa: N802
         self, request: pb.PutKvConfigRequest, context: Context
@@ -806,7 +755,11 @@ def _check_kv_name(field: str, name: str) -> None:
 
 # The call of AdminService that lists the open streams of changes.
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
+
+class _Number(NamedTuple):
+    """The position in the list of watchers."""
+
+    number: int
 
 
 class WatcherListCalls:
@@ -819,16 +772,11 @@ class WatcherListCalls:
     async def ListWatchers(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListWatchersRequest, _context: Context
     ) -> pb.ListWatchersResponse:
-        size = min(
-            field_rules.page_size(request.page_size or limits.DEFAULT_WATCHER_PAGE_SIZE),
-            limits.MAX_WATCHER_PAGE_SIZE,
-        )
-        # One more than fits tells whether there is a next page.
-        found = self._watch_streams.after(_number_after(request), size + 1)
+        asked = paged(request, _Number(0), most=limits.MAX_WATCHER_PAGE_SIZE, default=limits.DEFAULT_WATCHER_PAGE_SIZE)
+        found = self._watch_streams.after(asked.after.number, asked.limit)
+        watchers, token = asked.cut(found, lambda watcher: _Number(watcher.number))
         return pb.ListWatchersResponse(
-            header=self._state.header(),
-            watchers=[self._row(watcher) for watcher in found[:size]],
-            next_page_token=token_after(request, str(found[size - 1].number)) if len(found) > size else "",
+            header=self._state.header(), watchers=map(self._row, watchers), next_page_token=token
         )
 
     def _row(self, watcher: WatchStream) -> pb.Watcher:
@@ -844,14 +792,6 @@ class WatcherListCalls:
             row.topic_count = len(reader.subscription.topics)
             row.topic_prefixes.extend(reader.subscription.prefixes)
         return row
-
-
-def _number_after(request: pb.ListWatchersRequest) -> int:
-    """The number of the last watcher of the page before; 0 for the first page. Raises INVALID_FIELD."""
-    number = position_of(request) or "0"
-    if not _NUMBER.fullmatch(number):
-        raise foreign_token()
-    return int(number)
 
 
 # AdminService: what operators call.

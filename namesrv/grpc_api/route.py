@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, Self
 
 from namesrv_api.v1 import route_data_pb2
@@ -22,7 +22,7 @@ from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import settled
 from namesrv.core import encoding
-from namesrv.core.digests import FRONT, DigestedBroker, Position
+from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import (
     FieldProblems,
@@ -40,7 +40,7 @@ from namesrv.core.warm_up import WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, may_keep, route_dependencies
 from namesrv.grpc_api import streams
 from namesrv.grpc_api.handlers import Context
-from namesrv.grpc_api.paging import foreign_token, page_of, position_of, token_after
+from namesrv.grpc_api.paging import Name, paged
 from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 
 # The calls of RouteService that look routes up.
@@ -196,10 +196,11 @@ class TopicListCalls:
         self, request: pb.ListTopicsRequest, context: Context
     ) -> pb.ListTopicsResponse:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
-        take, owner = self._list_of(request), sharer_of(context).name
+        asked, take, owner = paged(request, Name("")), self._list_of(request), sharer_of(context).name
         async with self._taking.held_for(owner):
             await settled(self._state)
-            names, token = await page_of(request, take(), self._reader, owner)
+            work = partial(take(), asked.after.name, asked.limit)
+            names, token = asked.cut(await self._reader.run(work, owner), Name)
         system = request.filter == pb.TOPIC_FILTER_SYSTEM
         return pb.ListTopicsResponse(
             header=self._state.header(),
@@ -228,9 +229,6 @@ class TopicListCalls:
 
 # The call of RouteService that tells digests of what each broker reports, in pages.
 
-_ID = re.compile(r"[0-9]{1,19}")
-"""A broker id in a page token."""
-
 
 class DigestCalls:
     """Digests are computed on a thread, where they are not known yet."""
@@ -243,19 +241,15 @@ class DigestCalls:
         self, request: pb.GetRouteDigestRequest, context: Context
     ) -> pb.GetRouteDigestResponse:
         """What each broker reports, as 32 bytes; RocketMQ has nothing like it."""
-        size = min(field_rules.page_size(request.page_size), limits.MAX_DIGEST_PAGE_SIZE)
-        after, owner = _position_after(request), sharer_of(context).name
-        # One more than fits tells whether there is a next page.
-        found = await digest_page(self._state.digests, self._reader, after, size + 1, owner)
+        asked, owner = paged(request, FRONT, most=limits.MAX_DIGEST_PAGE_SIZE), sharer_of(context).name
+        found = await digest_page(self._state.digests, self._reader, asked.after, asked.limit, owner)
         header = self._state.header()  # of the moment of the page
-        return pb.GetRouteDigestResponse(
-            header=header,
-            brokers=await self._reader.run(partial(_messages, found[:size]), owner),
-            next_page_token=token_after(request, _text_of(found[size - 1].position)) if len(found) > size else "",
-        )
+        brokers, token = asked.cut(found, attrgetter("position"))
+        messages = await self._reader.run(partial(_messages, brokers), owner)
+        return pb.GetRouteDigestResponse(header=header, brokers=messages, next_page_token=token)
 
 
-def _messages(brokers: list[DigestedBroker]) -> list[pb.BrokerDigest]:
+def _messages(brokers: Sequence[DigestedBroker]) -> list[pb.BrokerDigest]:
     messages = []
     for live, digest in paced(brokers):
         version = live.data_version
@@ -276,22 +270,6 @@ def _messages(brokers: list[DigestedBroker]) -> list[pb.BrokerDigest]:
     return messages
 
 
-def _text_of(position: Position) -> str:
-    return "\n".join(map(str, position))
-
-
-def _position_after(request: pb.GetRouteDigestRequest) -> Position:
-    """The position of the last broker of the page before; the front for the first page. Raises INVALID_FIELD."""
-    text = position_of(request)
-    if not text:
-        return FRONT
-    cluster_name, _, rest = text.partition("\n")
-    broker_name, _, broker_id = rest.partition("\n")
-    if not (cluster_name and broker_name and _ID.fullmatch(broker_id)):
-        raise foreign_token()
-    return Position(cluster_name, broker_name, int(broker_id))
-
-
 # The calls of RouteService about broker groups and clusters.
 
 
@@ -305,16 +283,13 @@ class BrokerGroupCalls:
         self, request: pb.GetBrokerClusterInfoRequest, context: Context
     ) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
-        size = min(field_rules.page_size(request.page_size), limits.MAX_GROUP_PAGE_SIZE)
-        after = _group_after(request)
+        asked = paged(request, BrokerKey("", ""), most=limits.MAX_GROUP_PAGE_SIZE)
         may_keep(context, request, lambda: [CLUSTERS_DEPENDENCY])
         table = self._state.tables.broker_addr_table
-        # One more than fits tells whether there is a next page.
-        found = heapq.nsmallest(size + 1, (key for key in table if key > after))
-        page = _groups_that_fit(table, found[:size])
+        found = heapq.nsmallest(asked.limit, (key for key in table if key > asked.after))
+        page, token = asked.cut(found, BrokerKey._make, _groups_that_fit(table, found))
         parts = [self._state.header_fragment(), *(table[key].fragment for key in page)]
-        if len(page) < len(found):
-            token = token_after(request, "\n".join(page[-1]))
+        if token:
             parts.append(frame(pb.GetBrokerClusterInfoResponse.NEXT_PAGE_TOKEN_FIELD_NUMBER, token.encode()))
         return b"".join(parts)
 
@@ -336,23 +311,14 @@ class BrokerGroupCalls:
         )
 
 
-def _group_after(request: pb.GetBrokerClusterInfoRequest) -> BrokerKey:
-    """The last group of the page before; one before all others for the first page. Raises INVALID_FIELD."""
-    text = position_of(request)
-    cluster_name, newline, broker_name = text.partition("\n")
-    if text and not newline:
-        raise foreign_token()
-    return BrokerKey(cluster_name, broker_name)
-
-
-def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> Sequence[BrokerKey]:
-    """The groups up to the one with which a page has its bytes."""
+def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[BrokerKey]) -> int:
+    """Counts the groups up to the one with which a page has its bytes."""
     size = 0
     for count, key in enumerate(keys, 1):
         size += len(table[key].fragment)
         if size >= limits.GROUP_PAGE_BYTES:
-            return keys[:count]
-    return keys
+            return count
+    return len(keys)
 
 
 # The call of RouteService that tells how the name server is.

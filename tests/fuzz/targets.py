@@ -23,7 +23,7 @@ from groundwork.topic_names import check_topic
 from namesrv.core.errors import Refused
 from namesrv.core.journal import JournalQuery
 from namesrv.core.snapshot_load import UnusableSnapshot
-from namesrv.grpc_api.paging import position_of
+from namesrv.grpc_api.paging import Name, paged
 from namesrv.remoting.bodies import read_registration
 from namesrv.remoting.wire.frames import BrokenFrame, FrameReader
 from namesrv.remoting.wire.headers import answer, request_of
@@ -213,7 +213,7 @@ def _options(text: str) -> None:
 
 def _page_token(text: str) -> None:
     """Text fields of a message are always UTF-8."""
-    position_of(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()))
+    paged(route_service_pb2.ListTopicsRequest(page_token=text.encode(errors="replace").decode()), Name(""))
 
 
 def _remoting_frames(data: bytes, _: Path) -> None:

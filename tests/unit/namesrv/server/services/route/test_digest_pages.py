@@ -115,7 +115,7 @@ def test_a_page_of_the_longest_names_is_below_what_clients_take() -> None:
 )
 def test_a_token_without_a_position_of_a_broker_is_refused(made: Digests, text: str) -> None:
     with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
-        made.page(0, token_after(pb.GetRouteDigestRequest(), text))
+        made.page(0, token_after(pb.GetRouteDigestRequest(), (text,)))
 
 
 def test_a_negative_page_size_is_refused(made: Digests) -> None:
