@@ -14,7 +14,6 @@ from groundwork.daemon_executor import DaemonExecutor
 from groundwork.errors import suppress_refusals
 from groundwork.shutdown import run_step
 from namesrv.app.worker import with_pauses
-from namesrv.app.writer import settled
 from namesrv.core.changes import ListenerOrder
 from namesrv.core.errors import Reason
 from namesrv.core.policy import Clock
@@ -155,7 +154,6 @@ class SnapshotWrites:
     async def _write(self) -> None:
         if self._writing is not None:
             await asyncio.wait([self._writing])  # or each try would leave one more to a disk that hangs
-        await settled(self._state)
         save = partial(with_pauses, partial(self._save, self._state.snapshot().messages()))
         self._writing = asyncio.get_running_loop().run_in_executor(self._thread, save)
         await asyncio.shield(self._writing)

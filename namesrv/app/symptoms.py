@@ -10,13 +10,11 @@ from typing import NamedTuple
 from groundwork.endpoints import unreachable_addresses
 from groundwork.topic_names import is_application
 from namesrv.app.worker import Worker
-from namesrv.app.writer import settled
 from namesrv.core.changes import Change, QueuesRemoved
-from namesrv.core.model import MASTER_ID, READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason
+from namesrv.core.model import MASTER_ID, READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
-from namesrv.core.snapshot import RouteTable
+from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.state import RouteState
-from namesrv.core.tables import TopicView
 
 PERIOD_SECONDS = 15.0
 """Time between two counts: a usual period of scrapes. A million topics take a thread some 0.3 s."""
@@ -35,8 +33,6 @@ ROWS_AT_ONCE = 256
 
 _BY_WILL = frozenset({RemovalReason.NOT_IN_REGISTRATION, RemovalReason.DELETED_BY_OPERATOR})
 """The reasons for which a topic goes because somebody deleted it."""
-
-_TABLES = frozenset({RouteTable.TOPIC_QUEUES})
 
 
 class Symptoms(NamedTuple):
@@ -73,15 +69,13 @@ class SymptomCounter:
             self._revision = -1
         if self._revision == self._state.revision:
             return
-        await settled(self._state)
         state, tables = self._state, self._state.tables
         self._revision = state.revision
         departures, self._departures = self._departures, deque(maxlen=MAX_DEPARTURES)
         groups, names = dict(tables.broker_addr_table), tables.names_of_groups()
-        copy, find = state.snapshot(_TABLES).topics, tables.queue_datas.find  # its rows are freed once nobody holds it
+        topics, find = tables.topic_queue_table, tables.queue_datas.find
 
         def counted() -> tuple[Symptoms, list[str]]:
-            topics = copy.rows
             addresses = [addr for group in groups.values() for addr in group.addrs.values()]
             found = Symptoms(
                 unwritable_topics=_unwritable(topics, groups, find, names),
@@ -91,7 +85,7 @@ class SymptomCounter:
             return found, _lost(topics, departures, names)
 
         found, lost = await self._reader.run(counted)
-        self._lost = {topic: since for topic, since in self._lost.items() if topic not in copy.rows}
+        self._lost = {topic: since for topic, since in self._lost.items() if topic not in topics}
         for topic in lost[: MAX_LOST_TOPICS - len(self._lost)]:
             self._lost.setdefault(topic, now)
         self.last = found._replace(lost_topics=len(self._lost))
@@ -109,7 +103,7 @@ class SymptomCounter:
 
 
 def _unwritable(
-    topics: TopicView,
+    topics: PersistentMap[TopicQueues],
     groups: Mapping[BrokerKey, BrokerData],
     find: Callable[[bytes], QueueData | None],
     names: Collection[str],
@@ -133,7 +127,7 @@ def _is_writable(queues: QueueData | None, groups: Mapping[BrokerKey, BrokerData
     return MASTER_ID in group.addrs and queues.is_writable_under(group.write)
 
 
-def _lost(topics: TopicView, departures: Collection[QueuesRemoved], names: frozenset[str]) -> list[str]:
+def _lost(topics: Mapping[str, TopicQueues], departures: Collection[QueuesRemoved], names: frozenset[str]) -> list[str]:
     lost: list[str] = []
     for row in departures:
         named_after = names.union(row.broker)

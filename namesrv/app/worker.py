@@ -162,14 +162,12 @@ class Worker:
         urgency: Urgency = Urgency.USUAL,
         *,
         is_next: bool = False,
-        to_its_end: bool = False,
     ) -> ResultT:
         """Does work on the thread. If the caller is cancelled, the work ends at its next breath, and then this does.
 
         Args:
             owner: Whose work it is.
             is_next: Whether it goes before the owner's other work, which it is the end of some of.
-            to_its_end: Whether the work goes on to its end also if the caller is cancelled.
 
         Raises:
             WorkerDied: The work was not done, or not to its end.
@@ -188,7 +186,7 @@ class Worker:
                 try:
                     await asyncio.wait([ended])
                 except asyncio.CancelledError as error:
-                    job.given_up, cancelled = not to_its_end, error
+                    job.given_up, cancelled = True, error
             if cancelled is not None:
                 ended.exception()  # whatever it is, nobody waits for it
                 raise cancelled

@@ -3,22 +3,20 @@
 The event loop owns all that callers see: the rows of the tables, channels, liveness, intents, the change log and the
 engine's cached answers. Only a commit changes the tables, in one step of the event loop.
 
-The writer's thread prepares a change and settles it. It reads tables, which stand still: one change at a time is under
-way. The thread owns two things. One is the edit that it prepares, which no other code sees. The other is the overlay of
-the topic table, which it merges into the shards while lookups read both. It must not touch channels, liveness, quotas
-or streams. A debug assertion, ``pace.belongs_to_loop``, fails where it does.
+The writer's thread prepares a change. It reads tables, which stand still: one change at a time is under way. It owns
+the edit that it prepares, which no other code sees. It must not touch channels, liveness, quotas or streams. A debug
+assertion, ``pace.belongs_to_loop``, fails where it does.
 
 How a result is published:
 
-- A change: its commit swaps rows and puts the changed topics into the overlay, whatever their number. The listeners of
+- A change: its commit swaps rows, and the topic table as a whole, whatever the number of its changes. The listeners of
   the change log run in the same step, so cached answers go stale before a caller can ask again.
-- The overlay: each row goes into its shard, then the overlay is dropped at once. A lookup finds a row in either.
 - Interned QueueDatas: one dictionary entry each, before a row refers to it.
 - A parsed request: the result of a job.
 
-Code on the event loop may look up single rows at any time. To walk all topics it takes a copy, which costs
-microseconds, while the table is ``settled``. It waits for the thread only by awaiting. A caller that is cancelled takes
-its job along: the thread notices at its next breath, and nothing of the change is committed.
+Code on the event loop may look up rows at any time. The topic table never changes, so a reader of all topics takes a
+reference. The event loop waits for the thread only by awaiting. A caller that is cancelled takes its job along: the
+thread notices at its next breath, and nothing of the change is committed.
 
 Changes of up to 100 topics are prepared on the event loop, one in an iteration.
 
@@ -191,8 +189,8 @@ class TableWriter:
         self._lock.release()
 
     async def _make(self, change: StateChange[ResultT]) -> ResultT:
-        is_inline, state = change.topics <= INLINE_TOPICS, change.state
-        if is_inline:
+        state = change.state
+        if change.topics <= INLINE_TOPICS:
             change.prepare()
         else:
             await self._worker.run(change.prepare, urgency=Urgency.FIRST)
@@ -200,14 +198,13 @@ class TableWriter:
             raise shutting_down()
         try:
             result = change.commit()
-            if is_inline:
-                state.settle()
-            else:
-                await self._worker.run(state.settle, urgency=Urgency.FIRST, to_its_end=True)
         except Refused:
             raise
         except Exception as error:
             raise self._failed(state, type(change).__name__, error) from error
+        if state.tables.topic_queue_table.is_sparse:
+            compacted = state.tables.topic_queue_table.compacted
+            state.tables.topic_queue_table = await self._worker.run(compacted, urgency=Urgency.FIRST)
         return result
 
     def commit_now(self, state: RouteState, change: str, commit: Callable[[], None]) -> None:
@@ -237,16 +234,6 @@ class TableWriter:
         self._failure = CommitFailed(f"{change}: {error!r}")
         self._has_failed.set()
         return shutting_down()
-
-
-SETTLING_SECONDS = 0.001
-"""Pause between two looks whether the topic table is settled, which takes milliseconds after a large change."""
-
-
-async def settled(state: RouteState) -> None:
-    """Returns once the last change is merged into the topic table. In this very step, the table may be copied."""
-    while not state.tables.topic_queue_table.is_settled:  # noqa: ASYNC110 - the thread knows no event loop's events
-        await asyncio.sleep(SETTLING_SECONDS)
 
 
 # Steps of work that stays on the event loop: watches, and reading tables that others change meanwhile.

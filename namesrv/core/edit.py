@@ -42,8 +42,9 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import breathe, paced
+from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.policy import Behaviour
-from namesrv.core.tables import SHARD_MASK, HeldTopics, Tables
+from namesrv.core.tables import HeldTopics, Tables
 
 Find = Callable[[bytes], QueueData]
 """Finds a QueueData by its fragment."""
@@ -92,10 +93,8 @@ class TableEdit:
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
-        self.came = 0
-        self.went = 0
-        self.topic_names_changed = False
-        """After publication: whether a topic came or went."""
+        self.topics_after: PersistentMap[TopicQueues] = tables.topic_queue_table
+        """The topic table as this edit leaves it, once it is prepared."""
 
     def group(self, key: BrokerKey) -> BrokerData | None:
         """A broker group as this edit would leave it."""
@@ -191,13 +190,12 @@ class TableEdit:
         if broker not in self.tables.broker_addr_table:
             self.new_groups.add(broker)
         # This loop is the cost of a registration, so it makes no call that it can do without.
-        queue_datas, shards = self.tables.queue_datas, self.tables.topic_queue_table.settled_shards()
+        queue_datas, row = self.tables.queue_datas, self.tables.topic_queue_table.get
         held = self.intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.of
         edited, edited_before = self.topics, bool(self.topics)
         changed: list[str] = []
         changed_to: list[QueueData] = []
-        came = 0
         merged: dict[tuple[TopicQueues, bytes], TopicQueues] = {}
         for topic, reported in paced(configs):
             queue_data = interned.get(reported)
@@ -208,14 +206,9 @@ class TableEdit:
             if held and topic in held:
                 self.held[topic, broker] = queue_data
                 continue
-            shard = edited if edited_before and topic in edited else shards[hash(topic) & SHARD_MASK]
-            before = shard.get(topic)
+            before = edited[topic] if edited_before and topic in edited else row(topic)
             if before is None:
                 after: TopicQueues = (queue_data.fragment,)
-                if edited_before and topic in edited:
-                    self.went -= 1
-                else:
-                    came += 1
             else:
                 may_repeat = len(before) <= MERGED_GROUPS
                 known = merged.get((before, queue_data.fragment)) if may_repeat else None
@@ -227,7 +220,6 @@ class TableEdit:
             edited[topic] = after
             changed.append(topic)
             changed_to.append(queue_data)
-        self.came += came
         self._note_put(broker, changed, changed_to)
 
     def with_mappings(
@@ -289,7 +281,7 @@ class TableEdit:
 
     def remove_queues(self, broker: BrokerKey, topics: Iterable[str], reason: RemovalReason) -> None:
         lost, _ = self.removed.setdefault(broker, ({}, reason))
-        find, published = self.tables.queue_datas.of, self.tables.topic_queue_table
+        find = self.tables.queue_datas.of
         for topic in paced(topics):
             queues, left = self.queues_of(topic) or (), []
             for fragment in queues:
@@ -299,9 +291,6 @@ class TableEdit:
                 else:
                     left.append(fragment)
             self.topics[topic] = tuple(left) or None
-            if queues and not left:  # two holds that come together may take the same queues
-                self.went += 1
-                assert topic in published, "an edit takes queues before it gives some"
 
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
         """Removes a broker's live row and filter servers; the caller takes care of its place in the group."""
@@ -337,7 +326,7 @@ class TableEdit:
             self.held[topic, broker] = None
 
     def prepare(self) -> None:
-        """Works out what the edit changes beyond what was asked: the queues of groups whose rule changes."""
+        """Works out what the edit changes beyond what was asked, and the topic table that it leaves. Call it last."""
         for key, group in self.groups.items():
             before = self.tables.broker_addr_table.get(key)
             if group is None or before is None or self.write_rule(key) is before.write:
@@ -349,6 +338,7 @@ class TableEdit:
                 if topic not in gone and topic not in put:
                     queues = self.queues_of(topic) or ()
                     put[topic] = next(data for fragment in queues if (data := find(fragment)).broker == key)
+        self.topics_after = self.tables.topic_queue_table.changed(self.topics)
 
     def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
         """What a group reports of a topic, held or not."""
@@ -412,7 +402,7 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
 
 
 def publish_edit(edit: TableEdit) -> tuple[Row, ...]:
-    """Makes the edit the tables' state; the topic table must be settled. Call ``prepare`` before.
+    """Makes the edit the tables' state. Call ``prepare`` before.
 
     Returns:
         What changed that a reader can see; empty if nothing did.
@@ -539,9 +529,7 @@ def _publish_topics(edit: TableEdit, rows: list[Row]) -> None:
             tables.topics_by_broker.pop(broker, None)
             tables.table_fingerprints.pop(broker, None)
             tables.queue_datas.forget_group(broker)
-    if edit.topics:
-        edit.topic_names_changed = bool(edit.came or edit.went)
-        tables.topic_queue_table.publish(edit.topics, edit.came, edit.went)
+    tables.topic_queue_table = edit.topics_after
 
 
 def _publish_lost(edit: TableEdit, broker: BrokerKey, lost: Iterable[str]) -> None:

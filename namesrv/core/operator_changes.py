@@ -129,6 +129,7 @@ class TopicDeletion:
         self.state.check_not_frozen()
         self._edit = self.state.begin_edit()
         self._count = self._edit.remove_topic(self._topic, self._cluster_name)
+        self._edit.prepare()
         self._blast_radius = blast_radius(self._edit)
         self._in_use = topics_in_use(self._edit)
 

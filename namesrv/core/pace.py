@@ -14,15 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 ItemT = TypeVar("ItemT")
 
 FEW = 16
 """Items of a loop between two offers of a breath: an item takes some 50 µs at most, an offer takes 0.2 µs."""
-
-DROPPED_AT_ONCE = 2_000
-"""Rows that are freed between two breaths: half a millisecond."""
 
 
 def _no_breath() -> None:
@@ -56,14 +53,3 @@ def paced(items: Iterable[ItemT], few: int = FEW) -> Iterator[ItemT]:
         breathe()
         yield item
         yield from islice(iterator, few - 1)
-
-
-def drop(items: list[Any] | set[Any] | dict[Any, Any]) -> None:
-    """Empties a collection without users: freeing a million rows at once takes tens of milliseconds."""
-    while items:
-        for _ in range(min(DROPPED_AT_ONCE, len(items))):
-            if isinstance(items, dict):
-                items.popitem()
-            else:
-                items.pop()
-        breathe()

@@ -298,6 +298,7 @@ class TopicRegistration:
             if broker not in self.state.tables.broker_addr_table:
                 raise broker_not_registered(*broker)
             edit.put_topics(broker, edit.with_mappings(broker, {self._topic: numbers}, {}).items())
+        edit.prepare()
 
     def commit(self) -> bool:
         self.state.check_not_frozen()

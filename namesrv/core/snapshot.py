@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -11,10 +10,9 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubted, LiveKey
+from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubted, LiveKey, TopicQueues
 from namesrv.core.pace import paced
-from namesrv.core.slices import Leftovers
-from namesrv.core.tables import TopicTable, TopicView
+from namesrv.core.persistent_map import PersistentMap
 
 CHUNK_BYTES = 128 * 1024
 """Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
@@ -28,33 +26,8 @@ _VARINTS = tuple(varint(number) for number in range(1 << 14))
 """Lengths are nearly always below 16 Ki: encoding one is then an index."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class TopicRows:
-    """The topic table as it was at one revision."""
-
-    revision: int
-    rows: TopicView
-
-
-class TopicTableCopies:
-    """Hands out copies of the topic table.
-
-    Callers at the same revision share one for as long as one of them holds it.
-    """
-
-    def __init__(self, leftovers: Leftovers) -> None:
-        self._leftovers = leftovers
-        """Free in slices what a copy held alone when nobody holds it any more."""
-        self._last: weakref.ref[TopicRows] | None = None
-
-    def at(self, revision: int, table: TopicTable) -> TopicRows:
-        """The table at this revision, which must be the current one."""
-        last = self._last() if self._last else None
-        if last is None or last.revision != revision:
-            last = TopicRows(revision, table.copy())
-            weakref.finalize(last, self._leftovers.add, last.rows.let_go()).atexit = False
-            self._last = weakref.ref(last)
-        return last
+NO_TOPICS: PersistentMap[TopicQueues] = PersistentMap()
+"""Of a snapshot without topics."""
 
 
 class RouteTable(Enum):
@@ -81,7 +54,7 @@ class RouteSnapshot:
     """NamesrvHeader, framed as field 1."""
     taken_at_millis: int
     clusters: Mapping[str, frozenset[str]]
-    topics: TopicRows
+    topics: PersistentMap[TopicQueues]
     in_force: Mapping[bytes, bytes]
     """Fragments of queues whose permission in force is another than the reported one."""
     groups: tuple[BrokerData, ...]
@@ -131,7 +104,7 @@ class RouteSnapshot:
         """Topics, framed as fields of a SnapshotChunk, counted in the end marker."""
         in_force = self.in_force
         topics = queue_datas = 0
-        for topic, queues in paced(self.topics.rows.rows()):
+        for topic, queues in paced(self.topics.rows()):
             topics += 1
             queue_datas += len(queues)
             yield topic_row(topic, [in_force.get(queue, queue) for queue in queues] if in_force else queues)

@@ -18,9 +18,9 @@ from namesrv.core.mass_loss import MassLossGuard
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
-from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable, TopicRows, TopicTableCopies
+from namesrv.core.snapshot import ALL_TABLES, NO_TOPICS, RouteSnapshot, RouteTable
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
-from namesrv.core.tables import NO_TOPICS, Tables, route_fragments
+from namesrv.core.tables import Tables, route_fragments
 from namesrv.core.topic_lists import TopicLists
 
 BROKER_CHANNEL_EXPIRED_TIME = 120.0
@@ -46,8 +46,8 @@ class Unconfirmed(Enum):
 class RouteState:
     """The five tables and what goes with them, for all that change them and all that read them.
 
-    There is no lock. A change is prepared on any thread, commits in one step of the event loop, and is merged on any
-    thread, one at a time. Lookups and heartbeats run in between, on the event loop.
+    There is no lock. A change is prepared on any thread, one at a time, and commits in one step of the event loop.
+    Lookups and heartbeats run in between, on the event loop.
     """
 
     def __init__(
@@ -92,7 +92,6 @@ class RouteState:
         self.liveness = Liveness(clock, expired_time)
         self.guard = MassLossGuard(clock)
         self._header_fragment: tuple[int, bytes] = (-1, b"")
-        self._topic_table_copies = TopicTableCopies(self.leftovers)
         self._new_groups: set[BrokerKey] = set()
         """Groups that the last edit was to bring."""
 
@@ -142,15 +141,13 @@ class RouteState:
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
     def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
-        """Tables as they are now. Costs shallow copies of the brokers; topics are shared until they change.
+        """Tables as they are now. Costs shallow copies of the brokers; topics are shared.
 
         Raises SHUTTING_DOWN if a commit has failed.
         """
         if self.is_half_made:
             raise shutting_down()
-        tables, topics = self.tables, TopicRows(self.revision, NO_TOPICS)
-        if RouteTable.TOPIC_QUEUES in wanted:
-            topics = self._topic_table_copies.at(self.revision, tables.topic_queue_table)
+        tables = self.tables
         has_live = RouteTable.LIVE_BROKERS in wanted
         return RouteSnapshot(
             tables=wanted,
@@ -158,7 +155,7 @@ class RouteState:
             header_fragment=self.header_fragment(),
             taken_at_millis=self.clock.wall_millis(),
             clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
-            topics=topics,
+            topics=tables.topic_queue_table if RouteTable.TOPIC_QUEUES in wanted else NO_TOPICS,
             in_force=tables.queue_datas.in_force,
             groups=tuple(tables.broker_addr_table.values()),
             live=tuple(tables.broker_live_table.values()) if has_live else (),
@@ -235,8 +232,8 @@ class RouteState:
         loaded = read_snapshot(messages)
         edit = self.begin_edit()
         loaded.put_into(edit)
+        edit.prepare()
         self.publish(edit)  # its rows are no changes: nobody can have read the state before
-        self.settle()
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
@@ -261,10 +258,6 @@ class RouteState:
         self._new_groups = edit.new_groups
         return edit
 
-    def settle(self) -> None:
-        """Merges the last change into the topic table, with breaths. Due after each commit, before the next edit."""
-        self.tables.topic_queue_table.settle()
-
     def commit(self, edit: TableEdit, cause: Cause, *more: Row) -> bool:
         """Publishes an edit.
 
@@ -277,10 +270,7 @@ class RouteState:
 
     def publish(self, edit: TableEdit) -> tuple[Row, ...]:
         """Makes an edit the tables' state. Returns the changes that a reader can see."""
-        rows = publish_edit(edit)
-        if edit.topic_names_changed:
-            self.topic_lists.names_changed()
-        return rows
+        return publish_edit(edit)
 
     def check_not_frozen(self) -> None:
         if self.frozen:

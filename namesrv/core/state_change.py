@@ -49,9 +49,7 @@ class EncodesFirst(Protocol):
 def apply_now(change: StateChange[ResultT]) -> ResultT:
     """Makes a change where nobody else runs: at a start, in tests and benches."""
     change.prepare()
-    result = change.commit()
-    change.state.settle()
-    return result
+    return change.commit()
 
 
 def apply_all_now(changes: Iterator[StateChange[list[ResultT]]]) -> list[ResultT]:

@@ -1,9 +1,8 @@
-"""The five tables: how rows are stored, shared, overlaid and joined into a route."""
+"""The five tables: how rows are stored and joined into a route."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from namesrv_api.v1 import route_data_pb2
@@ -25,154 +24,8 @@ from namesrv.core.model import (
     WriteRule,
     perm_under,
 )
-from namesrv.core.pace import breathe, drop, paced
-from namesrv.core.slices import Sliced
-
-# The topic table, which takes a large change in one step and merges it afterwards in slices.
-
-MERGE_SLICE = 300
-"""Rows that are merged before giving way: a sixth of a millisecond, most of it freeing the rows that are replaced."""
-
-SHARDS = 4_096
-"""Dictionaries that the rows are spread over. At a million topics one of them is copied, or grows, in 12 µs. A
-change on the event loop may have to copy one for each of 100 topics."""
-
-SHARD_MASK = SHARDS - 1
-"""The bits of a name's hash that tell its shard."""
-
-_NOT_CHANGED: TopicQueues = ()
-
-Shards = Sequence[Mapping[str, TopicQueues]]
-
-
-class TopicView(Mapping[str, TopicQueues]):
-    """The rows as they were at one moment. None was copied for it."""
-
-    __slots__ = ("_len", "_shards")
-
-    def __init__(self, shards: list[dict[str, TopicQueues]], length: int) -> None:
-        self._shards = shards
-        self._len = length
-
-    def __len__(self) -> int:
-        return self._len
-
-    def __getitem__(self, topic: str) -> TopicQueues:
-        return self._shards[hash(topic) & SHARD_MASK][topic]
-
-    def __iter__(self) -> Iterator[str]:
-        return (topic for topic, _ in self.rows())
-
-    def rows(self) -> Iterator[tuple[str, TopicQueues]]:
-        return itertools.chain.from_iterable(shard.items() for shard in self._shards)
-
-    def names(self) -> Sliced[list[str]]:
-        names: list[str] = []
-        given_way_at = 0
-        for shard in self._shards:
-            names += shard
-            if len(names) - given_way_at >= MERGE_SLICE:
-                given_way_at = len(names)
-                yield
-        return names
-
-    def let_go(self) -> Sliced[None]:
-        """Frees in slices what nobody else holds. The view is of no use afterwards."""
-        rows = 0
-        while self._shards:
-            rows += len(self._shards.pop())
-            if rows >= MERGE_SLICE:
-                rows = 0
-                yield
-
-
-NO_TOPICS = TopicView([], 0)
-"""Of who does not ask for topics."""
-
-
-class TopicTable:
-    """Topic name to queues (RocketMQ: topicQueueTable).
-
-    Lookups read a change before the rows that it has not been merged into yet, so publishing costs the same whatever
-    its size. Only one change is unmerged at a time: ``settle`` before the next one.
-
-    The rows are spread over shards. A copy shares all of them with the table, which copies a shard before it changes
-    it. So neither a copy nor growth is a long step, however many rows there are.
-    """
-
-    def __init__(self) -> None:
-        self._shards: list[dict[str, TopicQueues]] = [{} for _ in range(SHARDS)]
-        self._is_shared = bytearray(SHARDS)
-        """1 for each shard that a copy may have, too."""
-        self._unmerged: dict[str, TopicQueues | None] = {}
-        """The last change, or what is left of it; None: the topic is gone."""
-        self._len = 0
-
-    def __len__(self) -> int:
-        return self._len
-
-    def __contains__(self, topic: object) -> bool:
-        if not self._unmerged:
-            return topic in self._shards[hash(topic) & SHARD_MASK]  # quicker: a registration looks all its topics up
-        return self.get(topic) is not None  # type: ignore[arg-type]  # nothing else is in here
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.copy())
-
-    def __getitem__(self, topic: str) -> TopicQueues:
-        queues = self.get(topic)
-        if queues is None:
-            raise KeyError(topic)
-        return queues
-
-    def get(self, topic: str) -> TopicQueues | None:
-        if self._unmerged:
-            queues = self._unmerged.get(topic, _NOT_CHANGED)
-            if queues is not _NOT_CHANGED:
-                return queues
-        return self._shards[hash(topic) & SHARD_MASK].get(topic)
-
-    def settled_shards(self) -> Shards:
-        """The rows themselves, to look many up without calls; the table must be settled and stay so."""
-        assert not self._unmerged, "rows are missing that are not merged yet"
-        return self._shards
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is being merged: only then may it be copied."""
-        return not self._unmerged
-
-    def copy(self) -> TopicView:
-        assert not self._unmerged, "a copy would change while the last change is merged"
-        self._is_shared[:] = b"\1" * SHARDS
-        return TopicView(self._shards.copy(), self._len)
-
-    def publish(self, changed: dict[str, TopicQueues | None], came: int, went: int) -> None:
-        """Makes a change show, in one step. The table takes ``changed`` over: topics that come, change or (None) go."""
-        assert not self._unmerged, "a change is published before the one before it is merged"
-        self._unmerged = changed
-        self._len += came - went
-
-    def settle(self) -> None:
-        """Merges what is unmerged. Lookups may go on meanwhile, on another thread; copies may not.
-
-        A row is in its shard before it leaves the overlay, so a lookup finds it in either. An end in between leaves the
-        overlay whole, and the next one begins anew.
-        """
-        unmerged, shards, is_shared = self._unmerged, self._shards, self._is_shared
-        for topic, queues in paced(unmerged.items()):
-            number = hash(topic) & SHARD_MASK
-            if is_shared[number]:
-                shards[number] = shards[number].copy()
-                is_shared[number] = 0
-                breathe()
-            if queues is None:
-                shards[number].pop(topic, None)
-            else:
-                shards[number][topic] = queues
-        self._unmerged = {}
-        drop(unmerged)
-
+from namesrv.core.pace import paced
+from namesrv.core.persistent_map import PersistentMap
 
 # All QueueDatas: one instance for each group and what it reports, found again by the fragment that rows hold.
 
@@ -321,7 +174,8 @@ class HeldTopics(dict[str, QueueData]):
 class Tables:
     """The five tables of RocketMQ's RouteInfoManager, and what belongs to them."""
 
-    topic_queue_table: TopicTable = field(default_factory=TopicTable)
+    topic_queue_table: PersistentMap[TopicQueues] = field(default_factory=PersistentMap)
+    """Topic to queues. A commit replaces it."""
     broker_addr_table: dict[BrokerKey, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)

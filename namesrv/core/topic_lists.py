@@ -8,14 +8,18 @@ from collections.abc import Callable
 
 from namesrv.core.model import BrokerKey, TopicQueues
 from namesrv.core.pace import paced
+from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.slices import Sliced, sorted_in_slices, with_breaths
-from namesrv.core.tables import Tables, TopicView
+from namesrv.core.tables import Tables
 
 UNIT = 1
 """Flag bit of a unit topic (TopicSysFlag.FLAG_UNIT)."""
 
 UNIT_SUB = 2
 """Flag bit of a unit-subscription topic (TopicSysFlag.FLAG_UNIT_SUB)."""
+
+NAMES_SLICE = 2_000
+"""Names that are gathered before giving way."""
 
 NamesAfter = Callable[[str, int], list[str]]
 """The sorted names of a list after a name, at most so many. For a thread."""
@@ -24,9 +28,10 @@ NamesAfter = Callable[[str, int], list[str]]
 class SortedNames:
     """All topic names of one moment, sorted when they are first asked for."""
 
-    def __init__(self, view: TopicView) -> None:
-        self._view = view
-        self._names: list[str] | None = None
+    def __init__(self, topics: PersistentMap[TopicQueues]) -> None:
+        self.version = topics.names_version
+        self._topics: PersistentMap[TopicQueues] | None = topics
+        self._names: list[str] = []
 
     def get(self) -> list[str]:
         """The names. Sorting very many takes long, with breaths: for a thread."""
@@ -34,8 +39,9 @@ class SortedNames:
 
     def in_steps(self) -> Sliced[list[str]]:
         """The same, for the event loop."""
-        if self._names is None:
-            self._names = yield from sorted_in_slices((yield from self._view.names()))
+        if (topics := self._topics) is not None:
+            self._names = yield from sorted_in_slices((yield from _names(topics)))
+            self._topics = None
         return self._names
 
 
@@ -45,19 +51,17 @@ class TopicLists:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._names: SortedNames | None = None
-        """The current names, until a topic comes or goes."""
-
-    def names_changed(self) -> None:
-        self._names = None
+        """Those that were asked for last."""
 
     def names(self) -> SortedNames:
-        """The names of all topics (RocketMQ: getAllTopicList). The topic table must be settled."""
-        if self._names is None:
-            self._names = SortedNames(self._tables.topic_queue_table.copy())
+        """The names of all topics (RocketMQ: getAllTopicList)."""
+        topics = self._tables.topic_queue_table
+        if self._names is None or self._names.version != topics.names_version:
+            self._names = SortedNames(topics)
         return self._names
 
     def all(self) -> NamesAfter:
-        """All topics. The topic table must be settled."""
+        """All topics."""
         names = self.names()
         return lambda after, limit: _page(names.get(), after, limit)
 
@@ -99,7 +103,7 @@ class TopicLists:
 
     def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
         """Topics whose rows match. A group that goes while the list is read has none any more."""
-        names, rows = self.names(), self._tables.topic_queue_table.copy()
+        names, rows = self.names(), self._tables.topic_queue_table
 
         def after(last: str, limit: int) -> list[str]:
             found: list[str] = []
@@ -112,6 +116,18 @@ class TopicLists:
             return found
 
         return after
+
+
+def _names(topics: PersistentMap[TopicQueues]) -> Sliced[list[str]]:
+    """The names in no order."""
+    names: list[str] = []
+    due = NAMES_SLICE
+    for chunk in topics.chunks:
+        names += chunk
+        if len(names) >= due:
+            due = len(names) + NAMES_SLICE
+            yield
+    return names
 
 
 def _start(names: list[str], after: str) -> int:

@@ -589,9 +589,6 @@ class WatchIndex:
             yield from self._fill_prefix(watch, prefix)
 
     def _fill_prefix(self, watch: RouteWatch, prefix: str) -> Sliced[None]:
-        table = self._state.tables.topic_queue_table
-        while not table.is_settled:
-            yield
         names = yield from self._state.topic_lists.names().in_steps()
         for count, name in enumerate(islice(names, bisect_left(names, prefix), None), 1):
             if not name.startswith(prefix):

@@ -20,7 +20,6 @@ from namesrv.app.fair_queue import FairLock
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
-from namesrv.app.writer import settled
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.encoding import frame, tag, varint
@@ -198,7 +197,6 @@ class TopicListCalls:
         """The lists of RocketMQ's requests 206, 224, 304, 311, 312 and 313."""
         asked, take, owner = paged(request, Name("")), self._list_of(request), sharer_of(context).name
         async with self._taking.held_for(owner):
-            await settled(self._state)
             work = partial(take(), asked.after.name, asked.limit)
             names, token = asked.cut(await self._reader.run(work, owner), Name)
         system = request.filter == pb.TOPIC_FILTER_SYSTEM
@@ -210,7 +208,7 @@ class TopicListCalls:
         )
 
     def _list_of(self, request: pb.ListTopicsRequest) -> Callable[[], NamesAfter]:
-        """Takes the list that a request names, once the topic table is settled. Raises INVALID_FIELD."""
+        """Takes the list that a request names. Raises INVALID_FIELD."""
         if request.HasField("cluster_name"):
             if request.filter != pb.TOPIC_FILTER_UNSPECIFIED:
                 raise invalid_field("cluster_name", "is set, and so is filter, which selects from all clusters")

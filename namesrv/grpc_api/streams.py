@@ -19,7 +19,6 @@ from namesrv.app import field_rules
 from namesrv.app.access import sharer_of
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
-from namesrv.app.writer import settled
 from namesrv.core.change_stream import change_messages, follow_messages
 from namesrv.core.errors import FieldProblems, epoch_changed, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
@@ -314,7 +313,6 @@ class SnapshotCalls:
         if self._state.frozen:
             raise shutting_down()
         state = self._state
-        await settled(state)
         warm = self._warm_up.is_warm()
         pin_id = self._pins.pin(
             state.revision,
@@ -342,7 +340,6 @@ class SnapshotCalls:
         _check_resuming(request)
         sharer = sharer_of(context)
         if not request.follow:
-            await settled(self._state)
             with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
                 async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
                     yield message
@@ -351,7 +348,6 @@ class SnapshotCalls:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
             else:
-                await settled(self._state)
                 with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._state.change_log.check_reaches(snapshot.revision)

@@ -32,7 +32,7 @@ from namesrv.app.event_log import (
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
-from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively, settled
+from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     Reason,
@@ -137,7 +137,6 @@ class ListCalls:
         self, request: Request, caller: Caller, taken: Callable[[], NamesAfter], broker_addr: str | None = None
     ) -> bytes:
         async with self._slot(caller):
-            await settled(self._state)
             body = await self._reader.run(partial(_topic_list, taken(), broker_addr))
         return answer(request, ResponseCode.SUCCESS, body)
 

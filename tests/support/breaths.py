@@ -61,5 +61,4 @@ def short_breaths() -> Iterator[None]:
     """Changes take a breath after every topic, group and broker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace.paced, "__defaults__", (1,))
-        patch.setattr(pace, "DROPPED_AT_ONCE", 1)
         yield

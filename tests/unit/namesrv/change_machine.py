@@ -257,7 +257,7 @@ class ChangesMakeSnapshots(Machine):
         messages = [pb.StreamRouteSnapshotResponse.FromString(message) for message in state.snapshot().messages()]
         rows = RouteRows.of_snapshot(messages)
         assert self.seen.setdefault(state.revision, rows) == rows
-        assert len(state.tables.topic_queue_table) == len(state.tables.topic_queue_table.copy())
+        assert len(state.tables.topic_queue_table) == len(list(state.tables.topic_queue_table))
 
     def teardown(self) -> None:
         self.patched.stop()

@@ -131,7 +131,7 @@ def tables_of(state: RouteState) -> ReaderTables:
     return ReaderTables(
         topics={
             (topic, tables.queue_datas.of(fragment).broker): in_force.get(fragment, fragment)
-            for topic, fragments in tables.topic_queue_table.copy().items()
+            for topic, fragments in tables.topic_queue_table.rows()
             for fragment in fragments
         },
         groups=dict(tables.broker_addr_table),

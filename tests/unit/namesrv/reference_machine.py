@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
@@ -144,7 +143,6 @@ class ReferenceMachine(Machine):
             if not self.given_up:
                 publication()
             self.the_tables_agree()
-            self._settle()
         return result
 
     def drive_all(
@@ -162,7 +160,6 @@ class ReferenceMachine(Machine):
                     left.pop(0)()
                 revision = self.state.revision
                 self.the_tables_agree()
-                self._settle()
             if not self.given_up:
                 for publication in left:
                     publication()
@@ -207,12 +204,6 @@ class ReferenceMachine(Machine):
         if self.state.frozen and not despite_freeze:
             self.given_up = True
         return change.commit()
-
-    def _settle(self) -> None:
-        """Merges the change that was committed. An end in between leaves it for the next try."""
-        while not self.state.tables.topic_queue_table.is_settled:
-            with contextlib.suppress(GivenUp), breathing(self._at_breath):
-                self.state.settle()
 
     def happens(self, kind: str, number: int) -> None:
         """Something that is no change of the tables and may come while one is prepared."""
@@ -328,7 +319,6 @@ class ReferenceMachine(Machine):
             assert {name: list(found) for name, found in tables.clusters_by_name.items()} == names
         assert tables.filter_server_table == model.filters
         self._live_brokers_agree()
-        # Lookups find every row also before a change is merged, when nobody may walk the table.
         rows = {(topic, data.broker): data.reported for topic in TOPICS_KNOWN for data in tables.queue_datas_of(topic)}
         shown = model.shown()
         assert rows == shown

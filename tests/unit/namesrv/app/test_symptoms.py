@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -94,20 +93,3 @@ def test_loopback_counts_beside_other_addresses_and_a_wildcard_always(
     assert counted.now().local_brokers == alone
     counted.fleet.register(ELSEWHERE, name="broker-b")
     assert counted.now().local_brokers == 1
-
-
-def test_the_rows_that_are_counted_stay_while_others_clear_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Counted()
-    counted.fleet.register(A, topics=("orders", "only-here"))
-    counted.fleet.register(B, name="broker-b", topics=("orders",))
-    counted.fleet.unregister(A)
-    run = Worker.run
-
-    async def cleared_up_first(worker: Worker, work: Callable[[], object]) -> object:
-        """Another job of the writer's clears up between the copy and its reader."""
-        for _ in counted.fleet.state.leftovers.clear_up():
-            pass
-        return await run(worker, work)
-
-    monkeypatch.setattr(Worker, "run", cleared_up_first)
-    assert counted.now().lost_topics == 1

@@ -20,8 +20,9 @@ from namesrv.app.writer import (
     CommitFailed,
     TableWriter,
     run_cooperatively,
-    settled,
 )
+from namesrv.core import persistent_map
+from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import BrokerKey, DataVersion, QueueNumbers, Registration
 from namesrv.core.registrations import BrokerRegistration
@@ -102,12 +103,7 @@ def shown(state: RouteState) -> object:
 # Where changes are made.
 
 
-async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settled_on: list[int] = []
-    monkeypatch.setattr(RouteState, "settle", lambda _: settled_on.append(threading.get_ident()))
-
+async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(fleet: Fleet) -> None:
     writer, loop = TableWriter(), threading.get_ident()
     small, large, larger = (Noted(fleet.state, "", [], topics) for topics in (INLINE_TOPICS, INLINE_TOPICS + 1, LARGE))
     for change in (small, large, larger):
@@ -116,7 +112,6 @@ async def test_small_changes_stay_on_the_event_loop_and_large_ones_go_elsewhere(
     assert thread != loop
     assert [small.is_prepared_on, larger.is_prepared_on] == [loop, thread]
     assert [change.is_committed_on for change in (small, large, larger)] == [loop] * 3
-    assert settled_on == [loop, thread, thread]
 
 
 async def test_changes_are_made_one_after_the_other_whatever_their_size(fleet: Fleet) -> None:
@@ -213,37 +208,6 @@ async def test_a_caller_that_goes_after_the_preparation_commits_nothing(fleet: F
     assert events == ["prepare it"]
 
 
-async def test_a_caller_that_goes_after_the_commit_leaves_a_whole_change(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settle, held = RouteState.settle, HeldWork()
-
-    def settle_when_let_go(state: RouteState) -> None:
-        held()
-        settle(state)
-
-    was_settled: list[bool] = []
-
-    class Looks(Noted):
-        def prepare(self) -> None:
-            was_settled.append(self.state.tables.topic_queue_table.is_settled)
-
-    writer = TableWriter()
-    monkeypatch.setattr(RouteState, "settle", settle_when_let_go)
-    going = asyncio.create_task(writer.apply_own(registration(fleet)))
-    await held.begun()
-    assert fleet.route("topic-0") is not None, "lookups find it before it is merged"
-    going.cancel()
-    following = asyncio.create_task(writer.apply_own(Looks(fleet.state, "next", [])))
-    await asyncio.sleep(0)
-    assert not going.done()
-    held.let_go()
-    await asyncio.wait([going, following])
-    assert going.cancelled()
-    assert was_settled == [True]
-    assert len(fleet.topics) == LARGE
-
-
 async def test_a_change_that_fails_in_its_preparation_leaves_the_line_to_the_next(fleet: Fleet) -> None:
 
     writer = TableWriter()
@@ -282,7 +246,7 @@ async def test_a_listener_that_fails_ends_the_name_server(
         fleet.state.snapshot()
 
 
-@pytest.mark.parametrize("part", ["publish", "settle", "heard"])
+@pytest.mark.parametrize("part", ["publish", "heard"])
 async def test_a_commit_that_fails_ends_the_name_server(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
@@ -311,19 +275,6 @@ async def test_a_preparation_that_fails_changes_nothing(fleet: Fleet) -> None:
     with pytest.raises(KeyError):
         await writer.apply_own(registration(fleet, fail))
     assert (await writer.apply_own(registration(fleet))).changed
-
-
-async def test_a_copy_of_the_topic_table_waits_until_the_last_change_is_merged(fleet: Fleet) -> None:
-
-    change = registration(fleet)
-    change.prepare()
-    change.commit()
-    waiting = asyncio.create_task(settled(fleet.state))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    fleet.state.settle()
-    await waiting
-    assert len(fleet.state.tables.topic_queue_table.copy()) == LARGE
 
 
 async def test_the_death_of_the_thread_ends_the_watch_of_the_writer(
@@ -447,3 +398,20 @@ async def test_other_threads_are_offered_the_core_before_the_next_step(
     looking_up.cancel()
     second = events.index("slice", events.index("slice") + 1)
     assert events[second - 2 : second] == ["turn", "core"]
+
+
+async def test_names_of_topics_that_are_gone_are_forgotten_in_time(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistent_map, "SPARE", 0)
+    fleet.register()
+    writer = TableWriter()
+    for number in range(5):
+        topic = f"topic-{number}"
+        for change in (
+            fleet.routes.registrations.register_topic(topic, {BrokerKey(CLUSTER, "broker-a"): QUEUES}),
+            fleet.routes.operator_changes.delete_topic(topic, None, Cause("DeleteTopic")),
+        ):
+            await writer.apply(change, "owner")
+            assert not fleet.state.tables.topic_queue_table.is_sparse
+    assert fleet.topics == {"TopicTest"}

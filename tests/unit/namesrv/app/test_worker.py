@@ -105,22 +105,7 @@ async def cancelled_while_it_waited(worker: Worker, large: Large) -> None:
     assert task.cancelled()
 
 
-async def went_on_to_its_end(worker: Worker, large: Large) -> None:
-    held = HeldWork()
-
-    def work(large: Large) -> Large:
-        held()
-        return large
-
-    task = await begin(worker.run(partial(work, large), to_its_end=True))
-    await held.begun()
-    task.cancel()
-    held.let_go()
-    await asyncio.wait([task])
-    assert task.cancelled()
-
-
-ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited, went_on_to_its_end)
+ENDS = (returned, raised, cancelled_while_it_ran, cancelled_while_it_waited)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -265,27 +250,6 @@ async def test_a_job_that_is_cancelled_while_it_waits_is_not_begun() -> None:
     ahead.let_go()
     await asyncio.wait([first, going, staying])
     assert begun == ["staying"]
-
-
-async def test_work_to_its_end_goes_on_however_often_its_caller_is_cancelled() -> None:
-
-    worker, held, events = Worker("test"), HeldWork(), list[str]()
-
-    def work() -> None:
-        held()
-        breathe()
-        events.append("work")
-
-    task = await begin(worker.run(work, to_its_end=True))
-    task.add_done_callback(lambda _: events.append("caller"))
-    await held.begun()
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0)
-    held.let_go()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert events == ["work", "caller"]
 
 
 # The thread.

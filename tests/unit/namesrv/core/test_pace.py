@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from namesrv.core.pace import DROPPED_AT_ONCE, drop, paced
+from namesrv.core.pace import paced
 from tests.support.breaths import breaths_of
 
 
@@ -29,10 +28,3 @@ def test_a_loop_is_given_each_item_when_it_asks_and_none_before(few: int) -> Non
 
     for count, number in enumerate(paced(items(), few), 1):
         assert (number, len(given)) == (count - 1, count)
-
-
-@pytest.mark.parametrize("kind", [list, set, dict.fromkeys])
-def test_a_large_collection_is_dropped_with_breaths(kind: Any) -> None:
-    items = kind(range(3 * DROPPED_AT_ONCE))
-    assert breaths_of(lambda: drop(items)) >= 2
-    assert not items

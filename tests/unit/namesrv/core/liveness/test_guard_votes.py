@@ -271,7 +271,6 @@ def test_frozen_tables_bring_back_nothing_of_what_other_owners_lost() -> None:
         losing = fleet.routes.removals.on_channel_destroy([fleet.channels["w-4"]])
         while (change := prepared(losing, breath)) is not None:
             change.commit()
-            change.state.settle()
         if not breath.has_come:
             assert fleet.is_routed("x-1"), "or nothing was to be brought back"
             assert moment > 2, "or it never gave way in between"

@@ -189,11 +189,6 @@ def test_a_registration_shows_at_its_commit_and_before_it_is_merged(fleet: Fleet
     assert {*seen, shown()} == {(0, 0)}
     change.commit()
     assert shown() == (4 * FEW, 1)
-    seen.clear()
-    with breathing(lambda: seen.append(shown())):
-        change.state.settle()
-    assert len(seen) >= 3, "lookups are held up for longer"
-    assert set(seen) == {(4 * FEW, 1)}
     assert fleet.topics == topics
 
 
@@ -357,4 +352,4 @@ def test_topic_names_are_paged_in_sorted_order(fleet: Fleet) -> None:
 
 def test_queue_data_of_many_topics_is_shared(fleet: Fleet) -> None:
     fleet.register(topics=[f"t{number}" for number in range(100)])
-    assert len({id(queues[0]) for queues in fleet.state.tables.topic_queue_table.copy().values()}) == 1
+    assert len({id(queues[0]) for queues in fleet.state.tables.topic_queue_table.values()}) == 1

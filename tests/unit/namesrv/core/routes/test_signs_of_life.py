@@ -99,7 +99,6 @@ def test_a_broker_heard_of_while_its_expiry_is_prepared_stays(fleet: Fleet) -> N
         change.prepare()
         fleet.query()
         assert change.commit() == []
-        change.state.settle()
     assert fleet.addrs() == {0: A}
 
 
@@ -112,7 +111,6 @@ def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Flee
         change.prepare()
         fleet.query(A)
         removed += change.commit()
-        change.state.settle()
     assert [gone.live.broker_addr for gone in removed] == [B]
     assert fleet.addrs() == {0: A}
 

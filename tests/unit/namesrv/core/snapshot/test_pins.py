@@ -11,7 +11,6 @@ from groundwork.shares import Sharer
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
-from namesrv.core.tables import MERGE_SLICE
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
 
@@ -199,21 +198,11 @@ def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet)
     with fleet.pins.reading(pin) as snapshot:
         rows = weakref.ref(snapshot.topics)
     del snapshot
+    fleet.register(topics=["another"], version=DataVersion(1, 2))
     fleet.clock.advance(10.001)
     assert rows() is not None
     fleet.pins.drop_expired()
     assert (rows(), len(fleet.pins)) == (None, 0)
-
-
-def test_a_pin_that_ends_leaves_its_rows_to_be_freed_in_slices(fleet: PinnedFleet) -> None:
-    fleet.register(topics=[f"T{number}" for number in range(5_000)], version=DataVersion(1, 2))
-    fleet.pin(10.0)
-    fleet.register(topics=[(f"T{number}", (1, 1, 6, 0)) for number in range(5_000)], version=DataVersion(1, 3))
-    fleet.clock.advance(10.001)
-    fleet.pins.drop_expired()
-    steps = sum(1 for _ in fleet.state.leftovers.clear_up())
-    assert steps >= 5_000 // (2 * MERGE_SLICE)
-    assert not fleet.state.leftovers
 
 
 def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:

@@ -36,7 +36,6 @@ def breaths_of_preparation(fleet: Fleet, *mappings: StaticMapping) -> int:
     change = fleet.routes.registrations.register_broker(registration(*mappings))
     breaths = breaths_of(change.prepare)
     change.commit()
-    change.state.settle()
     return breaths
 
 

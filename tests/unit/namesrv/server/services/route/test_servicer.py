@@ -8,14 +8,11 @@ import pytest
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv import limits
-from namesrv.app.worker import Worker
 from namesrv.core.errors import Reason
-from namesrv.core.tables import TopicTable, TopicView
-from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer, TopicListCalls
+from namesrv.grpc_api.route import LATER_HEADER_BYTES, RouteServicer
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import A, B, Fleet
 from tests.support.refusals import refuses
-from tests.support.state_changes import HeldWork
 from tests.unit.namesrv.servicers import route_servicer
 
 
@@ -124,26 +121,3 @@ def test_the_status_counts_what_is_there(fleet: Fleet, servicer: RouteServicer) 
     assert status.started_at_millis == 12_345
     assert (status.live_broker_count, status.topic_count, status.compacted_revision) == (2, 3, 0)
     assert status.warm
-
-
-async def test_lists_that_wait_have_not_copied_the_topic_table(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[int] = []
-    copy = TopicTable.copy
-
-    def counted(table: TopicTable) -> TopicView:
-        copies.append(1)
-        return copy(table)
-
-    fleet.state.topic_lists.names()
-    monkeypatch.setattr(TopicTable, "copy", counted)
-
-    reader, held = Worker("reader"), HeldWork()
-    calls = TopicListCalls(fleet.state, reader)
-    busy = asyncio.create_task(reader.run(held))
-    await held.begun()
-    request = pb.ListTopicsRequest(filter=pb.TOPIC_FILTER_UNIT)
-    tasks = [asyncio.create_task(calls.ListTopics(request, CONTEXT)) for _ in range(10)]
-    await asyncio.sleep(0)
-    assert len(copies) == 1
-    held.let_go()
-    await asyncio.gather(busy, *tasks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import cast
 
@@ -18,9 +18,8 @@ from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
-from namesrv.core.model import DataVersion, TopicQueues
+from namesrv.core.model import DataVersion
 from namesrv.core.pins import Pins
-from namesrv.core.tables import TopicTable
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.streams import SnapshotCalls
 from tests.support.calls_from_nowhere import CONTEXT
@@ -213,24 +212,6 @@ def test_every_table_of_the_contract_can_be_asked_for_alone(fleet: Fleet, calls:
         ):
             _, chunk, _ = snapshot(calls, request)
             assert [listed.name for listed, _ in chunk.chunk.ListFields()] == [field]
-
-
-def test_whoever_does_not_ask_for_topics_has_none_copied(
-    fleet: Fleet, calls: SnapshotCalls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet.register(topics=["T1"])
-    copies: list[TopicTable] = []
-    copy = TopicTable.copy
-
-    def counted(table: TopicTable) -> Mapping[str, TopicQueues]:
-        copies.append(table)
-        return copy(table)
-
-    monkeypatch.setattr(TopicTable, "copy", counted)
-    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_LIVE_BROKERS]))
-    assert copies == []
-    snapshot(calls, pb.StreamRouteSnapshotRequest(tables=[pb.ROUTE_TABLE_TOPIC_QUEUES]))
-    assert len(copies) == 1
 
 
 BAD_POINTS = {
