@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from groundwork.shares import Refusal, ShareRules, Shares
 from namesrv import limits
 from namesrv.core.errors import Refused, limit_exceeded, overloaded
-from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINNED_SECONDS, MAX_PINS, PinShares, too_many_pins
+from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 
 
 def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
@@ -44,7 +44,6 @@ class FairShares:
     """Snapshots, or changes up to a revision, on their way."""
     pins: Shares
     pinned_revisions: Shares
-    pinned_seconds: Shares
 
     @classmethod
     def of(cls, rules: ShareRules | None = None, **most: int) -> FairShares:
@@ -76,13 +75,7 @@ class FairShares:
             snapshot_streams=lasting("snapshot streams", "snapshot_streams", limits.MAX_SNAPSHOT_STREAMS, _too_much),
             pins=of_pins("pins", "pins", MAX_PINS),
             pinned_revisions=of_pins("pinned revisions", "pinned_revisions", MAX_PINNED_REVISIONS),
-            pinned_seconds=of_pins("seconds of pins", "pinned_seconds", MAX_PINNED_SECONDS),
         )
-
-    @property
-    def of_pins(self) -> PinShares:
-        """Those that a pin takes."""
-        return PinShares(self.pins, self.pinned_revisions, self.pinned_seconds)
 
     def by_kind(self) -> Mapping[str, Shares]:
         return {kind.name: getattr(self, kind.name) for kind in fields(self)}

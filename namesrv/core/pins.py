@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from groundwork.shares import MACHINE, Sharer, Shares
 from namesrv.core.errors import Refused, limit_exceeded, snapshot_gone
 from namesrv.core.snapshot import RouteSnapshot
 
 MAX_PINNED_REVISIONS = 16
-"""Most revisions that are pinned at once, counted for each caller: each may hold a copy of the topic table, and rows
-that have been replaced."""
+"""Most revisions that are pinned at once, counted for each caller: each holds rows that have been replaced since."""
 
 MAX_PINS = 1_000
 """Most pins at once, whatever their revision: a reader that pins again and again must not fill memory."""
-
-MAX_PINNED_SECONDS = 600_000
-"""Most seconds of all leases together, a thousand times the default one. Longer leases leave fewer pins."""
 
 FOLLOWERS_PERCENT = 25
 """Share of the revisions that is reserved for followers: without a snapshot they cannot start again."""
@@ -36,26 +31,6 @@ RETRY_SECONDS = 1.0
 def too_many_pins(what: str, value: int, limit: int, caller: str) -> Refused:
     """No pin of the caller is idle, and another one would be too many."""
     return limit_exceeded(what, value, limit, caller, retry_after_seconds=RETRY_SECONDS)
-
-
-class PinShares(NamedTuple):
-    """What a pin takes."""
-
-    pins: Shares
-    revisions: Shares
-    """A caller takes one for each revision that it has pinned, however often."""
-    seconds: Shares
-
-    @classmethod
-    def usual(cls) -> PinShares:
-        def shares(what: str, most: int) -> Shares:
-            return Shares(what, most, own=too_many_pins, full=too_many_pins)
-
-        return cls(
-            shares("pins", MAX_PINS),
-            shares("pinned revisions", MAX_PINNED_REVISIONS),
-            shares("seconds of pins", MAX_PINNED_SECONDS),
-        )
 
 
 @dataclass(slots=True)
@@ -74,25 +49,27 @@ class _Pin:
 
 
 class Pins:
-    """Pinned snapshots by id. Pins of one revision share one snapshot and count as one revision.
+    """Pinned snapshots by id. Pins of one revision share one snapshot.
 
     A pin is kept while it is being read, and its lease starts anew when a reader ends. Where a pin would be one too
-    many, idle ones of its owner end first. Expired pins are dropped at the next call; ``drop_expired`` is for times
-    without calls.
+    many, the revision of its owner that has been idle for longest ends first. Expired pins are dropped at the next
+    call; ``drop_expired`` is for times without calls.
     """
 
     def __init__(
-        self, monotonic: Callable[[], float], new_pin_id: Callable[[], str], shares: PinShares | None = None
+        self, monotonic: Callable[[], float], new_pin_id: Callable[[], str], *, pins: Shares, revisions: Shares
     ) -> None:
         """Starts without pins.
 
         Args:
             new_pin_id: Makes unguessable ids.
-            shares: What callers hold, or None for shares of its own.
+            pins: What callers hold of pins.
+            revisions: What callers hold of revisions: one for each that a caller has pinned, however often.
         """
         self._monotonic = monotonic
         self._new_pin_id = new_pin_id
-        self._shares = shares or PinShares.usual()
+        self._shares = pins
+        self._revision_shares = revisions
         self._pins: dict[str, _Pin] = {}
         self._revisions: Counter[tuple[str, int]] = Counter()
         """Pins of each caller at each revision."""
@@ -123,20 +100,12 @@ class Pins:
                 is idle.
         """
         self.drop_expired()
-        spared = 0 if follows else FOLLOWERS_PERCENT
-        self._end_idle(owner, revision, lease_seconds, spared)
-        with ExitStack() as taken:
-            for shares, amount, spared_percent in self._amounts(owner, revision, lease_seconds, spared):
-                shares.take(owner, amount, spared_percent=spared_percent)
-                taken.callback(shares.give_back, owner, amount)
-            snapshots = {pin.snapshot.revision: pin.snapshot for pin in self._pins.values()}
-            snapshot = snapshots.get(revision) or take_snapshot()
-            taken.pop_all()
+        self._take(owner, revision, 0 if follows else FOLLOWERS_PERCENT)
+        held = (pin.snapshot for pin in self._pins.values() if pin.snapshot.revision == revision)
+        snapshot = next(held, None) or take_snapshot()
         if snapshot.warm != warm:  # a warm-up may end without a change of the routes
             snapshot = replace(snapshot, warm=warm)
-        self._revisions[owner.name, revision] += 1
-        pin_id = self._new_pin_id()
-        now = self._monotonic()
+        pin_id, now = self._new_pin_id(), self._monotonic()
         self._pins[pin_id] = _Pin(snapshot, owner, lease_seconds, now + lease_seconds, now + UNREAD_PIN_SECONDS)
         return pin_id
 
@@ -146,7 +115,7 @@ class Pins:
         if pin is None or pin.released:
             return False
         pin.released = True
-        self._drop_released(pin_id)
+        self.drop_expired()
         return True
 
     @contextmanager
@@ -163,57 +132,49 @@ class Pins:
             pin.readers -= 1
             pin.idle_from = self._monotonic()
             pin.ends_at = pin.idle_from + pin.lease_seconds
-            self._drop_released(pin_id)
+            self.drop_expired()
 
     def drop_expired(self) -> None:
+        """Ends pins that nobody reads and that were released, or whose lease has ended."""
         now = self._monotonic()
-        for pin_id in [pin_id for pin_id, pin in self._pins.items() if not pin.readers and pin.ends_at < now]:
-            self._drop(pin_id)
+        self._drop(lambda pin: not pin.readers and (pin.released or pin.ends_at < now))
 
-    def _drop_released(self, pin_id: str) -> None:
-        pin = self._pins.get(pin_id)
-        if pin is not None and pin.released and not pin.readers:
-            self._drop(pin_id)
+    def _take(self, owner: Sharer, revision: int, spared_percent: int) -> None:
+        """Takes shares of a pin; idle revisions of the owner end until there are enough."""
+        while self._shares.would_refuse(owner) or (
+            not self._revisions[owner.name, revision]
+            and self._revision_shares.would_refuse(owner, spared_percent=spared_percent)
+        ):
+            if not self._drop_oldest_idle(owner):
+                break
+        self._shares.take(owner)
+        if not self._revisions[owner.name, revision]:
+            try:
+                self._revision_shares.take(owner, spared_percent=spared_percent)
+            except Refused:
+                self._shares.give_back(owner)
+                raise
+        self._revisions[owner.name, revision] += 1
 
-    def _end_idle(self, owner: Sharer, revision: int, lease_seconds: float, spared_percent: int) -> None:
-        """Ends idle pins of the owner, those that have been idle for longest first, until another one fits."""
-        for shares, amount, spared in self._amounts(owner, revision, lease_seconds, spared_percent):
-            while shares.would_refuse(owner, amount, spared_percent=spared):
-                ended = self._longest_idle(owner, whole_revision=shares is self._shares.revisions)
-                if not ended:
-                    return
-                for pin_id in ended:
-                    self._drop(pin_id)
-
-    def _longest_idle(self, owner: Sharer, *, whole_revision: bool) -> list[str]:
-        """The owner's pin, or all its pins of the revision, that has been idle for longest; empty if none is idle."""
-        now = self._monotonic()
-        groups: dict[object, list[str]] = {}
-        for pin_id, pin in self._pins.items():
+    def _drop_oldest_idle(self, owner: Sharer) -> bool:
+        """Ends the owner's pins of the revision that has been idle for longest. Returns whether one was idle."""
+        idle_from: dict[int, float] = {}
+        for pin in self._pins.values():
             if pin.owner.name == owner.name:
-                groups.setdefault(pin.snapshot.revision if whole_revision else pin_id, []).append(pin_id)
-        idle: list[tuple[float, list[str]]] = []
-        for pin_ids in groups.values():
-            pins = [self._pins[pin_id] for pin_id in pin_ids]
-            since = max(pin.idle_from for pin in pins)
-            if since <= now and not any(pin.readers for pin in pins):
-                idle.append((since, pin_ids))
-        return min(idle)[1] if idle else []
+                revision = pin.snapshot.revision
+                idle_from[revision] = max(idle_from.get(revision, 0.0), math.inf if pin.readers else pin.idle_from)
+        oldest = min(idle_from, key=idle_from.__getitem__, default=None)
+        if oldest is None or idle_from[oldest] > self._monotonic():
+            return False
+        self._drop(lambda pin: pin.owner.name == owner.name and pin.snapshot.revision == oldest)
+        return True
 
-    def _drop(self, pin_id: str) -> None:
-        pin = self._pins.pop(pin_id)
-        owner, revision = pin.owner, pin.snapshot.revision
-        self._revisions[owner.name, revision] -= 1
-        if not self._revisions[owner.name, revision]:
-            del self._revisions[owner.name, revision]
-        for shares, amount, _ in self._amounts(owner, revision, pin.lease_seconds):
-            shares.give_back(owner, amount)
-
-    def _amounts(
-        self, owner: Sharer, revision: int, lease_seconds: float, spared_percent: int = 0
-    ) -> Iterator[tuple[Shares, int, int]]:
-        """Returns the shares of a new pin, or of one just dropped, with amounts and the percentage for followers."""
-        yield self._shares.pins, 1, 0
-        yield self._shares.seconds, math.ceil(lease_seconds), 0
-        if not self._revisions[owner.name, revision]:
-            yield self._shares.revisions, 1, spared_percent
+    def _drop(self, ends: Callable[[_Pin], bool]) -> None:
+        for pin_id, pin in [(pin_id, pin) for pin_id, pin in self._pins.items() if ends(pin)]:
+            del self._pins[pin_id]
+            self._shares.give_back(pin.owner)
+            key = (pin.owner.name, pin.snapshot.revision)
+            self._revisions[key] -= 1
+            if not self._revisions[key]:
+                del self._revisions[key]
+                self._revision_shares.give_back(pin.owner)

@@ -113,7 +113,12 @@ class NamesrvServer:
             wall_millis=clock.wall_millis,
         )
         self._durable = DurableRoutes(self._state, clock, settings, database)
-        self._pins = Pins(clock.monotonic, lambda: secrets.token_urlsafe(18), self._shares.of_pins)
+        self._pins = Pins(
+            clock.monotonic,
+            lambda: secrets.token_urlsafe(18),
+            pins=self._shares.pins,
+            revisions=self._shares.pinned_revisions,
+        )
         self._watch_streams = WatchDispatcher(self._state, self._durable.warm_up, clock, shares=self._shares)
         # Peers that gave us up during a stall close their connections within the time of a ping and its answer.
         doubtful_seconds = settings.keepalive_time_millis / 1000 + KEEPALIVE_TIMEOUT_SECONDS

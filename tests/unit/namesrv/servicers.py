@@ -33,16 +33,16 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
 def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:
     """A servicer that answers from a fleet's name server."""
     state, clock = fleet.state, fleet.clock
-    numbers = itertools.count(1)
+    numbers, shares = itertools.count(1), FairShares.of()
     warm_up = WarmUp(state, clock, warm_up_seconds)
     return RouteServicer.of(
         LookupCalls(state, warm_up),
         state,
         warm_up,
-        Pins(clock.monotonic, lambda: f"pin-{next(numbers)}"),
+        Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions),
         WatchDispatcher(state, warm_up, clock),
         reader=Worker("reader"),
-        shares=FairShares.of(),
+        shares=shares,
         started_at_millis=started_at_millis,
         data_dir_problem=lambda: None,
     )

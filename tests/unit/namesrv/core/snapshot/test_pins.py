@@ -7,7 +7,8 @@ import weakref
 
 import pytest
 
-from groundwork.shares import Sharer
+from groundwork.shares import MACHINE, Sharer
+from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, UNREAD_PIN_SECONDS, Pins
@@ -22,15 +23,22 @@ class PinnedFleet(Fleet):
 
     def __init__(self) -> None:
         super().__init__()
-        numbers = itertools.count(1)
-        self.pins = Pins(self.clock.monotonic, lambda: f"pin-{next(numbers)}")
+        shares = FairShares.of()
+        self.shares = (shares.pins, shares.pinned_revisions)
+        new_id = (f"pin-{number}" for number in itertools.count(1)).__next__
+        self.pins = Pins(self.clock.monotonic, new_id, pins=shares.pins, revisions=shares.pinned_revisions)
 
-    def pin(self, lease_seconds: float = LEASE) -> str:
-        return self.pins.pin(self.state.revision, self.state.snapshot, lease_seconds)
+    def pin(self, lease_seconds: float = LEASE, owner: Sharer = MACHINE, *, follows: bool = False) -> str:
+        return self.pins.pin(self.state.revision, self.state.snapshot, lease_seconds, owner, follows=follows)
 
-    def pin_next_revision(self, lease_seconds: float = LEASE) -> str:
+    def pin_next_revision(self, owner: Sharer = MACHINE, *, follows: bool = False) -> str:
         self.register(version=DataVersion(1, self.state.revision + 1))
-        return self.pin(lease_seconds)
+        return self.pin(LEASE, owner, follows=follows)
+
+    @property
+    def used(self) -> list[int]:
+        """Pins and revisions that callers hold."""
+        return [kind.used for kind in self.shares]
 
     def revision_of(self, pin_id: str) -> int:
         with self.pins.reading(pin_id) as snapshot:
@@ -145,29 +153,33 @@ def test_a_revision_gives_way_only_if_nobody_reads_it(fleet: PinnedFleet) -> Non
 
 def test_pins_of_another_caller_do_not_give_way(fleet: PinnedFleet) -> None:
     first, second = Sharer("first"), Sharer("second")
-
-    def pin(owner: Sharer) -> str:
-        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
-        return fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, owner)
-
-    kept = [pin(first) for _ in range(5)]
+    kept = [fleet.pin_next_revision(first) for _ in range(5)]
     for pin_id in kept:
         assert fleet.revision_of(pin_id)
     for _ in range(20):
-        fleet.revision_of(pin(second))
+        fleet.revision_of(fleet.pin_next_revision(second))
     for pin_id in kept:
         assert fleet.revision_of(pin_id)
+
+
+def test_one_caller_pins_no_more_than_its_half(fleet: PinnedFleet) -> None:
+    greedy = Sharer("greedy")
+    for _ in range(MAX_PINNED_REVISIONS // 2):
+        fleet.pin_next_revision(greedy, follows=True)
+    with refuses(Reason.LIMIT_EXCEEDED) as caught:
+        fleet.pin_next_revision(greedy, follows=True)
+    assert caught.value.metadata == {"name": "pinned revisions", "value": "9", "limit": "8", "caller": "greedy"}
+    assert fleet.used == [8, 8]
+    fleet.pin(owner=Sharer("pipeline"))
 
 
 def test_followers_have_revisions_that_other_readers_cannot_take(fleet: PinnedFleet) -> None:
     for _ in range(OF_READERS):
         fleet.pin_next_revision()
     for _ in range(MAX_PINNED_REVISIONS - OF_READERS):
-        fleet.register(version=DataVersion(1, fleet.state.revision + 1))
-        fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, follows=True)
-    fleet.register(version=DataVersion(1, fleet.state.revision + 1))
+        fleet.pin_next_revision(follows=True)
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
-        fleet.pins.pin(fleet.state.revision, fleet.state.snapshot, LEASE, follows=True)
+        fleet.pin_next_revision(follows=True)
     assert caught.value.metadata["limit"] == str(MAX_PINNED_REVISIONS)
 
 
@@ -182,7 +194,7 @@ def test_a_released_pin_ends_at_once_or_with_its_last_reader(fleet: PinnedFleet)
         assert snapshot.revision == 1
         assert len(fleet.pins) == 1
     assert len(fleet.pins) == 0
-    assert [kind.used for kind in fleet.pins._shares] == [0, 0, 0]
+    assert fleet.used == [0, 0]
 
 
 def test_a_thousand_pins_can_be_held_and_not_one_more(fleet: PinnedFleet) -> None:
@@ -207,24 +219,11 @@ def test_what_ended_is_freed_by_the_scan_though_nobody_calls(fleet: PinnedFleet)
 
 def test_shares_of_pins_come_back_however_they_end(fleet: PinnedFleet) -> None:
     first, other = Sharer("first"), Sharer("other")
-    shares = fleet.pins._shares
     for owner in (first, first, other):
-        fleet.pins.pin(1, fleet.state.snapshot, 10.0, owner)
-    assert [kind.used for kind in shares] == [3, 2, 30]
+        fleet.pin(10.0, owner)
+    assert fleet.used == [3, 2]
     fleet.clock.advance(10.001)
     fleet.pins.drop_expired()
-    assert [kind.used for kind in shares] == [0, 0, 0]
-    fleet.pins.release(fleet.pins.pin(1, fleet.state.snapshot, 10.0, other))
-    assert [kind.used for kind in shares] == [0, 0, 0]
-
-
-def test_who_asks_for_the_longest_leases_has_fewer_pins(fleet: PinnedFleet) -> None:
-    greedy = Sharer("greedy")
-    for _ in range(83):
-        fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
-    with refuses(Reason.LIMIT_EXCEEDED) as caught:
-        fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, greedy)
-    expected = {"name": "seconds of pins", "value": "302400", "limit": "300000", "caller": "greedy"}
-    assert caught.value.metadata == expected
-    assert [kind.used for kind in fleet.pins._shares] == [83, 1, 83 * 3_600]
-    fleet.pins.pin(1, fleet.state.snapshot, 3_600.0, Sharer("pipeline"))
+    assert fleet.used == [0, 0]
+    fleet.pins.release(fleet.pin(10.0, other))
+    assert fleet.used == [0, 0]

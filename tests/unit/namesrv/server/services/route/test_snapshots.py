@@ -32,9 +32,9 @@ def calls_of(fleet: Fleet, warm_up_seconds: float = 0.0) -> SnapshotCalls:
     state, clock = fleet.state, fleet.clock
     warm_up = WarmUp(state, clock, warm_up_seconds)
     watchers = WatchDispatcher(state, warm_up, clock)
-    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}")
-    streams = FairShares.of(snapshot_streams=2).snapshot_streams
-    return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=streams)
+    shares = FairShares.of(snapshot_streams=2)
+    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
+    return SnapshotCalls(state, warm_up, pins, watchers, reader=Worker("reader"), streams=shares.snapshot_streams)
 
 
 @pytest.fixture
