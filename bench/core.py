@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +33,7 @@ from namesrv.app.worker import MIDDLE, YOUNG
 from namesrv.app.writer import INLINE_TOPICS, collecting, tune_garbage_collection
 from namesrv.core.encoding import tag, varint
 from namesrv.core.model import BrokerKey, RegisterBrokerResult, Registration
+from namesrv.core.registrations import UnreadTopics
 from namesrv.core.routes import Routes
 from namesrv.core.slices import with_breaths
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
@@ -286,11 +286,12 @@ def _read_and_register(
     routes: Routes, request: registration_service_pb2.RegisterBrokerRequest, times: ChangeTimes
 ) -> RegisterBrokerResult:
     read = registration_module.read_registration(request)
-    if routes.registrations.reads_topics(read):
-        known = routes.state.tables.topic_queue_table
-        topics = times.on_thread(lambda: registration_module.read_topics(request.topic_configs, known))
-        read = replace(read, topic_configs=topics)
-    return times.make(routes.registrations.register_broker(read))
+    known, configs = routes.state.tables.topic_queue_table, request.topic_configs
+    unread = UnreadTopics(len(configs), lambda: registration_module.read_topics(configs, known))
+    change = routes.registrations.register_broker(read, unread=unread)
+    if change.topics_to_read:
+        times.on_thread(change.read)
+    return times.make(change)
 
 
 def _static_topic_body(queues: int, shift: int) -> bytes:

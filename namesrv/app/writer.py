@@ -42,7 +42,7 @@ from namesrv.core.changes import ListenerFailed
 from namesrv.core.errors import Refused, overloaded, shutting_down
 from namesrv.core.slices import ResultT, Sliced
 from namesrv.core.state import RouteState
-from namesrv.core.state_change import EncodesFirst, StateChange
+from namesrv.core.state_change import ReadingChange, StateChange
 from namesrv.limits import MAX_WAITING_WRITERS
 
 _log = structlog.get_logger(__name__)
@@ -123,13 +123,19 @@ class TableWriter:
         """
         if self._waiting >= self._max_waiting:
             raise overloaded(f"{self._waiting} changes wait for their turn already")
-        if change.topics > LARGE_TOPICS and isinstance(change, EncodesFirst):
-            await self.read(change.encode, owner, is_large=True)
         await self._acquire(owner)
         try:
             return await self._make(change)
         finally:
             self._release()
+
+    async def read_and_apply(self, change: ReadingChange[ResultT], owner: str) -> ResultT:
+        """The same for a change that reads first. Other changes are made while it does."""
+        if (topics := change.topics_to_read) > INLINE_TOPICS:
+            await self.read(change.read, owner, is_large=topics > LARGE_TOPICS)
+        elif topics:
+            change.read()
+        return await self.apply(change, owner)
 
     async def apply_own(self, change: StateChange[ResultT]) -> ResultT:
         """Makes a change that must not be refused, because it is on disk already or the server's own.

@@ -258,8 +258,7 @@ class Registration:
     broker_addr: str
     data_version: DataVersion
     topic_configs: Mapping[str, ReportedQueues] | None
-    """The topic table, or its changed topics, by name; None: not read, as ``Registrations.reads_topics`` said no, or
-    as the table of the same mark is held."""
+    """The topic table, or its changed topics, by name; None: not read yet."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
     """None leaves the broker's filter servers as they are, an empty tuple removes them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
@@ -23,6 +24,7 @@ from namesrv.core.model import (
     RemovalReason,
     RemovedBroker,
     ReportedQueues,
+    StaticMapping,
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
@@ -37,18 +39,31 @@ LOOKED_THROUGH = 100
 """Topics of a registration whose mappings are counted. A registration of more is large with its topics alone."""
 
 
-class TopicsNotRead(Exception):
-    """A registration's topics count, which did not when it was read: the tables have changed since."""
+ENCODED_ASIDE = 10_000
+"""Topics, read already, above which encoding them aside is worth another hop to the thread."""
+
+
+class UnreadTopics(NamedTuple):
+    """The topics of a registration that nobody has read yet."""
+
+    topics: int
+    """About how many they are."""
+    read: Callable[[], Mapping[str, ReportedQueues]]
+    """Checks and returns them; it may raise Refused."""
 
 
 class Registrations:
     """What registrations make of the tables (RocketMQ: RouteInfoManager)."""
 
     def __init__(self, state: RouteState) -> None:
-        self._state = state
+        self.state = state
 
     def register_broker(
-        self, registration: Registration, cause: Cause = REGISTER_BROKER, owner: Owner = FLEET
+        self,
+        registration: Registration,
+        cause: Cause = REGISTER_BROKER,
+        owner: Owner = FLEET,
+        unread: UnreadTopics | None = None,
     ) -> BrokerRegistration:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
 
@@ -69,9 +84,8 @@ class Registrations:
             STALE_STATE_VERSION: A confirmed broker at another address holds the id with a higher state version
                 (RocketMQ 5).
             SHUTTING_DOWN: The tables are frozen.
-            TopicsNotRead: Its topics are needed and were not read; nothing has changed.
         """
-        return BrokerRegistration(self._state, registration, cause, owner, self.reads_topics)
+        return BrokerRegistration(self, registration, cause, owner, unread)
 
     def register_topic(
         self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
@@ -85,7 +99,7 @@ class Registrations:
             BROKER_NOT_REGISTERED: One of the groups is not registered.
             SHUTTING_DOWN: The tables are frozen.
         """
-        return TopicRegistration(self._state, topic, queues, cause)
+        return TopicRegistration(self.state, topic, queues, cause)
 
     def reads_topics(self, registration: Registration) -> bool:
         """Whether a registration's topics count: it speaks for its group, and no version or fingerprint matches.
@@ -94,12 +108,12 @@ class Registrations:
         """
         if not self._speaks_for_group(registration):
             return False
-        if self._state.behaviour.delete_topic_with_broker_registration:
+        if self.state.behaviour.delete_topic_with_broker_registration:
             return True
         if registration.topic_by_topic:
             mark = registration.table_fingerprint
-            return mark is None or self._state.tables.table_fingerprints.get(registration.broker) != mark
-        live = self._state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
+            return mark is None or self.state.tables.table_fingerprints.get(registration.broker) != mark
+        live = self.state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
         return live is None or not live.version_matches(registration.data_version)
 
     def _speaks_for_group(self, registration: Registration) -> bool:
@@ -111,10 +125,10 @@ class Registrations:
         broker_id = registration.broker_id
         if broker_id == MASTER_ID:
             return True
-        may_speak = self._state.behaviour.support_acting_master or registration.topic_by_topic
+        may_speak = self.state.behaviour.support_acting_master or registration.topic_by_topic
         if not may_speak or registration.enable_acting_master is None:
             return False
-        group = self._state.tables.broker_addr_table.get(registration.broker)
+        group = self.state.tables.broker_addr_table.get(registration.broker)
         addrs = {} if group is None else group.addrs
         return all(broker_id <= other for other, addr in addrs.items() if addr != registration.broker_addr)
 
@@ -124,28 +138,43 @@ class BrokerRegistration:
 
     def __init__(
         self,
-        state: RouteState,
+        registrations: Registrations,
         registration: Registration,
         cause: Cause,
         owner: Owner,
-        reads_topics: Callable[[Registration], bool],
+        unread: UnreadTopics | None,
     ) -> None:
-        self.state = state
+        self.state = registrations.state
         self._registration = registration
         self._cause = cause
         self._owner = owner
-        self._reads_topics = reads_topics
+        self._unread = unread
+        self._reads_topics = registrations.reads_topics
+        self._topics = registration.topic_configs
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
 
-    def encode(self) -> None:
-        """Encodes what the broker reports, with breaths. Other changes may be made in the meantime."""
-        topic_configs = self._registration.topic_configs or {}
-        self._encoded = self.state.tables.queue_datas.encoded(self._registration.broker, topic_configs.values())
+    @property
+    def topics_to_read(self) -> int:
+        if self._topics is None:
+            return self._unread_topics
+        return len(self._topics) if len(self._topics) > ENCODED_ASIDE else 0
+
+    @property
+    def _unread_topics(self) -> int:
+        return 0 if self._unread is None or not self._reads_topics(self._registration) else self._unread.topics
+
+    def read(self) -> None:
+        if self._topics is None:
+            assert self._unread is not None, "topics that count come with the registration"
+            self._topics = self._unread.read()
+        queue_datas, broker = self.state.tables.queue_datas, self._registration.broker
+        self._encoded = queue_datas.encoded(broker, self._topics.values())
 
     @property
     def topics(self) -> int:
         registration, tables = self._registration, self.state.tables
-        said = registration.topic_count + _mapped_queues(registration) // QUEUES_LIKE_A_TOPIC
+        named = self._unread_topics if self._topics is None else len(self._topics)
+        said = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
         live = tables.broker_live_table.get(registration.live_key)
         if live is not None and (live.broker, live.broker_id) == (registration.broker, registration.broker_id):
             return said
@@ -160,8 +189,8 @@ class BrokerRegistration:
         self._before = before = state.tables.broker_live_table.get(registration.live_key)
         _check_base_version(registration, before)
         self._brings_topics = self._reads_topics(registration)
-        if self._brings_topics and registration.topic_configs is None:
-            raise TopicsNotRead
+        if self._brings_topics and self._topics is None:  # they did not count before
+            self.read()
         self._replaced = self._put_into_group(edit, before)
         self._renewed = self._live_info()
         if self._brings_topics:
@@ -232,7 +261,7 @@ class BrokerRegistration:
 
     def _put_topics(self, edit: TableEdit) -> None:
         registration = self._registration
-        broker, topic_configs, mappings = registration.broker, registration.topic_configs or {}, registration.mappings
+        broker, topic_configs, mappings = registration.broker, self._topics or {}, registration.mappings
         reported: Mapping[str, ReportedQueues] = topic_configs
         if registration.topic_by_topic:
             reported = edit.with_mappings(broker, topic_configs, mappings)
@@ -321,11 +350,11 @@ def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
     return replace(group, addrs=addrs, unconfirmed=unconfirmed, zone_name=zone_name, enable_acting_master=acting)
 
 
-def _mapped_queues(registration: Registration) -> int:
+def _mapped_queues(topics: Mapping[str, ReportedQueues] | None, mappings: Mapping[str, StaticMapping]) -> int:
     """How many queues the mappings of static topics have, of the first topics."""
-    said = islice((registration.topic_configs or {}).values(), LOOKED_THROUGH)
+    said = islice((topics or {}).values(), LOOKED_THROUGH)
     of_topics = sum(len(numbers[4].queue_ids) for numbers in said if len(numbers) > 4)
-    return of_topics + sum(len(mapping.queue_ids) for mapping in islice(registration.mappings.values(), LOOKED_THROUGH))
+    return of_topics + sum(len(mapping.queue_ids) for mapping in islice(mappings.values(), LOOKED_THROUGH))
 
 
 def _check_state_version(registration: Registration, holder: BrokerLiveInfo) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from namesrv.core.state import RouteState
 
@@ -38,12 +38,15 @@ class StateChange(Protocol[ResultT_co]):
         """
 
 
-@runtime_checkable
-class EncodesFirst(Protocol):
+class ReadingChange(StateChange[ResultT_co], Protocol[ResultT_co]):
     """A change with a part that needs no tables that stand still. It is done before other changes have to wait."""
 
-    def encode(self) -> None:
-        """Does that part, with breaths."""
+    @property
+    def topics_to_read(self) -> int:
+        """About how many topics that part reads."""
+
+    def read(self) -> None:
+        """Does that part, with breaths. Raises Refused if what it reads breaks a rule."""
 
 
 def apply_now(change: StateChange[ResultT]) -> ResultT:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from namesrv_api.v1 import registration_service_pb2, route_data_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from groundwork.shares import MACHINE, Sharer, Shares
+from groundwork.shares import Sharer, Shares
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
 from namesrv.app import field_rules
@@ -42,7 +41,7 @@ from namesrv.core.model import (
     StaticMapping,
 )
 from namesrv.core.pace import breathe, paced
-from namesrv.core.registrations import TopicsNotRead
+from namesrv.core.registrations import QUEUES_LIKE_A_TOPIC, UnreadTopics
 from namesrv.core.routes import Routes
 from namesrv.engines.api import doubt_of, may_repeat
 from namesrv.grpc_api.handlers import Context
@@ -364,70 +363,6 @@ def _check_queue_numbers(
     problems.raise_any()
 
 
-# The reader of registrations: it reads each whole before it waits for the tables, so that a bad one never waits.
-
-
-ResultT = TypeVar("ResultT")
-
-
-class RegistrationReader:
-    """Makes records of registrations. Large ones are read on the writer's thread."""
-
-    def __init__(
-        self,
-        routes: Routes,
-        writer: TableWriter,
-        topics: Shares | None = None,
-    ) -> None:
-        self._routes, self._state = routes, routes.state
-        self._writer = writer
-        self._topics = topics or FairShares.of().registered_topics
-
-    def room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer = MACHINE) -> AbstractContextManager[None]:
-        """Counts the topics of a request for as long as the context lasts: from before they are read until the answer.
-
-        Raises:
-            OVERLOADED: There are too many, with those of other requests of its caller or of all.
-        """
-        count = len(request.topic_configs)
-        return self._topics.holding(sharer, count) if count else nullcontext()
-
-    async def read(self, request: pb.RegisterBrokerRequest, owner: str) -> Registration:
-        """Checks a request of an owner whole. Topics that do not count, as their version is held, are not read.
-
-        Raises:
-            Refused: The request breaks a rule; nothing has changed.
-        """
-        registration = read_registration(request)
-        self._check_live_brokers(registration)
-        if request.body_crc32:
-            await self._work(request, partial(check_body_crc32, request), owner)
-        if not self._routes.registrations.reads_topics(registration):
-            return registration  # nearly every registration: none of its topics is looked at
-        return await self.with_topics(request, registration, owner)
-
-    async def with_topics(
-        self, request: pb.RegisterBrokerRequest, registration: Registration, owner: str
-    ) -> Registration:
-        """A registration with its topics, which did not count when it was read. Raises INVALID_FIELD."""
-        read = await self._work(request, partial(self._read_topics, request), owner)
-        return replace(registration, topic_configs=read)
-
-    async def _work(self, request: pb.RegisterBrokerRequest, work: Callable[[], ResultT], owner: str) -> ResultT:
-        topics = request.topic_configs
-        if len(topics) <= INLINE_TOPICS and not any(topic.HasField("mapping") for topic in topics):
-            return work()
-        return await self._writer.read(work, owner, is_large=len(topics) > LARGE_TOPICS)
-
-    def _read_topics(self, request: pb.RegisterBrokerRequest) -> TopicsRead:
-        return read_topics(request.topic_configs, self._state.tables.topic_queue_table)
-
-    def _check_live_brokers(self, registration: Registration) -> None:
-        live = self._state.tables.broker_live_table
-        if len(live) >= limits.MAX_LIVE_BROKERS and registration.live_key not in live:
-            raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-
-
 # RegistrationService: what brokers and their agents call.
 
 
@@ -451,7 +386,7 @@ class RegistrationServicer:
         self._writer = writer
         self._channels = channels
         self._brokers = NamedBrokers(routes.state)
-        self._reader = RegistrationReader(routes, writer, registered_topics)
+        self._registered_topics = registered_topics or FairShares.of().registered_topics
         self._idle_timeout_millis = idle_timeout_millis
         self._tally = tally or RegistrationCounter()
         self._log = RegistrationLog()
@@ -460,7 +395,7 @@ class RegistrationServicer:
         self, request: pb.RegisterBrokerRequest, context: Context
     ) -> pb.RegisterBrokerResponse:
         """REGISTER_BROKER, 103."""
-        room, broker = self._reader.room_for(request, sharer_of(context)), request.broker
+        room, broker = self._room_for(request, sharer_of(context)), request.broker
         refusals = self._log.refusals(broker.cluster_name, broker.broker_name, broker.broker_addr, context.peer())
         with refusals, self._tally.counting(kind_of(request)) as outcome, room:
             answer = await self._register(request, context)
@@ -468,15 +403,17 @@ class RegistrationServicer:
             return answer
 
     async def _register(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        caller = sharer_of(context).name
-        registration = await self._reader.read(request, caller)
+        """Refuses a request that breaks a rule before it waits for the tables. Most have topics that do not count."""
+        registration = read_registration(request)
+        self._check_live_brokers(registration)
+        caller, unread = sharer_of(context).name, self._unread(request)
+        if not request.body_crc32 or unread.topics <= INLINE_TOPICS:
+            check_body_crc32(request)
+        else:
+            await self._writer.read(partial(check_body_crc32, request), caller, is_large=unread.topics > LARGE_TOPICS)
         cause, owner = Cause("RegisterBroker", caller_of(context)), owner_of(context)
-        register = self._routes.registrations.register_broker
-        try:
-            result = await self._writer.apply(register(registration, cause, owner), caller)
-        except TopicsNotRead:  # the broker left, or registered something else, while this stood in line
-            registration = await self._reader.with_topics(request, registration, caller)
-            result = await self._writer.apply(register(registration, cause, owner), caller)
+        change = self._routes.registrations.register_broker(registration, cause, owner, unread)
+        result = await self._writer.read_and_apply(change, caller)
         log_registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(
             header=self._state.header(),
@@ -486,6 +423,27 @@ class RegistrationServicer:
             changed=result.changed,
             order_topic_config=self._order_topic_config(),
         )
+
+    def _room_for(self, request: pb.RegisterBrokerRequest, sharer: Sharer) -> AbstractContextManager[None]:
+        """Counts the topics of a request for as long as the context lasts: from before they are read until the answer.
+
+        Raises:
+            OVERLOADED: There are too many, with those of other requests of its caller or of all.
+        """
+        count = len(request.topic_configs)
+        return self._registered_topics.holding(sharer, count) if count else nullcontext()
+
+    def _unread(self, request: pb.RegisterBrokerRequest) -> UnreadTopics:
+        topics = request.topic_configs
+        count = len(topics)
+        if count <= INLINE_TOPICS:
+            count += sum(len(topic.mapping.topic_queue_ids) for topic in topics) // QUEUES_LIKE_A_TOPIC
+        return UnreadTopics(count, lambda: read_topics(topics, self._state.tables.topic_queue_table))
+
+    def _check_live_brokers(self, registration: Registration) -> None:
+        live = self._state.tables.broker_live_table
+        if len(live) >= limits.MAX_LIVE_BROKERS and registration.live_key not in live:
+            raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
 
     async def UnregisterBroker(  # noqa: N802
         self, request: pb.UnregisterBrokerRequest, context: Context

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,7 +51,7 @@ from namesrv.core.model import (
     TopicTableFingerprint,
 )
 from namesrv.core.pace import breathe
-from namesrv.core.registrations import TopicsNotRead
+from namesrv.core.registrations import UnreadTopics
 from namesrv.core.routes import Routes
 from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
@@ -412,13 +411,9 @@ class RegistrationCalls:
                 self._shares.registered_topics.holding(caller.sharer, len(registration.topic_configs or ()))
             )
             cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
-            register = self._routes.registrations.register_broker
-            try:
-                result = await self._writer.apply(register(registration, cause, owner), caller.owner)
-            except TopicsNotRead:  # the group's queues have changed while this stood in line
-                body = await self._body(request, caller, registration.broker, None)
-                registration = replace(registration, topic_configs=body.topic_configs)
-                result = await self._writer.apply(register(registration, cause, owner), caller.owner)
+            unread = self._unread(request, registration)
+            change = self._routes.registrations.register_broker(registration, cause, owner, unread)
+            result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._state.revision)
         told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}
@@ -496,7 +491,7 @@ class RegistrationCalls:
         key, live = LiveKey(broker.cluster_name, broker_addr), self._state.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)
-        body = await self._body(request, caller, broker, self._state.tables.table_fingerprints.get(broker))
+        body = await self._body(request, caller, broker)
         if ha_server_addr is not None and not fields.is_address(ha_server_addr):
             body.odd_addresses.insert(0, ha_server_addr)
             ha_server_addr = None
@@ -524,16 +519,26 @@ class RegistrationCalls:
             self._log.addresses_skipped(registration, body.odd_addresses)
         return registration
 
-    async def _body(
-        self, request: Request, caller: Caller, broker: BrokerKey, held: TopicTableFingerprint | None
-    ) -> RegistrationBody:
-        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
-        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
-        read, size = partial(read_registration, request.body, crc32, known_topics, held), len(request.body)
+    async def _body(self, request: Request, caller: Caller, broker: BrokerKey) -> RegistrationBody:
+        """The body, without its topics if they are those that are held."""
+        held = self._state.tables.table_fingerprints.get(broker)
+        read, size = partial(self._read_body, request, broker, held), len(request.body)
         compressed = is_compressed(request.body)
         if size <= TINY_BODY_BYTES and not compressed:
             return read()
         return await self._writer.read(read, caller.owner, is_large=compressed or size > LARGE_BYTES, is_next=False)
+
+    def _read_body(
+        self, request: Request, broker: BrokerKey, held: TopicTableFingerprint | None = None
+    ) -> RegistrationBody:
+        crc32, tables = fields.number(request, "bodyCrc32", fields.INT_BITS), self._state.tables
+        known_topics = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
+        return read_registration(request.body, crc32, known_topics, held)
+
+    def _unread(self, request: Request, registration: Registration) -> UnreadTopics:
+        """The topics that are held, should they be lost before the registration is made."""
+        broker = registration.broker
+        return UnreadTopics(registration.topic_count, lambda: self._read_body(request, broker).topic_configs or {})
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

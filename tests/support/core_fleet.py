@@ -16,11 +16,13 @@ from namesrv.core.model import (
     Registration,
     RemovalReason,
     RemovedBroker,
+    ReportedQueues,
     ReportedTopic,
     StaticMapping,
     TopicTableFingerprint,
 )
 from namesrv.core.policy import Behaviour
+from namesrv.core.registrations import REGISTER_BROKER, UnreadTopics
 from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.core.state_change import apply_all_now, apply_now
@@ -50,6 +52,8 @@ class Fleet:
         identity = NamesrvIdentity("ns-test", "000000000000001-00000000")
         self.state = RouteState(identity, self.clock, lambda: f"channel-{next(numbers)}", behaviour=behaviour)
         self.routes = Routes.of(self.state)
+        self.topics_read = 0
+        """Topics that were read while a registration was prepared."""
 
     def register(
         self,
@@ -92,7 +96,13 @@ class Fleet:
             mappings=mappings or {},
             table_fingerprint=mark,
         )
-        return apply_now(self.routes.registrations.register_broker(registration, owner=Owner(owner, address)))
+        unread = None if is_read else UnreadTopics(len(configs), lambda: self._read(configs))
+        change = self.routes.registrations.register_broker(registration, REGISTER_BROKER, Owner(owner, address), unread)
+        return apply_now(change)
+
+    def _read(self, configs: dict[str, ReportedQueues]) -> dict[str, ReportedQueues]:
+        self.topics_read += len(configs)
+        return configs
 
     def register_topic(self, topic: str, queues: Mapping[BrokerKey, QueueNumbers]) -> bool:
         return apply_now(self.routes.registrations.register_topic(topic, queues))

@@ -166,7 +166,7 @@ async def test_a_large_registration_encodes_what_it_reports_before_others_wait(f
     writer, held = TableWriter(), Held(fleet.state)
     busy = asyncio.create_task(writer.apply(held, "b"))
     await held.begun()
-    registering = asyncio.create_task(writer.apply(change, "a"))
+    registering = asyncio.create_task(writer.read_and_apply(change, "a"))
     await asyncio.sleep(0)
     held.let_go()
     await asyncio.gather(busy, registering)

@@ -16,8 +16,8 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import INLINE_TOPICS, TableWriter
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, Registration, RemovalReason
-from namesrv.grpc_api.registration import RegistrationReader, RegistrationServicer
+from namesrv.core.model import BrokerKey, RemovalReason
+from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
@@ -30,12 +30,15 @@ LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
 class NameServer:
     """A servicer whose writer can be kept busy."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
         self.state = fleet.state
+        shares = FairShares.of(registered_topics=registered_topics)
         self.writer = TableWriter()
         detector = StallDetector(fleet.clock.monotonic, fleet.routes.heartbeats.grant_more_time, 10.0)
         channels = ChannelStreams(fleet.routes, self.writer, detector)
-        self._servicer = RegistrationServicer(fleet.routes, self.writer, channels, 120_000)
+        self._servicer = RegistrationServicer(
+            fleet.routes, self.writer, channels, 120_000, registered_topics=shares.registered_topics
+        )
 
     async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         return await self._servicer.RegisterBroker(request, CONTEXT)
@@ -56,11 +59,6 @@ class NameServer:
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0)
-
-
-def reader_of(fleet: Fleet, registered_topics: int = 1_000) -> RegistrationReader:
-    shares = FairShares.of(registered_topics=registered_topics)
-    return RegistrationReader(fleet.routes, TableWriter(), shares.registered_topics)
 
 
 async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
@@ -95,18 +93,14 @@ async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monke
 
 async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
 
-    namesrv, reader = NameServer(fleet), reader_of(fleet)
+    namesrv = NameServer(fleet)
     await namesrv.register(registration(LARGE))
     go_on = threading.Event()
-    working = asyncio.create_task(reader._writer.read(lambda: go_on.wait(20), "a"))
+    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(20), "a"))
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
-        small = await reader.read(registration(["T1"], counter=2), "a")
-        held = await reader.read(registration(LARGE), "a")
-    assert isinstance(small, Registration)
-    assert isinstance(held, Registration)
-    assert small.topic_configs is not None
-    assert held.topic_configs is None
+        assert not (await namesrv.register(registration(LARGE))).changed
+        assert (await namesrv.register(registration(["T1"], counter=2))).changed
     go_on.set()
     await working
 
@@ -130,12 +124,15 @@ async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet:
     assert fleet.topics >= {"T1"}
 
 
-def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
-    reader = reader_of(fleet, registered_topics=4)
-    with reader.room_for(registration(["a", "b", "c"])):
-        with reader.room_for(registration(["d"])), reader.room_for(registration([])):
-            pass
+async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
+    namesrv = NameServer(fleet, registered_topics=4)
+    async with namesrv.busy():
+        first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
+        await until(lambda: namesrv.writer._waiting == 2)
         with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
-            reader.room_for(registration(["d", "e"])).__enter__()
-    with reader.room_for(registration(["a", "b", "c", "d"])):
-        pass
+            await namesrv.register(registration(["d", "e"]))
+        other = asyncio.create_task(namesrv.register(registration(["d"])))
+        await until(lambda: namesrv.writer._waiting == 3)
+    await first
+    await other
+    await namesrv.register(registration(["a", "b", "c", "d"]))
