@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -231,16 +231,7 @@ class BrokerLiveInfo:
 
     def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
         """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
-        return (
-            self.broker == other.broker
-            and self.broker_id == other.broker_id
-            and self.broker_addr == other.broker_addr
-            and self.ha_server_addr == other.ha_server_addr
-            and self.data_version == other.data_version
-            and self.timeout_seconds == other.timeout_seconds
-            and self.unconfirmed == other.unconfirmed
-            and self.topic_by_topic == other.topic_by_topic
-        )
+        return self == replace(other, channel_id=self.channel_id, generation=self.generation)
 
 
 @dataclass(frozen=True, slots=True)
