@@ -87,5 +87,5 @@ def test_a_live_broker_is_the_same_only_if_it_was_renewed(name: str) -> None:
     fleet = Fleet()
     register(fleet, FIRST)
     live = fleet.state.tables.broker_live_table[LiveKey(CLUSTER, A)]
-    other = BrokerKey("other", "other") if name == "broker" else object()
+    other: Any = BrokerKey("other", "other") if name == "broker" else object()
     assert live.same_but_renewed(replace(live, **{name: other})) is (name in RENEWED)
