@@ -17,13 +17,13 @@ from broker_agent.clients import limits as client_limits
 from broker_agent.topics import files, manager, slave_synchronize, table, topic_service
 from groundwork import endpoints, permits, topic_names
 from namesrv import limits, runtime_settings
+from namesrv.app import administration
 from namesrv.core import changes, pins
-from namesrv.grpc_api import admin
 from namesrv.remoting import limits as remoting_limits
 from namesrv.settings import NamesrvSettings
 
 PAGE = Path(__file__).parents[1] / "limits.md"
-SERVER = (limits, topic_names, endpoints, permits, changes, pins, runtime_settings, admin)
+SERVER = (limits, topic_names, endpoints, permits, changes, pins, runtime_settings, administration)
 AGENT = (manager, table, files, topic_service, registration, broker_outer_api, namesrv_list, slave_synchronize)
 SETTINGS = ("slow_reader_timeout_millis", "caller_share_percent")
 """Settings that are limits on what a caller may do."""

@@ -13,10 +13,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.version import __version__
 from namesrv import limits
-from namesrv.app import field_rules
 from namesrv.app.access import sharer_of
 from namesrv.app.digest_pages import digest_page
 from namesrv.app.fair_queue import FairLock
+from namesrv.app.field_rules import NAME, TOPIC, Row, check, check_all
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
@@ -24,7 +24,6 @@ from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker
 from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.errors import (
-    FieldProblems,
     invalid_field,
     limit_exceeded,
     registry_warming,
@@ -73,7 +72,7 @@ class LookupCalls:
         topic = request.topic
         header, route = self._state.header_fragment(), self._state.route(topic, zone_name)
         if route is None:
-            field_rules.check_topic("topic", topic)
+            check(("topic", topic, TOPIC))
             if not self._warm_up.is_warm():
                 raise registry_warming(f"the topic {topic!r}")
             if self.keeps_unknown:
@@ -89,14 +88,13 @@ class LookupCalls:
         zone_name = streams.zone_name(request)
         header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
         batch = _Batch(header, [topic for _, topic in asked])
-        problems = FieldProblems()
+        unknown_rows: list[Row] = []
         for field, topic in asked:
             route = self._state.route(topic, zone_name)
             if route is None:
-                with problems:
-                    field_rules.check_topic(field, topic)
+                unknown_rows.append((field, topic, TOPIC))
             batch.add(topic, route)
-        problems.raise_any()
+        check_all(unknown_rows)
         unknown, is_warm = batch.without_route(), self._warm_up.is_warm()
         if not unknown or (self.keeps_unknown and is_warm):
             may_keep(
@@ -212,7 +210,7 @@ class TopicListCalls:
         if request.HasField("cluster_name"):
             if request.filter != pb.TOPIC_FILTER_UNSPECIFIED:
                 raise invalid_field("cluster_name", "is set, and so is filter, which selects from all clusters")
-            field_rules.check_name("cluster_name", request.cluster_name)
+            check(("cluster_name", request.cluster_name, NAME))
             return partial(self._lists.of_cluster, request.cluster_name)
         if request.filter == pb.TOPIC_FILTER_UNSPECIFIED:
             return self._lists.all
@@ -295,12 +293,7 @@ class BrokerGroupCalls:
         self, request: pb.GetBrokerMemberGroupRequest, _context: Context
     ) -> pb.GetBrokerMemberGroupResponse:
         """GET_BROKER_MEMBER_GROUP, 901."""
-        problems = FieldProblems()
-        with problems:
-            field_rules.check_name("cluster_name", request.cluster_name)
-        with problems:
-            field_rules.check_name("broker_name", request.broker_name)
-        problems.raise_any()
+        check(("cluster_name", request.cluster_name, NAME), ("broker_name", request.broker_name, NAME))
         key = BrokerKey(request.cluster_name, request.broker_name)
         group = self._state.tables.broker_addr_table.get(key) or BrokerData(key, {})
         return pb.GetBrokerMemberGroupResponse(

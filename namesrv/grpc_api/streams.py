@@ -7,20 +7,30 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Self
 
 from namesrv_api.v1 import route_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.shares import Sharer, Shares
-from groundwork.topic_names import MAX_TOPIC_LENGTH, check_name
 from namesrv import limits
-from namesrv.app import field_rules
 from namesrv.app.access import sharer_of
+from namesrv.app.field_rules import (
+    ANYTHING,
+    NAME,
+    NOT_NEGATIVE,
+    PREFIX,
+    TOPIC,
+    between,
+    check,
+    check_all,
+    given,
+)
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
 from namesrv.core.change_stream import change_messages, follow_messages
-from namesrv.core.errors import FieldProblems, epoch_changed, invalid_field, limit_exceeded, shutting_down
+from namesrv.core.errors import epoch_changed, invalid_field, limit_exceeded, shutting_down
 from namesrv.core.pace import paced
 from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
@@ -58,31 +68,26 @@ def zone_name(
     | route_service_pb2.WatchTopicRoutesRequest,
 ) -> str | None:
     """The zone that a lookup or a watch asks from; None if it names none. Raises INVALID_FIELD."""
-    if not request.HasField("zone_name"):
-        return None
-    field_rules.check_name("zone_name", request.zone_name)
-    return request.zone_name
+    name: str | None = given(request, "zone_name")
+    check(("zone_name", name, NAME))
+    return name
 
 
 def resume_point(field: str, point: route_service_pb2.ResumePoint) -> route_service_pb2.ResumePoint:
     """The point that changes are asked for after. Raises INVALID_FIELD."""
-    if not point.epoch:
-        raise invalid_field(f"{field}.epoch", "is missing; take epoch and revision from a header")
-    if not point.HasField("revision"):
-        raise invalid_field(f"{field}.revision", "is missing; take epoch and revision from a header")
-    if point.revision < 0:
-        raise invalid_field(f"{field}.revision", f"is {point.revision}, must not be negative")
+    missing = "is missing; take epoch and revision from a header"
+    check(
+        (f"{field}.epoch", point.epoch or None, ANYTHING._replace(missing=missing)),
+        (f"{field}.revision", given(point, "revision"), NOT_NEGATIVE._replace(missing=missing)),
+    )
     return point
 
 
 def pin_lease_millis(request: route_service_pb2.PinRouteSnapshotRequest) -> int:
     """How long a pin is to be kept, milliseconds. Raises INVALID_FIELD."""
-    if not request.HasField("lease_millis"):
-        return limits.DEFAULT_PIN_LEASE_MILLIS
-    millis, lowest, highest = request.lease_millis, limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS
-    if not lowest <= millis <= highest:
-        raise invalid_field("lease_millis", f"is {millis}, must be {lowest} to {highest}")
-    return millis
+    millis: int | None = given(request, "lease_millis")
+    check(("lease_millis", millis, between(limits.MIN_PIN_LEASE_MILLIS, limits.MAX_PIN_LEASE_MILLIS)))
+    return limits.DEFAULT_PIN_LEASE_MILLIS if millis is None else millis
 
 
 def _route_tables(asked: Iterable[int]) -> frozenset[RouteTable]:
@@ -262,23 +267,9 @@ def _check_counts(topic_count: int, prefix_count: int) -> None:
 
 
 def _check_names(request: pb.WatchTopicRoutesRequest) -> None:
-    problems = FieldProblems()
-    for index, prefix in enumerate(request.topic_prefixes):
-        with problems:
-            _check_prefix(f"topic_prefixes[{index}]", prefix)
-    for index, topic in paced(enumerate(request.topics)):
-        with problems:
-            field_rules.check_topic(f"topics[{index}]", topic)
-    problems.raise_any()
-
-
-def _check_prefix(field: str, prefix: str) -> None:
-    """Checks that topics can begin like this; all do with the empty one. Raises INVALID_FIELD."""
-    try:
-        if prefix:
-            check_name(prefix, MAX_TOPIC_LENGTH)
-    except ValueError as error:
-        raise invalid_field(field, str(error)) from None
+    prefixes = ((f"topic_prefixes[{index}]", prefix, PREFIX) for index, prefix in enumerate(request.topic_prefixes))
+    topics = ((f"topics[{index}]", topic, TOPIC) for index, topic in enumerate(request.topics))
+    check_all(paced(chain(prefixes, topics)))
 
 
 # The calls of RouteService that stream whole tables: as they are, as they were pinned, and what changed since.

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from functools import partial
 from typing import Any, NamedTuple
 
-from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as registration_pb
 from namesrv_api.v1 import route_data_pb2
 
@@ -17,8 +16,8 @@ from groundwork.errors import suppress_refusals
 from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import Shares
 from namesrv import limits
-from namesrv.app import field_rules
-from namesrv.app.access import caller_of, owner_of
+from namesrv.app.access import caller_of, owner_of, sharer_of
+from namesrv.app.administration import MAX_CONFIG_VALUES, Administration, Operation
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.event_log import (
@@ -29,6 +28,7 @@ from namesrv.app.event_log import (
     log_write_permission_wiped,
 )
 from namesrv.app.fair_queue import FairLock
+from namesrv.app.field_rules import NAME, TOPIC, check
 from namesrv.app.quotas import FairShares
 from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
@@ -36,7 +36,6 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import (
     Reason,
     invalid_field,
-    kv_not_found,
     limit_exceeded,
     registry_warming,
 )
@@ -44,6 +43,7 @@ from namesrv.core.model import (
     ORDER_TOPIC_CONFIG,
     BrokerKey,
     DataVersion,
+    HoldKey,
     LiveKey,
     QueueNumbers,
     Registration,
@@ -58,7 +58,6 @@ from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
 from namesrv.error_codes import ResponseCode
-from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.answers import no_such_topic
 from namesrv.remoting.bodies import (
     RegistrationBody,
@@ -213,7 +212,7 @@ class LookupCalls:
         """The same for a topic that is unknown here, in cluster-test mode."""
         assert self._elsewhere is not None, "it is asked where there is one"
         topic = fields.text(request, "topic")
-        field_rules.check_topic("topic", topic)
+        check(("topic", topic, TOPIC))
         route = await self._elsewhere(topic, _zone_name(request))
         if route is None:
             return no_such_topic(request, topic)
@@ -232,10 +231,7 @@ def _zone_name(request: Request) -> str | None:
     return zone_name if zone_name and fields.switch(request, _ZONE_MODE) else None
 
 
-# What operators' tools call, through AdminService: the same rules, intents, files and journal.
-
-_GIVEN = 100
-"""Most lines of a request to change settings: as many as AdminService takes."""
+# What operators' tools call: the same rules, intents, files and journal as AdminService.
 
 _MAX_PROPERTIES_BYTES = 64 * 1024
 """Largest body of such a request, which is read in one step."""
@@ -244,44 +240,34 @@ _MAX_PROPERTIES_BYTES = 64 * 1024
 class OperatorCalls:
     """As in RocketMQ, a removal of a missing thing succeeds, and no change needs a confirmation."""
 
-    def __init__(self, state: RouteState, admin: AdminServicer, gate: Gate) -> None:
+    def __init__(self, state: RouteState, administration: Administration) -> None:
         self._state = state
-        self._admin = admin
-        self._gate = gate
+        self._administration = administration
 
-    async def get_kv_config(self, request: Request, caller: Caller) -> bytes:
+    async def get_kv_config(self, request: Request, _caller: Caller) -> bytes:
         """GET_KV_CONFIG, 101."""
-        asked = pb.GetKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
-        told = await self._admin.kv_config.GetKvConfig(asked, caller.context)
-        return answer(request, ResponseCode.SUCCESS, fields={"value": told.value})
+        value = self._administration.kv_value(*_kv_key(request))
+        return answer(request, ResponseCode.SUCCESS, fields={"value": value})
 
     async def list_kv_configs(self, request: Request, _caller: Caller) -> bytes:
         """GET_KVLIST_BY_NAMESPACE, 219: the whole namespace, without pages."""
-        namespace = fields.text(request, "namespace")
-        entries = self._state.kv_config.entries(namespace)
-        if not entries:
-            raise kv_not_found(namespace)
-        body = json.dumps({"table": dict(sorted(entries.items()))}, separators=(",", ":"))
-        return answer(request, ResponseCode.SUCCESS, body.encode())
+        entries = self._administration.kv_entries(fields.text(request, "namespace"))
+        return answer(request, ResponseCode.SUCCESS, _json({"table": dict(sorted(entries.items()))}))
 
-    async def get_config(self, request: Request, caller: Caller) -> bytes:
+    async def get_config(self, request: Request, _caller: Caller) -> bytes:
         """GET_NAMESRV_CONFIG, 319: as Java's properties."""
-        told = await self._admin.config.GetNamesrvConfig(pb.GetNamesrvConfigRequest(), caller.context)
-        lines = (f"{entry.key}={entry.value}\n" for entry in sorted(told.entries, key=lambda entry: entry.key))
+        lines = (f"{key}={text}\n" for key, text in self._administration.settings().items())
         return answer(request, ResponseCode.SUCCESS, "".join(lines).encode())
 
     async def put_kv_config(self, request: Request, caller: Caller) -> bytes:
         """PUT_KV_CONFIG, 100."""
-        namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
-        asked = pb.PutKvConfigRequest(namespace=namespace, key=key)
-        asked.value = fields.text_or_empty(request, "value")
-        await self._admin.kv_config.PutKvConfig(asked, caller.context)
+        value = fields.text_or_empty(request, "value")
+        await self._administration.put_kv(*_kv_key(request), value, _operation("PutKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def delete_kv_config(self, request: Request, caller: Caller) -> bytes:
         """DELETE_KV_CONFIG, 102."""
-        asked = pb.DeleteKvConfigRequest(namespace=fields.text(request, "namespace"), key=fields.text(request, "key"))
-        await self._admin.kv_config.DeleteKvConfig(asked, caller.context)
+        await self._administration.delete_kv(*_kv_key(request), _operation("DeleteKvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def wipe_write_perm(self, request: Request, caller: Caller) -> bytes:
@@ -289,10 +275,10 @@ class OperatorCalls:
 
         Answer and log say how it ends: with Apache's name server, which an old mqadmin is made for, it ends by itself.
         """
-        topics, remark = 0, None
+        topics, remark, operation = 0, None, _operation("WipeWritePermOfBroker", caller)
         for cluster_name, broker_name in self._groups(request):
-            asked = pb.WipeWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name, force=True)
-            topics += (await self._admin.intents.WipeWritePermOfBroker(asked, caller.context)).wipe_topic_count
+            wiped = await self._administration.wipe_write_perm(broker_name, cluster_name, operation)
+            topics += wiped.topic_count
             remedy = f"mqadmin addWritePerm -b {broker_name} (RocketMQ 4.9 or later), or nsctl restore {broker_name}"
             remark = f"broker {broker_name} stays without write permission, also after it restarts, until {remedy}"
             log_write_permission_wiped(broker_name, cluster_name, remedy)
@@ -301,29 +287,34 @@ class OperatorCalls:
 
     async def add_write_perm(self, request: Request, caller: Caller) -> bytes:
         """ADD_WRITE_PERM_OF_BROKER, 327: the same."""
-        topics = 0
+        topics, operation = 0, _operation("AddWritePermOfBroker", caller)
         for cluster_name, broker_name in self._groups(request):
-            asked = pb.AddWritePermOfBrokerRequest(cluster_name=cluster_name, broker_name=broker_name)
-            topics += (await self._admin.intents.AddWritePermOfBroker(asked, caller.context)).add_topic_count
+            topics += (await self._administration.add_write_perm(broker_name, cluster_name, operation)).topic_count
         return answer(request, ResponseCode.SUCCESS, fields={"addTopicCount": str(topics)})
 
     async def delete_topic(self, request: Request, caller: Caller) -> bytes:
         """DELETE_TOPIC_IN_NAMESRV, 216."""
-        asked = pb.DeleteTopicRequest(topic=fields.text(request, "topic"), force=True)
-        if request.fields.get("clusterName"):
-            asked.cluster_name = fields.text(request, "clusterName")
+        cluster_name = fields.text(request, "clusterName") if request.fields.get("clusterName") else None
+        key = HoldKey(fields.text(request, "topic"), cluster_name)
         with suppress_refusals(Reason.TOPIC_NOT_FOUND):
-            await self._admin.intents.DeleteTopic(asked, caller.context)
+            await self._administration.delete_topic(key, _operation("DeleteTopic", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     async def update_config(self, request: Request, caller: Caller) -> bytes:
         """UPDATE_NAMESRV_CONFIG, 318: keys that gRPC changes, too, and no other."""
-        asked = pb.UpdateNamesrvConfigRequest(values=_properties(request.body))
-        await self._admin.config.UpdateNamesrvConfig(asked, caller.context)
+        await self._administration.change_settings(_properties(request.body), _operation("UpdateNamesrvConfig", caller))
         return answer(request, ResponseCode.SUCCESS)
 
     def _groups(self, request: Request) -> list[BrokerKey]:
         return self._state.groups_named(fields.text(request, "brokerName"), None)
+
+
+def _kv_key(request: Request) -> tuple[str, str]:
+    return fields.text(request, "namespace"), fields.text(request, "key")
+
+
+def _operation(call: str, caller: Caller) -> Operation:
+    return Operation(Cause(call, caller_of(caller.context)), sharer_of(caller.context).name)
 
 
 def _properties(body: bytes) -> dict[str, str]:
@@ -343,8 +334,8 @@ def _properties(body: bytes) -> dict[str, str]:
         if not separator:
             raise invalid_field("body", f"has a line without '=': {stripped[:40]!r}")
         values[key.strip()] = value.strip()
-        if len(values) > _GIVEN:
-            raise invalid_field("body", f"has more than {_GIVEN} settings")
+        if len(values) > MAX_CONFIG_VALUES:
+            raise invalid_field("body", f"has more than {MAX_CONFIG_VALUES} settings")
     return values
 
 
@@ -458,7 +449,7 @@ class RegistrationCalls:
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_TOPIC_IN_NAMESRV, 217: queues by broker name. Groups that are not there are passed over."""
         topic = fields.text(request, "topic")
-        field_rules.check_topic("topic", topic)
+        check(("topic", topic, TOPIC))
         is_large = len(request.body) > LARGE_BYTES
         body = await self._writer.read(lambda: read_json(_decoded(request.body)), caller.owner, is_large=is_large)
         queues = self._queues(body)
@@ -486,8 +477,7 @@ class RegistrationCalls:
         broker, broker_id, broker_addr = fields.broker(request), fields.broker_id(request), fields.broker_addr(request)
         ha_server_addr = request.fields.get("haServerAddr") or None
         zone_name = request.fields.get("__ZONE_NAME") or None
-        if zone_name is not None:
-            field_rules.check_name("__ZONE_NAME", zone_name)
+        check(("__ZONE_NAME", zone_name, NAME))
         key, live = LiveKey(broker.cluster_name, broker_addr), self._state.tables.broker_live_table
         if len(live) >= limits.MAX_LIVE_BROKERS and key not in live:
             raise limit_exceeded("live brokers", len(live) + 1, limits.MAX_LIVE_BROKERS)

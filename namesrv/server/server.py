@@ -21,6 +21,7 @@ from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_
 from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
+from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
@@ -254,10 +255,10 @@ class NamesrvServer:
             started_at_millis=started_at_millis,
             data_dir_problem=self._durable.data_dir_problem,
         )
+        administration = Administration(self._routes, self._writer, self._operators)
         admin = AdminServicer.of(
-            self._routes,
-            self._writer,
-            self._operators,
+            state,
+            administration,
             watchers,
             journal=self._durable.journal,
             reader=self._reader,
@@ -270,7 +271,7 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if settings.remoting_listen:
-            calls = self._remoting_calls(settings, admin)
+            calls = self._remoting_calls(settings, administration)
             self._remoting = listen_remoting(
                 settings, calls, self._remoting_counter, remoting_sockets, self._shares.request_bytes
             )
@@ -287,7 +288,7 @@ class NamesrvServer:
             large_requests=large_requests(self._grpc.end_of_piece, self._writer, self._reader),
         )
 
-    def _remoting_calls(self, settings: NamesrvSettings, admin: AdminServicer) -> Calls:
+    def _remoting_calls(self, settings: NamesrvSettings, administration: Administration) -> Calls:
         gate = Gate(map(Grade, settings.remoting_allow.split(",")), self._authorizer)
         routes, shares = RouteJson(self._state), self._shares
         elsewhere = self._cluster_test.route_elsewhere if self._cluster_test else None
@@ -295,7 +296,7 @@ class NamesrvServer:
             RemotingLookups(routes, self._durable.warm_up, elsewhere),
             ListCalls(self._state, routes, self._reader),
             RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate, shares=shares),
-            OperatorCalls(self._state, admin, gate),
+            OperatorCalls(self._state, administration),
             gate,
             shares=shares,
         )

@@ -6,17 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
-from namesrv.grpc_api.admin import AdminServicer
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
 from namesrv.remoting.connection import READ_BYTES, Connection
@@ -147,18 +146,14 @@ class SocketlessFront:
             wall_millis=clock.wall_millis,
         )
         warm_up = WarmUp(state, clock, 0)
-        watchers = WatchDispatcher(state, warm_up, clock)
         self._channels = ChannelStreams(routes, writer, StallDetector(clock, routes.heartbeats.grant_more_time, 0))
         gate = Gate(Grade, None)
-        admin = AdminServicer.of(
-            routes, writer, self._operators, watchers, journal=None, reader=reader, started_at_millis=0
-        )
         json = RouteJson(state)
         return calls_of(
             LookupCalls(json, warm_up),
             ListCalls(state, json, reader),
             RegistrationCalls(routes, writer, self._channels, RegistrationCounter(), gate, shares=self.shares),
-            OperatorCalls(state, admin, gate),
+            OperatorCalls(state, Administration(routes, writer, self._operators)),
             gate,
             shares=self.shares,
         )

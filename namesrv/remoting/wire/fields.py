@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from groundwork.endpoints import Endpoint
-from namesrv.app import field_rules
+from namesrv.app.field_rules import ADDRESS, NAME, check
 from namesrv.core.errors import invalid_field
 from namesrv.core.model import BrokerKey
 from namesrv.remoting.wire.codes import STANDARD_JSON_VERSION
@@ -15,8 +14,7 @@ from namesrv.remoting.wire.headers import Request
 INT_BITS, LONG_BITS = 32, 64
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 KNOWN_BROKERS = 16_384
-"""Names and addresses of brokers that are not checked again: they come with each word of a broker. Some 10 MB at most
-of each."""
+"""Names of brokers that are not checked again: they come with each request of a broker. Some 10 MB at most."""
 
 
 def text(request: Request, name: str) -> str:
@@ -75,27 +73,17 @@ def broker_id(request: Request) -> int:
 
 def broker_addr(request: Request) -> str:
     """The address of the broker that a request is about. Raises INVALID_FIELD."""
-    return _checked_address("brokerAddr", text(request, "brokerAddr"))
+    addr = text(request, "brokerAddr")
+    check(("brokerAddr", addr, ADDRESS))
+    return addr
 
 
-@lru_cache(KNOWN_BROKERS)
 def is_address(text: str) -> bool:
     """Reports whether a text is an address that a client could connect to."""
-    try:
-        Endpoint.parse(text)
-    except ValueError:
-        return False
-    return True
+    return ADDRESS.problem(text) is None
 
 
 @lru_cache(KNOWN_BROKERS)
 def _checked_broker(cluster_name: str, broker_name: str) -> BrokerKey:
-    field_rules.check_name("clusterName", cluster_name)
-    field_rules.check_name("brokerName", broker_name)
+    check(("clusterName", cluster_name, NAME), ("brokerName", broker_name, NAME))
     return BrokerKey(cluster_name, broker_name)
-
-
-@lru_cache(KNOWN_BROKERS)
-def _checked_address(name: str, address: str) -> str:
-    field_rules.check_address(name, address)
-    return address

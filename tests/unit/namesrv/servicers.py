@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from namesrv.app.administration import Administration
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.watches import WatchDispatcher
@@ -11,6 +12,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
+from namesrv.grpc_api.admin import OperatorCalls
 from namesrv.grpc_api.route import LookupCalls, RouteServicer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
@@ -28,6 +30,12 @@ def operators_of(fleet: Fleet, writer: TableWriter, database: Database | None) -
         apply_settings=lambda *_: None,
         wall_millis=fleet.clock.wall_millis,
     )
+
+
+def operator_calls(fleet: Fleet, writer: TableWriter, database: Database | None) -> OperatorCalls:
+    """The calls of operators on a fleet's name server."""
+    administration = Administration(fleet.routes, writer, operators_of(fleet, writer, database))
+    return OperatorCalls(fleet.state, administration, Worker("reader"))
 
 
 def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: float = 0.0) -> RouteServicer:

@@ -12,9 +12,9 @@ from namesrv_api.v1 import route_data_pb2
 from groundwork.endpoints import MAX_ADDRESS_LENGTH
 from groundwork.shares import MACHINE
 from namesrv import limits
-from namesrv.app import field_rules
 from namesrv.app.access import Entered, NamedBrokers
 from namesrv.app.channels import ChannelStreams
+from namesrv.app.field_rules import ADDRESS, check
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
@@ -36,9 +36,9 @@ def channel_streams(fleet: Fleet, max_channels: int = limits.MAX_CHANNELS) -> Ch
 
 def test_an_address_may_have_260_characters_and_not_one_more() -> None:
     longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
-    field_rules.check_address("broker.broker_addr", longest)
+    check(("broker.broker_addr", longest, ADDRESS))
     with refuses(Reason.INVALID_FIELD, match="has 261 characters, at most 260"):
-        field_rules.check_address("broker.broker_addr", f"h{longest}")
+        check(("broker.broker_addr", f"h{longest}", ADDRESS))
 
 
 async def test_one_live_broker_too_many_is_refused_while_others_register_again(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.stall_detector import StallDetector
-from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
-from namesrv.grpc_api.admin import IntentCalls
 from namesrv.grpc_api.registration import RegistrationServicer
 from tests.support.core_fleet import Fleet
-from tests.unit.namesrv.servicers import operators_of, route_servicer
+from tests.unit.namesrv.servicers import operator_calls, route_servicer
 
 
 class Calls:
@@ -27,4 +25,4 @@ class Calls:
             self.channels,
             idle_timeout_millis=120_000,
         )
-        self.operators = IntentCalls(routes, self.writer, operators_of(fleet, self.writer, None), Worker("reader"))
+        self.operators = operator_calls(fleet, self.writer, None)

@@ -11,16 +11,14 @@ import pytest
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
 
-from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Reason, Refused
-from namesrv.grpc_api.admin import IntentCalls
 from namesrv.grpc_api.handlers import Context
 from namesrv.storage.database import Database
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.unit.namesrv.servicers import operators_of
+from tests.unit.namesrv.servicers import operator_calls
 
 
 class Operator:
@@ -38,8 +36,7 @@ class Operator:
         async def run() -> Any:
             database = Database(self._folder) if self._folder else None
             writer = TableWriter()
-            operators = operators_of(self.fleet, writer, database)
-            calls = IntentCalls(self.fleet.routes, writer, operators, Worker("reader"))
+            calls = operator_calls(self.fleet, writer, database)
             method: Callable[[Message, Context], Coroutine[Any, Any, Any]] = getattr(calls, name)
             try:
                 return await method(request, CONTEXT)

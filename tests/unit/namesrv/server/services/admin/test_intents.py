@@ -10,8 +10,8 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv import limits
+from namesrv.app.administration import _CLUSTERS_NAMED
 from namesrv.core.errors import Reason
-from namesrv.grpc_api.admin import _CLUSTERS_NAMED
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.unit.namesrv.worlds.operator_calls import Operator, operator
 

@@ -135,34 +135,60 @@ def test_a_data_version_needs_timestamp_and_counter(message: route_data_pb2.Data
     assert caught.value.violations[0].field == field
 
 
+def request(**values: object) -> pb.RegisterBrokerRequest:
+    version = route_data_pb2.DataVersion(timestamp_millis=1, counter=1)
+    made = pb.RegisterBrokerRequest(broker=identity(), data_version=version)
+    made.MergeFrom(pb.RegisterBrokerRequest(**values))  # type: ignore[arg-type]
+    return made
+
+
 def test_filter_servers_are_absent_empty_or_checked() -> None:
-    absent = pb.RegisterBrokerRequest()
-    empty = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList())
+    def servers(*addresses: str) -> tuple[str, ...] | None:
+        given = pb.FilterServerList(filter_servers=addresses)
+        return registration.read_registration(request(filter_servers=given)).filter_servers
+
     most = ["h:1"] * limits.MAX_FILTER_SERVERS
-    assert registration.filter_servers(absent) is None
-    assert registration.filter_servers(empty) == ()
-    full = pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=most))
-    assert registration.filter_servers(full) == tuple(most)
+    assert registration.read_registration(request()).filter_servers is None
+    assert (servers(), servers(*most)) == ((), tuple(most))
     with refuses(Reason.LIMIT_EXCEEDED):
-        registration.filter_servers(
-            pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=[*most, "h:1"]))
-        )
+        servers(*most, "h:1")
     with refuses(Reason.INVALID_FIELD, match=r"filter_servers\[0\]"):
-        registration.filter_servers(pb.RegisterBrokerRequest(filter_servers=pb.FilterServerList(filter_servers=["h"])))
+        servers("h")
 
 
-@pytest.mark.parametrize("millis", [1_000, 3_600_000])
-def test_a_heartbeat_timeout_within_its_bounds_is_taken(millis: int) -> None:
-    assert (
-        registration.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
-        == millis / 1000
+def test_a_heartbeat_timeout_is_taken_within_its_bounds() -> None:
+    for millis in (1_000, 3_600_000):
+        taken = registration.read_registration(request(heartbeat_timeout_millis=millis))
+        assert taken.timeout_seconds == millis / 1000
+    for millis in (-1, 0, 999, 3_600_001):
+        with refuses(Reason.INVALID_FIELD, match="1000 to 3600000"):
+            registration.read_registration(request(heartbeat_timeout_millis=millis))
+
+
+def test_all_violations_of_a_registration_are_named_at_once() -> None:
+    bad = pb.RegisterBrokerRequest(
+        broker=identity(cluster="", broker_id=-1, addr="h"),
+        data_version=route_data_pb2.DataVersion(counter=-1),
+        ha_server_addr="",
+        zone_name="a\tb",
+        base_version=route_data_pb2.DataVersion(timestamp_millis=1),
+        filter_servers=pb.FilterServerList(filter_servers=["h:1", "h"]),
+        heartbeat_timeout_millis=1,
     )
-
-
-@pytest.mark.parametrize("millis", [-1, 0, 999, 3_600_001])
-def test_a_heartbeat_timeout_beyond_its_bounds_is_refused(millis: int) -> None:
-    with refuses(Reason.INVALID_FIELD, match="1000 to 3600000"):
-        registration.heartbeat_timeout_seconds(pb.RegisterBrokerRequest(heartbeat_timeout_millis=millis))
+    with refuses(Reason.INVALID_FIELD) as caught:
+        registration.read_registration(bad)
+    assert [violation.field for violation in caught.value.violations] == [
+        "broker.cluster_name",
+        "broker.broker_id",
+        "broker.broker_addr",
+        "ha_server_addr",
+        "zone_name",
+        "data_version.timestamp_millis",
+        "data_version.counter",
+        "filter_servers.filter_servers[1]",
+        "base_version.counter",
+        "heartbeat_timeout_millis",
+    ]
 
 
 def test_only_reasons_of_a_broker_can_be_given_for_an_unregistration() -> None:
