@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from namesrv.core.errors import revision_compacted, revision_not_reached
 from namesrv.core.model import (
+    ORDER_TOPIC_CONFIG,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -167,6 +168,39 @@ class Change:
             len(row.queues) if isinstance(row, QueuesPut) else len(row.topics) if isinstance(row, QueuesRemoved) else 1
             for row in self.rows
         )
+
+    @property
+    def groups(self) -> set[BrokerKey]:
+        """The groups of which routes show something else now, or nothing."""
+        groups: set[BrokerKey] = set()
+        for row in self.rows:
+            match row:
+                case GroupPut(after=group) | GroupRemoved(before=group):
+                    groups.add(group.key)
+                case FilterServersPut(broker=broker):
+                    groups.add(broker)
+                case _:
+                    pass
+        return groups
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose routes changed otherwise: not those that lost the queues of a group that is in ``groups``.
+
+        They may be ten thousand, and are read in the step that publishes them.
+        """
+        topics: list[str] = []
+        for row in self.rows:
+            match row:
+                case QueuesPut(queues=names):
+                    topics += names
+                case QueuesRemoved(topics=names, reason=reason) if reason is not RemovalReason.GROUP_GONE:
+                    topics += names
+                case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
+                    topics.append(key)
+                case _:
+                    pass
+        return topics
 
 
 # The changes of this epoch that can still be read: a bounded, singly linked list, oldest dropped first.

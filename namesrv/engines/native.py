@@ -34,26 +34,9 @@ from groundwork.certificates import CertificateError, names_in
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
-from namesrv.core.changes import (
-    Change,
-    ClusterPut,
-    ClusterRemoved,
-    ConfigPut,
-    FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
-    KvPut,
-    ListenerOrder,
-    LivePut,
-    LiveRemoved,
-    QueuesPut,
-    QueuesRemoved,
-    Row,
-)
+from namesrv.core.changes import Change, ConfigPut, ListenerOrder
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
-from namesrv.core.model import ORDER_TOPIC_CONFIG, Doubt, RemovalReason
+from namesrv.core.model import Doubt
 from namesrv.core.state import RouteState
 from namesrv.engines.api import (
     CLUSTERS_DEPENDENCY,
@@ -402,38 +385,15 @@ class KeptAnswers:
     def _on_change(self, change: Change) -> None:
         if any(isinstance(row, ConfigPut) for row in change.rows):  # it may concern every route
             self._engine.clear()
-        dependencies: list[str] = []
-        for row in change.rows:
-            dependencies += dependencies_of(row)
+        dependencies = change.topics
+        if groups := change.groups:  # a cluster is added or removed with a group
+            dependencies += (*map(group_dependency, groups), CLUSTERS_DEPENDENCY)
         self._change(dependencies)
 
     def _change(self, dependencies: list[str]) -> None:
         assert self._state is not None, "only what is served changes"
         self._header = self._state.header_fragment()
         self._generation = self._engine.change(dependencies, self._header)
-
-
-def dependencies_of(row: Row) -> Iterable[str]:
-    """What a row of a change touches. A row may have ten thousand topics, and is read in the step that publishes it."""
-    dependencies: Iterable[str] = ()
-    match row:
-        case QueuesPut(queues=queues):
-            dependencies = queues
-        case QueuesRemoved(broker=broker, reason=RemovalReason.GROUP_GONE):
-            dependencies = (group_dependency(broker),)  # of up to 100,000 routes that lose queues
-        case QueuesRemoved(topics=topics):
-            dependencies = topics
-        case GroupPut(after=group) | GroupRemoved(before=group):
-            dependencies = group_dependency(group.key), CLUSTERS_DEPENDENCY
-        case FilterServersPut(broker=broker):
-            dependencies = (group_dependency(broker),)
-        case KvPut(namespace=namespace, key=key) if namespace == ORDER_TOPIC_CONFIG:
-            dependencies = (key,)
-        case ClusterPut() | ClusterRemoved():
-            dependencies = (CLUSTERS_DEPENDENCY,)
-        case KvPut() | LivePut() | LiveRemoved() | IntentPut() | IntentLifted() | ConfigPut():
-            pass  # what of it is in routes is a row of its own
-    return dependencies
 
 
 # Calls that the engine knows by a number, since they were answered before: what answers them when they come again.

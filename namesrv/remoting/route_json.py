@@ -12,23 +12,7 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import (
-    Change,
-    ClusterPut,
-    ClusterRemoved,
-    ConfigPut,
-    FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
-    KvPut,
-    ListenerOrder,
-    LivePut,
-    LiveRemoved,
-    QueuesPut,
-    QueuesRemoved,
-)
+from namesrv.core.changes import Change, ListenerOrder
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
 from namesrv.core.state import RouteState
 from namesrv.remoting.limits import MAX_PIECES
@@ -211,16 +195,8 @@ class RouteJson:
         return queues[0] in rows.queues  # unless there was no room for all of them
 
     def _on_change(self, change: Change) -> None:
-        for row in change.rows:
-            match row:
-                case GroupPut(_, group) | GroupRemoved(group, _):
-                    self._forget(group.key.broker_name)
-                case FilterServersPut():
-                    self._forget(row.broker.broker_name)
-                case QueuesPut() | QueuesRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
-                    pass  # a group that is shown otherwise has a row of its own
-                case KvPut() | IntentPut() | IntentLifted() | ConfigPut():
-                    pass
+        for group in change.groups:
+            self._forget(group.broker_name)
 
     def _forget(self, name: str) -> None:
         """A group of the name is shown otherwise from now on, or not at all."""
