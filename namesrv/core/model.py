@@ -110,7 +110,7 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """A mark of a topic table that was read topic by topic, by which its equal is known without being read again."""
+    """Size and digest of a topic table that was read topic by topic. An equal table is not read again."""
 
     size: int
     """Of the text that the table is, so that it is found within a longer one."""
@@ -239,9 +239,9 @@ class Registration:
     """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody).
 
     There are two kinds. An agent sends its whole topic table, or an increment that names its base: the version vouches
-    for the table, and an equal one need not be read again. RocketMQ's brokers send tables of which nobody knows whether
-    they are whole: one topic right after it changed, a table in parts, and each under the version of the whole. Such a
-    registration is taken topic by topic, whatever its version.
+    for the table, and an equal one need not be read again. RocketMQ's brokers may send a part of their table: one topic
+    right after it changed, or a large table in parts, each under the version of the whole. Such a registration is taken
+    topic by topic, whatever its version.
     """
 
     broker: BrokerKey
