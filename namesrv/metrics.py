@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter
@@ -60,8 +60,76 @@ class Sources:
     """What callers hold."""
 
 
+Values = float | None | Iterable[tuple[Sequence[str], float]]
+"""The value of a metric, None if this name server has no such metric, or a value for each combination of labels."""
+
+Rows = Iterator[tuple[str, str, Values, *tuple[str, ...]]]
+"""Name, text and values of each metric, and the names of its labels."""
+
+
+def _gauges(of: Sources) -> Rows:
+    """The gauges."""
+    state, tables, log, symptoms, durable = of.state, of.state.tables, of.state.change_log, of.symptoms.last, of.durable
+    unconfirmed, shares = list(state.unconfirmed.values()), of.shares.by_kind().items()
+    names_again = len(tables.broker_addr_table) - len(tables.clusters_by_name)
+    refused = durable.data_dir_problem() is not None if durable.is_kept else None
+    ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
+    digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
+    yield "live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)
+    yield "unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)
+    yield "guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)
+    yield "topics", "Topics with a route.", len(tables.topic_queue_table)
+    yield "unwritable_topics", "Application topics without a writable queue.", symptoms.unwritable_topics
+    yield "lost_topics", "Application topics whose last broker left, for a day.", symptoms.lost_topics
+    yield "broker_groups", "Broker groups.", len(tables.broker_addr_table)
+    yield "groups_without_master", "Broker groups of slaves only.", symptoms.groups_without_master
+    yield "local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers
+    yield "groups_of_a_name_again", "Broker groups of a name that another cluster had first.", names_again
+    yield "held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)
+    yield "intents", "Intents of operators in force.", len(state.intents.intents)
+    yield "revision", "Revision of the last change.", state.revision
+    yield "change_log_changes", "Changes that can still be read.", len(log)
+    yield "compacted_revision", "Changes after this revision can still be read.", log.compacted_revision
+    yield "pins", "Pinned snapshots.", len(of.pins)
+    yield "watchers", "Open streams of changes.", len(of.watchers)
+    yield "warm", "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.", of.warm_up.is_warm()
+    yield "event_loop_delay_seconds", "Longest delay during the last minute.", of.stall_detector.longest_delay()
+    yield "expiry_lag_seconds", "How overdue a broker was at the last scan, at most.", state.liveness.longest_overdue
+    yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
+    age = durable.snapshot_age_seconds()
+    yield "snapshot_age_seconds", "Time since the snapshot file last held what the tables held.", age
+    yield "remoting_connections", "Of RocketMQ's protocol.", None if of.remoting is None else of.remoting.connections
+    yield "certificate_not_after_seconds", "When a certificate ends, seconds since the Unix epoch.", ends, "use"
+    yield "routes_digest", "What clients and brokers see as a number, by the minute of the hour.", digests, "minute"
+    yield "shares_used", "What all callers hold, by kind.", [([kind], held.used) for kind, held in shares], "kind"
+    yield "shares_limit", "Most that they may hold together.", [([kind], held.most) for kind, held in shares], "kind"
+
+
+def _counters(of: Sources) -> Rows:
+    """The counters, which get the suffix ``_total``."""
+    journal, counted = of.durable.journal, of.registrations
+    refused = [([kind], held.refused) for kind, held in of.shares.by_kind().items()]
+    left_out = None if journal is None else journal.left_out
+    yield "crashes", "Processes on this data directory that ended without an orderly stop.", of.durable.crashes
+    yield "journal_changes_left_out", "Changes that the journal on disk left out, because too many waited.", left_out
+    what = "What agents sent to keep brokers registered."
+    yield "registrations", what, list(counted.counts.items()), "kind", "result"
+    yield "topics_skipped", "Topics of registrations that were passed over.", counted.topics_skipped
+    yield "shares_refused", "Refusals because a caller, or all together, held too much.", refused, "kind"
+
+
+def _families(kind: type[GaugeMetricFamily | CounterMetricFamily], rows: Rows) -> Iterator[Family]:
+    for name, text, values, *labels in rows:
+        family = kind(f"namesrv_{name}", text, labels=labels)
+        if values is None:
+            continue
+        for of, value in values if isinstance(values, Iterable) else [((), values)]:
+            family.add_metric(of, float(value))
+        yield family
+
+
 class NamesrvMetrics(Collector):
-    """The gauges, and the counters of changes."""
+    """The gauges and counters of the tables, the counters of changes, and the histograms."""
 
     def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
         self._sources = sources
@@ -84,81 +152,13 @@ class NamesrvMetrics(Collector):
         return None if self._sources.warm_up.is_warm() else "warming: brokers of the time before may be missing"
 
     def collect(self) -> Iterator[Family]:
-        yield from self._gauges()
-        yield from self._certificates()
-        yield from _of_data_dir(self._sources.durable)
-        yield _of_digests(self._sources.digest_samples)
-        registrations = CounterMetricFamily(
-            "namesrv_registrations", "What agents sent to keep brokers registered.", labels=["kind", "result"]
-        )
-        for labels, count in list(self._sources.registrations.counts.items()):
-            registrations.add_metric(labels, count)
-        yield registrations
-        yield CounterMetricFamily(
-            "namesrv_topics_skipped",
-            "Topics of registrations that were passed over.",
-            value=self._sources.registrations.topics_skipped,
-        )
-        if self._sources.remoting is not None:
-            yield from _of_remoting(self._sources.remoting)
-        yield from share_metrics(self._sources.shares)
+        yield from _families(GaugeMetricFamily, _gauges(self._sources))
+        yield from _families(CounterMetricFamily, _counters(self._sources))
         lag = self._sources.watchers.lag
         text = "Time from a change to the message about it, to each watch."
         yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
-
-    def _gauges(self) -> Iterator[GaugeMetricFamily]:
-        state, tables = self._sources.state, self._sources.state.tables
-        unconfirmed = list(state.unconfirmed.values())
-        log, symptoms = state.change_log, self._sources.symptoms.last
-        for name, text, value in (
-            ("live_brokers", "Brokers in the live table, unconfirmed ones included.", len(tables.broker_live_table)),
-            ("unconfirmed_brokers", "Brokers that have not registered since a start or a loss.", len(unconfirmed)),
-            ("guard_held_brokers", "Brokers that the mass-loss guard holds.", unconfirmed.count(Unconfirmed.GUARD)),
-            ("topics", "Topics with a route.", len(tables.topic_queue_table)),
-            ("unwritable_topics", "Application topics without a writable queue.", symptoms.unwritable_topics),
-            ("lost_topics", "Application topics whose last broker left, for a day.", symptoms.lost_topics),
-            ("broker_groups", "Broker groups.", len(tables.broker_addr_table)),
-            ("groups_without_master", "Broker groups of slaves only.", symptoms.groups_without_master),
-            ("local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers),
-            (
-                "groups_of_a_name_again",
-                "Broker groups of a name that another cluster had first.",
-                len(tables.broker_addr_table) - len(tables.clusters_by_name),
-            ),
-            ("held_topics", "Topics that operators hold back and brokers report.", len(tables.held_queue_table)),
-            ("intents", "Intents of operators in force.", len(state.intents.intents)),
-            ("revision", "Revision of the last change.", state.revision),
-            ("change_log_changes", "Changes that can still be read.", len(log)),
-            ("compacted_revision", "Changes after this revision can still be read.", log.compacted_revision),
-            ("pins", "Pinned snapshots.", len(self._sources.pins)),
-            ("watchers", "Open streams of changes.", len(self._sources.watchers)),
-            (
-                "warm",
-                "1 if unknown topics are NOT_FOUND, 0 while they are UNAVAILABLE.",
-                self._sources.warm_up.is_warm(),
-            ),
-            (
-                "event_loop_delay_seconds",
-                "Longest delay during the last minute.",
-                self._sources.stall_detector.longest_delay(),
-            ),
-            (
-                "expiry_lag_seconds",
-                "How overdue a broker was at the last scan, at most.",
-                state.liveness.longest_overdue,
-            ),
-        ):
-            yield GaugeMetricFamily(f"namesrv_{name}", text, value=float(value))
-
-    def _certificates(self) -> Iterator[GaugeMetricFamily]:
-        ends = GaugeMetricFamily(
-            "namesrv_certificate_not_after_seconds",
-            "When a certificate ends, seconds since the Unix epoch.",
-            labels=["use"],
-        )
-        for use, validity in self._sources.certificates().items():
-            ends.add_metric([use], validity.not_after.timestamp())
-        yield ends
+        if self._sources.remoting is not None:
+            yield _remoting_durations(self._sources.remoting)
 
     def _on_change(self, change: Change) -> None:
         self._changes.labels(change.cause.call or "start").inc()
@@ -167,47 +167,7 @@ class NamesrvMetrics(Collector):
                 self._removals.labels(row.reason.name).inc()
 
 
-def _of_data_dir(durable: DurableRoutes) -> Iterator[Family]:
-    """Whether the disk takes what is durable. Empty without a data directory."""
-    if durable.is_kept:
-        text = "1 while the disk refuses the database or the snapshot file."
-        yield GaugeMetricFamily("namesrv_durable_writes_refused", text, value=durable.data_dir_problem() is not None)
-    if (crashes := durable.crashes) is not None:
-        text = "Processes on this data directory that ended without an orderly stop."
-        yield CounterMetricFamily("namesrv_crashes", text, value=crashes)
-    if durable.journal is not None:
-        text = "Changes that the journal on disk left out, because too many waited."
-        yield CounterMetricFamily("namesrv_journal_changes_left_out", text, value=durable.journal.left_out)
-    age = durable.snapshot_age_seconds()
-    if age is not None:
-        text = "Time since the snapshot file last held what the tables held."
-        yield GaugeMetricFamily("namesrv_snapshot_age_seconds", text, value=age)
-
-
-def _of_digests(samples: DigestSamples) -> Family:
-    text = "What clients and brokers see as a number, by the minute of the hour."
-    digests = GaugeMetricFamily("namesrv_routes_digest", text, labels=["minute"])
-    for minute, number in samples.by_minute.items():
-        digests.add_metric([str(minute)], number)
-    return digests
-
-
-def share_metrics(shares: FairShares) -> Iterator[Family]:
-    """What callers hold, and how often that was too much."""
-    used = GaugeMetricFamily("namesrv_shares_used", "What all callers hold, by kind.", labels=["kind"])
-    limit = GaugeMetricFamily("namesrv_shares_limit", "Most that they may hold together.", labels=["kind"])
-    refused = CounterMetricFamily(
-        "namesrv_shares_refused", "Refusals because a caller, or all together, held too much.", labels=["kind"]
-    )
-    for kind, held in shares.by_kind().items():
-        used.add_metric([kind], held.used)
-        limit.add_metric([kind], held.most)
-        refused.add_metric([kind], held.refused)
-    yield from (used, limit, refused)
-
-
-def _of_remoting(remoting: RemotingCounter) -> Iterator[Family]:
-    yield GaugeMetricFamily("namesrv_remoting_connections", "Of RocketMQ's protocol.", value=remoting.connections)
+def _remoting_durations(remoting: RemotingCounter) -> Family:
     durations = HistogramMetricFamily(
         "namesrv_remoting_request_duration_seconds",
         "Time of requests in RocketMQ's protocol.",
@@ -216,7 +176,7 @@ def _of_remoting(remoting: RemotingCounter) -> Iterator[Family]:
     for (code, is_refused), duration in list(remoting.durations.items()):
         labels = [RequestCode(code).name, "refused" if is_refused else "ok"]
         durations.add_metric(labels, duration.buckets(), duration.total)
-    yield durations
+    return durations
 
 
 # What the native engine tells Prometheus: how much it holds, refuses and answers by itself.
