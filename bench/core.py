@@ -38,7 +38,8 @@ from namesrv.core.routes import Routes
 from namesrv.core.slices import with_breaths
 from namesrv.core.state import BROKER_CHANNEL_EXPIRED_TIME, NamesrvIdentity, RouteState
 from namesrv.core.state_change import StateChange, apply_now
-from namesrv.core.watch import RouteWatch, Subscription, WatchIndex
+from namesrv.core.watch.hub import RouteWatch, WatchHub
+from namesrv.core.watch.subscription import Subscription
 from namesrv.grpc_api import registration as registration_module
 from namesrv.remoting.bodies import read_registration
 from namesrv.server.server import NamesrvServer
@@ -228,17 +229,17 @@ def _snapshot_let_go(routes: Routes, registrations: Iterable[bytes]) -> Figures:
 def _watches_ended(state: RouteState, profile: Profile, sizes: Sizes) -> Figures:
     """Watches that have read nothing end together, as those of a process that is killed."""
     rng, count = random.Random(SEED), min(sizes.watched_topics, profile.topics)
-    index = WatchIndex(state, is_warm=True, max_waiting=sizes.watches * count)
+    hub = WatchHub(state, max_pending=sizes.watches * count)
     watches: list[RouteWatch] = []
     for _ in range(sizes.watches):
         names = frozenset(topic_name(number) for number in rng.sample(range(profile.topics), count))
-        watches.append(index.open(Subscription(names), lambda: None))
-        with_breaths(index.join(watches[-1]))
-        with_breaths(index.fill(watches[-1]))
+        watches.append(RouteWatch(lambda: None, Subscription(names)))
+        with_breaths(hub.join(watches[-1]))
+        with_breaths(hub.fill(watches[-1]))
     blocked: list[float] = []
     for watch in watches:
         began = time.perf_counter()
-        index.close(watch)
+        hub.close(watch)
         blocked.append(_millis_since(began))
     blocked += _step_millis(collecting(state.leftovers.clear_up()))
     yield f"ending {sizes.watches:,} watches of {count:,} topics, longest step", "ms", max(blocked)

@@ -20,15 +20,9 @@ from namesrv.core.errors import Refused, shutting_down, watch_expired
 from namesrv.core.policy import Clock
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import (
-    ChangeReader,
-    Follower,
-    RouteWatch,
-    Subscription,
-    SubscriptionChange,
-    WatchIndex,
-    WatchMessages,
-)
+from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
 
 WAKE_SLICE = 8
@@ -100,28 +94,24 @@ class WatchDispatcher:
         self._state = state
         self._clock = clock
         self._shares = shares or FairShares.of()
-        self.watches = WatchIndex(
-            state,
-            is_warm=warm_up.is_warm(),
-            max_waiting=limits.MAX_WAITING_TOPICS,
-        )
-        self.messages = WatchMessages(state, self.watches, warm_up.is_warm)
+        self.hub = WatchHub(state, max_pending=limits.MAX_WAITING_TOPICS)
+        self.messages = WatchMessages(state, self.hub, warm_up.is_warm)
         self.lag = DurationCounter()
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None
         """When the oldest change was published that has not been read."""
-        self._watch_streams: dict[int, WatchStream] = {}
+        self._streams: dict[int, WatchStream] = {}
         self._by_reader: dict[ChangeReader, WatchStream] = {}
         """Those that can be told without their tasks."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
-        self._passing_over = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._beginning = FairLock()
         """Held by the watch that begins: each may walk the whole change log."""
         state.change_log.listen(self._on_change)
 
     def __len__(self) -> int:
-        return len(self._watch_streams)
+        return len(self._streams)
 
     @asynccontextmanager
     async def watching(
@@ -149,7 +139,7 @@ class WatchDispatcher:
         names = self._shares.watched_names
         await self._take_names(sharer, subscription.name_count)
         woken = asyncio.Event()
-        watch = self.watches.open(subscription, woken.set)
+        watch = RouteWatch(woken.set, subscription)
         try:
             listed = self._listed("WatchTopicRoutes", peer, watch, woken)
             with self._shares.watches.holding(sharer), listed as watcher:
@@ -157,18 +147,18 @@ class WatchDispatcher:
                     watcher.writer = writer
                     self._by_reader[watch] = watcher
                 async with self._beginning.held_for(sharer.name):
-                    await self._settle()
-                    await run_cooperatively(collecting(self.watches.join(watch)))
-                    await self._settle()
+                    await self._read_changes()
+                    await run_cooperatively(collecting(self.hub.join(watch)))
+                    await self._read_changes()
                     if after_revision is None:
-                        await run_cooperatively(self.watches.fill(watch))
+                        await run_cooperatively(self.hub.fill(watch))
                     else:
-                        await run_cooperatively(self.watches.catch_up(watch, after_revision))
+                        await run_cooperatively(self.hub.catch_up(watch, after_revision))
                 with self._expiring(watcher):
                     yield watcher
         finally:
             self._by_reader.pop(watch, None)
-            self.watches.close(watch, lambda: names.give_back(sharer, watch.name_count))
+            self.hub.close(watch, lambda: names.give_back(sharer, watch.name_count))
 
     async def resubscribe(self, watch: RouteWatch, change: SubscriptionChange, sharer: Sharer = MACHINE) -> None:
         """Changes the topics of an open watch. Its task must have no message to send.
@@ -176,11 +166,11 @@ class WatchDispatcher:
         Raises:
             LIMIT_EXCEEDED: All watches, or those of its caller, ask for too many names.
         """
-        await self._settle()
+        await self._read_changes()
         await self._take_names(sharer, change.added.name_count)
-        await run_cooperatively(collecting(self.watches.begin_resubscribing(watch, change)))
-        await self._settle()
-        await run_cooperatively(collecting(self.watches.end_resubscribing(watch, change)))
+        await run_cooperatively(collecting(self.hub.begin_resubscribing(watch, change)))
+        await self._read_changes()
+        await run_cooperatively(collecting(self.hub.end_resubscribing(watch, change)))
         self._shares.watched_names.give_back(sharer, change.removed.name_count)
 
     @contextmanager
@@ -195,33 +185,33 @@ class WatchDispatcher:
         self._check_not_frozen()
         woken = asyncio.Event()
         follower = Follower(woken.set, 0)
-        self.watches.follow(follower)
+        self.hub.follow(follower)
         try:
             listed = self._listed(call, peer, follower, woken)
             with self._shares.watches.holding(sharer), listed as watcher:
                 yield watcher
         finally:
-            self.watches.unfollow(follower)
+            self.hub.unfollow(follower)
 
     def after(self, number: int, limit: int) -> list[WatchStream]:
         """The watchers that were opened after the one with a number, oldest first, at most so many."""
         # Numbers rise, and the dictionary keeps the order in which they came.
-        later = (watcher for watcher in self._watch_streams.values() if watcher.number > number)
+        later = (watcher for watcher in self._streams.values() if watcher.number > number)
         return list(itertools.islice(later, limit))
 
     def events_behind(self, reader: ChangeReader) -> int:
-        """Changed topics that wait to be sent; for a follower, changes."""
-        return len(reader.waiting) if isinstance(reader, RouteWatch) else self._state.revision - reader.revision
+        """Returns the number of pending topics of a watch, or of changes that a follower has not been sent."""
+        return len(reader.pending) if isinstance(reader, RouteWatch) else self._state.revision - reader.revision
 
     async def tell_changes(self) -> None:
         """Reads changes and wakes the readers that they concern. Runs until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._settle()
+            await self._read_changes()
             # In the step that takes the readers: a change that came meanwhile concerns them, too.
             published_at, self._published_at = self._published_at, None
-            await self._tell(self.watches.take_to_wake(), published_at)
+            await self._tell(self.hub.take_to_wake(), published_at)
 
     async def _tell(self, readers: list[ChangeReader], published_at: float | None) -> None:
         """Tells readers that there is something to read, or sends it to them if that is quick."""
@@ -241,7 +231,7 @@ class WatchDispatcher:
                 self._send(together)
                 done = 0.0
                 await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
-                await self._settle()
+                await self._read_changes()
         self._send(together)
 
     def _makes_message(self, watcher: WatchStream, together: dict[bytes, list[WatchStream]]) -> bool:
@@ -249,13 +239,13 @@ class WatchDispatcher:
         reader, writer = watcher.reader, watcher.writer
         assert isinstance(reader, RouteWatch), "others are not told so"
         assert writer is not None, "others are not told so"
-        quick = watcher.is_idle and writer.is_free and reader.failure is None and len(reader.waiting) <= TOLD_TOPICS
+        quick = watcher.is_idle and writer.is_free and reader.failure is None and len(reader.pending) <= TOLD_TOPICS
         if not quick:
             return False
         message = self.messages.next_message(reader)
         if message is not None:
             together.setdefault(message, []).append(watcher)
-            if reader.waiting:  # what had no room in it needs the task, which waits for the client
+            if reader.pending:  # what had no room in it needs the task, which waits for the client
                 reader.wake()
         return True
 
@@ -277,18 +267,18 @@ class WatchDispatcher:
         """Sends bookmarks to watches without changes, some each second. Runs until cancelled."""
         for part in itertools.cycle(range(BOOKMARK_SECONDS)):
             await asyncio.sleep(1.0)
-            await run_cooperatively(self.watches.make_bookmarks_due(part, BOOKMARK_SECONDS))
+            await run_cooperatively(self.hub.make_bookmarks_due(part, BOOKMARK_SECONDS))
             self._changed.set()
 
     async def announce_missing(self) -> None:
         """The name server is warm: tells watches which of their topics are not there."""
-        await run_cooperatively(self.watches.announce_missing())
+        await run_cooperatively(self.hub.add_absent())
         self._changed.set()
 
     async def close(self) -> None:
         """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
-        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._watch_streams) / RETURNS_PER_SECOND
-        for count, watcher in enumerate(list(self._watch_streams.values()), 1):
+        longest = FIRST_RETURN_SECONDS + 1.0 + len(self._streams) / RETURNS_PER_SECOND
+        for count, watcher in enumerate(list(self._streams.values()), 1):
             watcher.reader.failure = shutting_down(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3))
             watcher.woken.set()
             if count % WAKE_SLICE == 0:
@@ -317,11 +307,11 @@ class WatchDispatcher:
     def _listed(self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event) -> Iterator[WatchStream]:
         number = next(self._numbers)
         watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
-        self._watch_streams[number] = watcher
+        self._streams[number] = watcher
         try:
             yield watcher
         finally:
-            del self._watch_streams[number]
+            del self._streams[number]
 
     @contextmanager
     def _expiring(self, watcher: WatchStream) -> Iterator[None]:
@@ -341,6 +331,6 @@ class WatchDispatcher:
         finally:
             expiry.cancel()
 
-    async def _settle(self) -> None:
-        async with self._passing_over:
-            await run_cooperatively(self.watches.settle())
+    async def _read_changes(self) -> None:
+        async with self._reading:
+            await run_cooperatively(self.hub.read_changes())

@@ -30,7 +30,7 @@ from namesrv.core.encoding import frame, tag, varint
 from namesrv.core.model import RemovalReason
 from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks, topic_queues
 from namesrv.core.state import NamesrvIdentity
-from namesrv.core.watch import Follower
+from namesrv.core.watch.hub import Follower
 
 # Changes as the rows of StreamRouteChanges: one for each key and revision.
 #

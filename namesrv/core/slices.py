@@ -25,6 +25,36 @@ def with_breaths(steps: Sliced[ResultT]) -> ResultT:
         breathe()
 
 
+ItemT = TypeVar("ItemT")
+
+SLICE = 1_000
+"""Items between two yields, each of which costs up to 1 µs."""
+
+
+class Slice:
+    """Counts the items of a generator, which yields whenever ``is_over``."""
+
+    def __init__(self) -> None:
+        self._items = 0
+
+    def is_over(self, items: int = 1) -> bool:
+        """Counts further items; reports whether it is time to yield."""
+        self._items += items
+        if self._items < SLICE:
+            return False
+        self._items = 0
+        return True
+
+
+def each_in_slices(items: Iterable[ItemT], action: Callable[[ItemT], object]) -> Sliced[None]:
+    """Does the same with each item, and yields after each slice."""
+    work = Slice()
+    for item in items:
+        action(item)
+        if work.is_over():
+            yield
+
+
 SortedT = TypeVar("SortedT", str, int)
 
 SORT_SLICE = 2_000

@@ -38,7 +38,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
-from namesrv.core.watch import RouteWatch
+from namesrv.core.watch.hub import RouteWatch
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.runtime_settings import CHANGEABLE

@@ -36,7 +36,8 @@ from namesrv.core.pins import Pins
 from namesrv.core.snapshot import ALL_TABLES, RouteSnapshot, RouteTable
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import Follower, RouteWatch, Subscription, SubscriptionChange
+from namesrv.core.watch.hub import Follower, RouteWatch
+from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import shared_writer
 from namesrv.grpc_api.handlers import Context
 

@@ -20,7 +20,7 @@ from namesrv.core.changes import Cause, Change, ConfigPut, ListenerOrder
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
-from namesrv.core.watch import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.server.listener import ROUTE_SERVICE

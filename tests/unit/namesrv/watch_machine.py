@@ -11,19 +11,16 @@ from hypothesis.stateful import initialize, precondition, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
-from namesrv.core import watch as watch_module
+from namesrv.core import slices
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import Sliced, with_breaths
-from namesrv.core.watch import (
-    ORDER_MESSAGE_ENABLE,
-    RouteWatch,
-    Subscription,
-    SubscriptionChange,
-    WatchIndex,
-    WatchMessages,
-)
+from namesrv.core.watch import messages as messages_module
+from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
+from namesrv.core.watch.hub import RouteWatch, WatchHub
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from tests.support.routes.watch_validators import Lookup, Route, WatchedStream, check_promises, last_bookmark
 from tests.unit.namesrv.change_machine import BEHAVIOURS, ChangesMakeSnapshots
 
@@ -115,12 +112,8 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         wanted=st.lists(_SUBSCRIPTIONS, min_size=1, max_size=3),
     )
     def start(self, behaviour: Behaviour, enabled: bool, is_warm: bool, wanted: list[Subscription]) -> None:
-        self.patch.setattr(watch_module, "MESSAGE_TOPICS", 2)
-        self.patch.setattr(watch_module, "MARK_SLICE", 1)
-        self.patch.setattr(watch_module, "TOPIC_SLICE", 2)
-        self.patch.setattr(watch_module, "CHANGE_SLICE", 1)
-        self.patch.setattr(watch_module, "LOOK_SLICE", 2)
-        self.patch.setattr(watch_module, "SUBSCRIBE_SLICE", 1)
+        self.patch.setattr(messages_module, "MESSAGE_TOPICS", 2)
+        self.patch.setattr(slices, "SLICE", 1)
         super().start(replace(behaviour, order_message_enable=enabled), [])
         self.is_warm = is_warm
         self.watch_the_fleet()
@@ -134,7 +127,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     @rule()
     def it_is_warm(self) -> None:
         self.is_warm = True
-        self.telling = self.watches.announce_missing()
+        self.telling = self.hub.add_absent()
 
     @rule()
     def some_are_told_what_is_absent(self) -> None:
@@ -143,8 +136,8 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     def watch_the_fleet(self) -> None:
         state = self.fleet.state
-        self.watches = WatchIndex(state, is_warm=self.is_warm, max_waiting=1_000)
-        self.messages = WatchMessages(state, self.watches, lambda: self.is_warm)
+        self.hub = WatchHub(state, max_pending=1_000)
+        self.messages = WatchMessages(state, self.hub, lambda: self.is_warm)
 
     def somebody_watches(self, subscription: Subscription) -> None:
         client = Client(subscription)
@@ -156,15 +149,15 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         point = last_bookmark(client.streams)
         revision = point[1] if point else None
         client.in_flight = [client.subscription_at_bookmark if point else client.subscription]
-        watch = self.watches.open(client.in_flight[0], lambda: None)
+        watch = RouteWatch(lambda: None, client.in_flight[0])
         if revision is not None:
             self.changes_are_passed_over()
-        with_breaths(self.watches.join(watch))
+        with_breaths(self.hub.join(watch))
         if revision is None:
-            with_breaths(self.watches.fill(watch))
+            with_breaths(self.hub.fill(watch))
         else:
             self.changes_are_passed_over()
-            with_breaths(self.watches.catch_up(watch, revision))
+            with_breaths(self.hub.catch_up(watch, revision))
         client.watch = watch
         client.routes = dict(client.at_bookmark) if point else {}
         client.streams.append(WatchedStream(client.request(state.identity.epoch, revision)))
@@ -186,9 +179,9 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         client.changing = self.resubscribing(client.watch, change)
 
     def resubscribing(self, watch: RouteWatch, change: SubscriptionChange) -> Sliced[None]:
-        yield from self.watches.begin_resubscribing(watch, change)
+        yield from self.hub.begin_resubscribing(watch, change)
         self.changes_are_passed_over()
-        yield from self.watches.end_resubscribing(watch, change)
+        yield from self.hub.end_resubscribing(watch, change)
 
     @rule(data=st.data(), wanted=_SUBSCRIPTIONS)
     def a_client_wants_other_topics(self, data: st.DataObject, wanted: Subscription) -> None:
@@ -213,13 +206,13 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
 
     @rule()
     def changes_are_passed_over(self) -> None:
-        with_breaths(self.passing_over or self.watches.settle())
+        with_breaths(self.passing_over or self.hub.read_changes())
         self.passing_over = None
-        with_breaths(self.watches.settle())
+        with_breaths(self.hub.read_changes())
 
     @rule()
     def some_of_a_change_is_passed_over(self) -> None:
-        self.passing_over = self.passing_over or self.watches.settle()
+        self.passing_over = self.passing_over or self.hub.read_changes()
         if next(self.passing_over, self) is self:
             self.passing_over = None
 
@@ -260,7 +253,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
                 assert client.routes[topic] == route
             else:
                 assert route is None
-                assert topic not in subscription.topics or not self.is_warm or topic in client.watch.unsaid
+                assert topic not in subscription.topics or not self.is_warm or self.telling is not None
             if subscription.zone_name is None:
                 state = self.fleet.state
                 self.lookups.append(Lookup(state.identity.epoch, state.revision, topic, route))
@@ -273,7 +266,7 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
     def a_client_breaks_off_and_resumes(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self.clients))
         client.changing = None
-        self.watches.close(client.watch)
+        self.hub.close(client.watch)
         self.open(client)
 
     @rule()
@@ -307,11 +300,10 @@ class WatchesAgainstLookups(ChangesMakeSnapshots):
         self.everybody_reads()
         for client in self.clients:
             assert client.at_bookmark == client.routes
-            self.watches.close(client.watch)
-        assert self.watches.waiting_count == 0
+            self.hub.close(client.watch)
+        assert self.hub.pending_count == 0
         with_breaths(self.fleet.state.leftovers.clear_up())
-        assert not self.watches._index._by_topic
-        assert not self.watches._index._by_prefix
+        assert self.hub.name_count == 0
         check_promises(
             [client.streams for client in self.clients if client.subscription.zone_name is None], self.lookups
         )

@@ -19,7 +19,8 @@ from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.warm_up import WarmUp
-from namesrv.core.watch import RouteWatch, Subscription
+from namesrv.core.watch.hub import RouteWatch
+from namesrv.core.watch.subscription import Subscription
 from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.streams import WatchCalls
@@ -174,7 +175,7 @@ def test_a_watch_that_fails_while_it_begins_leaves_nothing_behind() -> None:
                 raise AssertionError("that revision is still to come")
         assert len(server.watchers) == 0
         await run_cooperatively(server.fleet.state.leftovers.clear_up())
-        assert len(server.watchers.watches._index._by_topic) == 0
+        assert server.watchers.hub.name_count == 0
 
 
 async def test_a_watch_that_finds_no_room_waits_for_what_others_have_left() -> None:

@@ -9,22 +9,24 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
-from namesrv.core.watch import ChangeReader, RouteWatch, Subscription, WatchIndex, WatchMessages
+from namesrv.core.watch.hub import ChangeReader, RouteWatch, WatchHub
+from namesrv.core.watch.messages import WatchMessages
+from namesrv.core.watch.subscription import Subscription
 from tests.support.core_fleet import SMALL_FLEETS, Fleet
 
 
 class WatchedFleet(Fleet):
     """A fleet whose routes are watched."""
 
-    def __init__(self, behaviour: Behaviour = SMALL_FLEETS, max_waiting: int = 1_000_000) -> None:
+    def __init__(self, behaviour: Behaviour = SMALL_FLEETS, max_pending: int = 1_000_000) -> None:
         super().__init__(behaviour)
         self.is_warm = True
-        self.start_watching(max_waiting)
+        self.start_watching(max_pending)
 
-    def start_watching(self, max_waiting: int = 10) -> None:
+    def start_watching(self, max_pending: int = 10) -> None:
         """Has no watches yet."""
-        self.watches = WatchIndex(self.state, is_warm=self.is_warm, max_waiting=max_waiting)
-        self.messages = WatchMessages(self.state, self.watches, lambda: self.is_warm)
+        self.hub = WatchHub(self.state, max_pending=max_pending)
+        self.messages = WatchMessages(self.state, self.hub, lambda: self.is_warm)
 
     def watch(
         self,
@@ -34,16 +36,16 @@ class WatchedFleet(Fleet):
         after: int | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> RouteWatch:
-        watch = self.watches.open(Subscription(frozenset(topics), tuple(prefixes), zone), wake)
-        with_breaths(self.watches.settle())
-        with_breaths(self.watches.join(watch))
-        with_breaths(self.watches.settle())
-        with_breaths(self.watches.fill(watch) if after is None else self.watches.catch_up(watch, after))
+        watch = RouteWatch(wake, Subscription(frozenset(topics), tuple(prefixes), zone))
+        with_breaths(self.hub.read_changes())
+        with_breaths(self.hub.join(watch))
+        with_breaths(self.hub.read_changes())
+        with_breaths(self.hub.fill(watch) if after is None else self.hub.catch_up(watch, after))
         return watch
 
     def message(self, watch: RouteWatch) -> pb.WatchTopicRoutesResponse | None:
         """The next message; None if there is none."""
-        with_breaths(self.watches.settle())
+        with_breaths(self.hub.read_changes())
         encoded = self.messages.next_message(watch)
         return None if encoded is None else pb.WatchTopicRoutesResponse.FromString(encoded)
 
@@ -65,8 +67,8 @@ class WatchedFleet(Fleet):
         return last
 
     def woken(self) -> list[ChangeReader]:
-        with_breaths(self.watches.settle())
-        return self.watches.take_to_wake()
+        with_breaths(self.hub.read_changes())
+        return self.hub.take_to_wake()
 
 
 def reasons(change: pb.TopicRouteChange) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from namesrv.core.errors import Reason, shutting_down
 from namesrv.core.model import EMPTY, DataVersion
 from namesrv.core.snapshot import ALL_TABLES, RouteTable
 from namesrv.core.state_change import apply_now
-from namesrv.core.watch import Follower
+from namesrv.core.watch.hub import Follower
 from tests.properties import machine_test
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses

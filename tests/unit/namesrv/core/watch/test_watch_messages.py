@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core import watch as watch_module
+from namesrv.core import slices
 from namesrv.core.changes import Cause, ConfigPut
 from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
 from namesrv.core.policy import Behaviour
 from namesrv.core.slices import with_breaths
 from namesrv.core.state_change import apply_now
+from namesrv.core.watch import affected, messages
 from tests.support.core_fleet import A, B
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
 
@@ -47,6 +48,18 @@ def test_what_left_a_route_is_said_with_its_reason_also_if_more_happened_since(f
     told = fleet.told(watch)["T1"]
     assert not told.HasField("route")
     assert sorted(reasons(told)) == [(A, "EXPIRED"), (B, "UNREGISTERED")]
+
+
+def test_only_the_latest_removals_of_a_topic_are_kept(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affected, "MAX_REMOVALS", 2)
+    watch = fleet.watch("T1")
+    fleet.told(watch)
+    for number in range(3):
+        fleet.register(f"10.0.1.{number}:1", topics=["T1"], name="broker-b")
+        fleet.unregister(f"10.0.1.{number}:1", name="broker-b")
+        fleet.woken()
+    assert [len(removals) for removals in watch.pending.values()] == [2]
+    assert reasons(fleet.told(watch)["T1"]) == [(f"10.0.1.{number}:1", "UNREGISTERED") for number in (1, 2)]
 
 
 def test_a_broker_that_came_back_before_anybody_was_told_has_not_left(fleet: WatchedFleet) -> None:
@@ -121,7 +134,7 @@ def test_while_the_name_server_is_warming_nothing_is_said_of_topics_that_it_does
     assert fleet.told(watch).keys() == {"comes"}
     fleet.woken()
     fleet.is_warm = True
-    with_breaths(fleet.watches.announce_missing())
+    with_breaths(fleet.hub.add_absent())
     assert fleet.woken() == [watch]
     told = fleet.told(watch)
     assert told.keys() == {"does-not-come"}
@@ -132,7 +145,7 @@ def test_a_full_message_is_followed_by_a_bookmark_also_if_nothing_is_to_be_said_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The name server is not warm, so that it keeps silent about a topic that is not there."""
-    monkeypatch.setattr(watch_module, "MESSAGE_TOPICS", 2)
+    monkeypatch.setattr(messages, "MESSAGE_TOPICS", 2)
     fleet = WatchedFleet(Behaviour(delete_topic_with_broker_registration=True))
     fleet.is_warm = False
     for addr, name in ((A, "broker-a"), (B, "broker-b")):
@@ -157,28 +170,28 @@ def test_who_resumes_from_before_the_name_server_was_warm_is_told_what_is_absent
     fleet.register(topics=["T1"])
     assert fleet.told(fleet.watch("T1", "T2")).keys() == {"T1"}
     fleet.is_warm = True
-    with_breaths(fleet.watches.announce_missing())
+    with_breaths(fleet.hub.add_absent())
     assert fleet.told(fleet.watch("T1", "T2", after=1)).keys() == {"T2"}
     fleet.register(topics=["T3"], version=DataVersion(2, 2))
-    assert fleet.told(fleet.watch("T1", "T2", after=2)) == {}
+    assert fleet.told(fleet.watch("T1", "T2", after=2)).keys() == {"T2"}
 
 
 def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_resumes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
+    monkeypatch.setattr(slices, "SLICE", 1)
     fleet = WatchedFleet()
     fleet.is_warm = False
     fleet.start_watching()
     first, second = fleet.watch("nowhere", "not-there-either"), fleet.watch("T1", "T2")
     fleet.told(first), fleet.told(second)
     fleet.is_warm = True
-    telling = fleet.watches.announce_missing()
+    telling = fleet.hub.add_absent()
     next(telling)
     fleet.register(topics=["T1"])
     assert fleet.told(second).keys() == {"T1"}
     bookmark = fleet.state.revision
-    fleet.watches.close(second)
+    fleet.hub.close(second)
     with_breaths(telling)
     assert fleet.told(fleet.watch("T1", "T2", after=bookmark)).keys() == {"T2"}
 
@@ -186,18 +199,18 @@ def test_who_breaks_off_while_others_are_told_what_is_absent_is_told_when_it_res
 def test_a_watch_that_closes_while_it_is_told_what_is_absent_leaves_nothing_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
+    monkeypatch.setattr(slices, "SLICE", 1)
     fleet = WatchedFleet()
     fleet.is_warm = False
     watch = fleet.watch("nowhere", "not-there-either")
     fleet.told(watch)
     fleet.is_warm = True
-    telling = fleet.watches.announce_missing()
+    telling = fleet.hub.add_absent()
     next(telling)
-    assert fleet.watches.waiting_count == 1
-    fleet.watches.close(watch)
+    assert fleet.hub.pending_count == 1
+    fleet.hub.close(watch)
     with_breaths(telling)
-    assert fleet.watches.waiting_count == 0
+    assert fleet.hub.pending_count == 0
     assert fleet.woken() == []
 
 
@@ -233,7 +246,7 @@ def test_those_who_watch_the_same_are_sent_the_same_bytes(fleet: WatchedFleet, m
 
 
 def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "SHARED_BYTES", 0)
+    monkeypatch.setattr(messages, "SHARED_BYTES", 0)
     watch = fleet.watch("T1", "T2")
     fleet.told(watch)
     assert len(fleet.messages._shared) == 1
@@ -242,7 +255,7 @@ def test_what_is_shared_is_bounded(fleet: WatchedFleet, monkeypatch: pytest.Monk
 def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "MESSAGE_BYTES", 1)
+    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)
     watch = fleet.watch("T1", "T2")
     first, last = fleet.message(watch), fleet.message(watch)
     assert first is not None

@@ -87,7 +87,7 @@ async def test_a_bookmark_is_not_a_lag() -> None:
     async with serving() as server, server.watch("T1") as stream:
         await next_of(stream)
         for part in range(watches.BOOKMARK_SECONDS):
-            await run_cooperatively(server.watchers.watches.make_bookmarks_due(part, watches.BOOKMARK_SECONDS))
+            await run_cooperatively(server.watchers.hub.make_bookmarks_due(part, watches.BOOKMARK_SECONDS))
         asking = asyncio.ensure_future(next_of(stream))
         for _ in range(5):
             await asyncio.sleep(0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core import watch as watch_module
+from namesrv.core import slices
 from namesrv.core.changes import ChangeLog
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
 from namesrv.core.slices import DROP_SLICE, with_breaths
-from namesrv.core.watch import SUBSCRIBE_SLICE, ChangeReader, Follower
+from namesrv.core.watch.hub import ChangeReader, Follower
+from namesrv.core.watch.messages import MESSAGE_TOPICS
 from tests.support.core_fleet import CLUSTER, B
 from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.watched_fleet import WatchedFleet, reasons
@@ -34,7 +35,7 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
     told: set[str] = set()
     while message := fleet.message(watch):
         told |= {change.topic for change in message.changes}
-        assert len(message.changes) <= watch_module.MESSAGE_TOPICS
+        assert len(message.changes) <= MESSAGE_TOPICS
     assert told == names
     assert fleet.woken() == []
 
@@ -42,13 +43,13 @@ def test_a_registration_of_ten_thousand_topics_wakes_a_watch_of_all_of_them_once
 def test_a_watch_is_woken_when_it_has_been_told_of_all_that_is_absent(
     fleet: WatchedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "MARK_SLICE", 1)
+    monkeypatch.setattr(slices, "SLICE", 1)
     fleet.is_warm = False
     watch = fleet.watch("nowhere", "not-there-either")
     fleet.told(watch)
     fleet.woken()
     fleet.is_warm = True
-    telling = fleet.watches.announce_missing()
+    telling = fleet.hub.add_absent()
     next(telling)
     fleet.woken()  # somebody else's change has those woken who are to be woken by now
     with_breaths(telling)
@@ -62,7 +63,7 @@ def test_who_resumes_is_told_what_changed_after_its_point(fleet: WatchedFleet) -
     told = fleet.told(fleet.watch("T1", "T2", "T3", after=2))
     assert told.keys() == {"T2", "T3"}
     assert reasons(told["T3"]) == [(B, "UNREGISTERED")]
-    assert fleet.told(fleet.watch("T1", "T2", "T3", after=3)) == {}
+    assert fleet.told(fleet.watch("T1", "T2", after=3)) == {}
 
 
 def test_a_point_that_the_change_log_has_dropped_cannot_be_resumed_from(fleet: WatchedFleet) -> None:
@@ -90,11 +91,11 @@ def test_watches_end_if_the_change_log_drops_what_they_have_not_been_told(fleet:
 def test_a_bookmark_is_due_only_where_the_revision_moved_on(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1")
     fleet.told(watch)
-    with_breaths(fleet.watches.make_bookmarks_due(0, 1))
+    with_breaths(fleet.hub.make_bookmarks_due(0, 1))
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
-    with_breaths(fleet.watches.settle())
-    with_breaths(fleet.watches.make_bookmarks_due(0, 1))
+    with_breaths(fleet.hub.read_changes())
+    with_breaths(fleet.hub.make_bookmarks_due(0, 1))
     assert fleet.woken() == [watch]
     assert fleet.told(watch) == {}
 
@@ -104,17 +105,17 @@ def test_bookmarks_come_in_parts_that_are_all_watches_together(fleet: WatchedFle
     for watch in opened:
         fleet.told(watch)
     fleet.register(B, topics=["T3"], name="broker-b")
-    with_breaths(fleet.watches.settle())
+    with_breaths(fleet.hub.read_changes())
     woken: list[ChangeReader] = []
     for part in range(3):
-        with_breaths(fleet.watches.make_bookmarks_due(part, 3))
+        with_breaths(fleet.hub.make_bookmarks_due(part, 3))
         woken += fleet.woken()
     assert len(woken) == len(opened)
     assert set(woken) == set(opened)
 
 
 def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None:
-    fleet = WatchedFleet(max_waiting=2_000)
+    fleet = WatchedFleet(max_pending=2_000)
     wide, small = fleet.watch(prefixes=[""]), fleet.watch("T1")
     fleet.told(wide), fleet.told(small)
     fleet.register(topics=["T1", *(f"many-{number}" for number in range(2_500))])
@@ -122,33 +123,32 @@ def test_where_too_much_waits_the_wide_watch_ends_and_small_ones_go_on() -> None
     with refuses(Reason.OVERLOADED):
         fleet.message(wide)
     assert fleet.told(small).keys() == {"T1"}
-    fleet.watches.close(wide)
-    assert fleet.watches.waiting_count == 0
+    fleet.hub.close(wide)
+    assert fleet.hub.pending_count == 0
 
 
 def test_a_closed_watch_leaves_nothing_behind(fleet: WatchedFleet) -> None:
     watch = fleet.watch("T1", prefixes=["T"])
-    fleet.watches.close(watch)
+    fleet.hub.close(watch)
     fleet.register(topics=["T1"], version=DataVersion(2, 2))
     assert fleet.woken() == []
-    assert fleet.watches.waiting_count == 0
+    assert fleet.hub.pending_count == 0
     with_breaths(fleet.state.leftovers.clear_up())
-    assert len(fleet.watches._index._by_topic) == len(fleet.watches._index._by_prefix) == 0
+    assert fleet.hub.name_count == 0
 
 
 def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> None:
     fleet, ended = WatchedFleet(), []
     names = [[f"t-{watch}-{number}" for number in range(10_000)] for watch in range(10)]
     watches = [fleet.watch(*some) for some in names]
-    index = fleet.watches._index._by_topic
     for watch in watches:
-        fleet.watches.close(watch, lambda: ended.append(len(index)))
-    assert len(index) == 100_000, "ending them does nothing that grows with what they hold"
-    left, dropped = len(index), []
+        fleet.hub.close(watch, lambda: ended.append(fleet.hub.name_count))
+    assert fleet.hub.name_count == 100_000, "ending them does nothing that grows with what they hold"
+    left, dropped = fleet.hub.name_count, []
     for _ in fleet.state.leftovers.clear_up():
-        dropped.append(left - len(index))
-        left = len(index)
-    assert max(dropped) <= SUBSCRIBE_SLICE
+        dropped.append(left - fleet.hub.name_count)
+        left = fleet.hub.name_count
+    assert max(dropped) <= slices.SLICE
     assert left == 0
     assert ended == list(range(90_000, -1, -10_000)), "each is told when its names have left"
 
@@ -156,13 +156,24 @@ def test_wide_watches_that_end_together_leave_the_index_a_slice_at_a_time() -> N
 def test_a_prefix_is_found_until_the_last_watch_of_it_has_gone(fleet: WatchedFleet) -> None:
     first, second = fleet.watch(prefixes=["n"]), fleet.watch(prefixes=["n", "new"])
     fleet.told(first), fleet.told(second)
-    fleet.watches.close(second)
+    fleet.hub.close(second)
     with_breaths(fleet.state.leftovers.clear_up())
     fleet.register(topics=["new"], version=DataVersion(2, 2))
     assert fleet.told(first).keys() == {"new"}
-    fleet.watches.close(first)
+    fleet.hub.close(first)
     with_breaths(fleet.state.leftovers.clear_up())
-    assert fleet.watches._index._lengths == ()
+    assert fleet.hub.name_count == 0
+
+
+def test_a_change_is_read_in_slices_however_many_watches_it_affects(fleet: WatchedFleet) -> None:
+    watches = [fleet.watch(prefixes=["many"]) for _ in range(5)]
+    fleet.register(topics=[f"many-{number}" for number in range(500)], version=DataVersion(2, 2))
+    added, before = [], 0
+    for _ in fleet.hub.read_changes():
+        added.append(fleet.hub.pending_count - before)
+        before = fleet.hub.pending_count
+    assert before == 500 * len(watches)
+    assert max(added) <= slices.SLICE
 
 
 def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFleet) -> None:
@@ -170,23 +181,23 @@ def test_what_waited_for_a_watch_that_ends_is_dropped_in_slices(fleet: WatchedFl
     topics = [f"many-{number}" for number in range(3 * DROP_SLICE)]
     fleet.register(topics=topics, version=DataVersion(2, 2))
     fleet.woken()
-    waiting = watch.waiting
-    fleet.watches.close(watch)
-    assert len(waiting) == 3 * DROP_SLICE
-    assert fleet.watches.waiting_count == 0
+    pending = watch.pending
+    fleet.hub.close(watch)
+    assert len(pending) == 3 * DROP_SLICE
+    assert fleet.hub.pending_count == 0
     steps = sum(1 for _ in fleet.state.leftovers.clear_up())
-    assert not waiting
+    assert not pending
     assert steps >= 3
 
 
 def test_followers_are_woken_by_every_change_until_they_go(fleet: WatchedFleet) -> None:
-    with_breaths(fleet.watches.settle())
+    with_breaths(fleet.hub.read_changes())
     reader = Follower(lambda: None, 1)
-    fleet.watches.follow(reader)
+    fleet.hub.follow(reader)
     assert fleet.woken() == []
     fleet.register(B, topics=["T3"], name="broker-b")
     assert fleet.woken() == [reader]
-    fleet.watches.unfollow(reader)
+    fleet.hub.unfollow(reader)
     fleet.unregister(B, name="broker-b")
     assert fleet.woken() == []
 
@@ -204,7 +215,7 @@ def test_a_group_that_changes_tells_the_watches_of_its_topics_however_many_are_w
 
 
 def test_many_watches_with_few_changes_each_have_a_bound_together() -> None:
-    fleet = WatchedFleet(max_waiting=1_000)
+    fleet = WatchedFleet(max_pending=1_000)
     topics = [f"T{number}" for number in range(500)]
     watches = []
     for _ in range(10):
@@ -212,5 +223,5 @@ def test_many_watches_with_few_changes_each_have_a_bound_together() -> None:
         fleet.told(watches[-1])
     fleet.register(topics=[(topic, (4, 4, 6, 0)) for topic in topics])
     fleet.woken()
-    assert fleet.watches.waiting_count <= 2_000
+    assert fleet.hub.pending_count <= 2_000
     assert sum(watch.failure is not None for watch in watches) == 6

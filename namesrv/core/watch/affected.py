@@ -1,0 +1,151 @@
+"""The topics whose routes a change affects, and the brokers that left these routes.
+
+Rows name groups; a route also changes with the addresses, the permission and the filter servers of its groups, and with
+the ordered-topic configuration. A topic may be named although its route is the same as before; a topic whose route
+changed is always named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from namesrv_api.v1 import route_data_pb2, route_service_pb2
+
+from namesrv.core.changes import (
+    Change,
+    ClusterPut,
+    ClusterRemoved,
+    ConfigPut,
+    FilterServersPut,
+    GroupPut,
+    GroupRemoved,
+    IntentLifted,
+    IntentPut,
+    KvPut,
+    LivePut,
+    LiveRemoved,
+    QueuesPut,
+    QueuesRemoved,
+)
+from namesrv.core.encoding import frame
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, RemovalReason
+from namesrv.core.state import RouteState
+
+ORDER_MESSAGE_ENABLE = "orderMessageEnable"
+"""The setting that has routes carry the ordered-topic configuration, by its name in the change log."""
+
+MAX_REMOVALS = 1_000
+"""Most removals that are kept for one topic, the latest: a slow client must not collect them without end."""
+
+_REMOVALS_FIELD = route_service_pb2.TopicRouteChange.REMOVALS_FIELD_NUMBER
+
+
+class Removal(NamedTuple):
+    """A broker that left routes, or a group that lost its queues of topics."""
+
+    broker: BrokerKey
+    broker_addr: str
+    """Empty: the group lost its queues of the topic, whatever brokers it has."""
+    fragment: bytes
+    """A BrokerRemoval, framed as the field removals of a TopicRouteChange."""
+
+
+Removals = tuple[Removal, ...]
+
+
+class Affected(NamedTuple):
+    """Topics that a change affects in the same way."""
+
+    topics: Collection[str]
+    """The topics, in a collection with quick membership tests."""
+    removals: Removals = ()
+    """What left their routes, the same for all of them."""
+
+
+class AffectedTopics:
+    """Finds what each change affects, one change after the other.
+
+    Where a group changes, these are the topics that it has now: any that came to it or left it since are named by the
+    later changes that did that. So what left a group is remembered for topics that leave the group later.
+    """
+
+    def __init__(self, state: RouteState) -> None:
+        self._state = state
+        self._earlier_removals: dict[BrokerKey, Removals] = {}
+
+    def forget_removals(self) -> None:
+        """Callers must have read all changes: then groups still have the topics that they had."""
+        self._earlier_removals = {}
+
+    def of(self, change: Change) -> Iterator[Affected]:
+        removals = _removals_by_group(change)
+        of_group = self._state.tables.topics_by_broker
+        for row in change.rows:
+            match row:
+                case QueuesPut():
+                    yield Affected(row.queues)
+                case QueuesRemoved(broker=broker, reason=reason):
+                    left = self._earlier_removals.get(broker, ()) + removals.get(broker, ())
+                    if reason is not RemovalReason.GROUP_GONE:
+                        left += (_removal(broker, None, "", reason),)
+                    yield Affected(row.topics, left)
+                case GroupPut(before=before, after=after) if before is not None:
+                    yield Affected(of_group.get(after.key, ()), removals.get(after.key, ()))
+                case FilterServersPut():
+                    yield Affected(of_group.get(row.broker, ()))
+                case KvPut() | ConfigPut():
+                    yield Affected(self._reordered(row))
+                case (
+                    GroupPut()
+                    | GroupRemoved()
+                    | LivePut()
+                    | LiveRemoved()
+                    | ClusterPut()
+                    | ClusterRemoved()
+                    | IntentPut()
+                    | IntentLifted()
+                ):
+                    pass  # a topic whose route it changes has a row of its own
+        for group, brokers in removals.items():
+            self._earlier_removals[group] = (self._earlier_removals.get(group, ()) + brokers)[-MAX_REMOVALS:]
+
+    def _reordered(self, row: KvPut | ConfigPut) -> Collection[str]:
+        """The topics whose routes get another ordered-topic configuration."""
+        if isinstance(row, KvPut):
+            return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
+        return self._state.kv_config.entries(ORDER_TOPIC_CONFIG) if row.key == ORDER_MESSAGE_ENABLE else ()
+
+
+def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
+    """The brokers that left each group. One that is in it under another id has not left."""
+    reasons = {row.live.key: row.reason for row in change.rows if isinstance(row, LiveRemoved)}
+    removals: dict[BrokerKey, Removals] = {}
+    for row in change.rows:
+        match row:
+            case GroupRemoved(before=before, reason=reason):
+                left = before.addrs
+            case GroupPut(before=before, after=after) if before is not None:
+                # Without a removal reason its address is in another group now, or another broker has its place.
+                reason, kept = RemovalReason.REPLACED, set(after.addrs.values())
+                left = {broker_id: addr for broker_id, addr in before.addrs.items() if addr not in kept}
+            case _:
+                continue
+        key = before.key
+        if left:
+            removals[key] = tuple(
+                _removal(key, broker_id, addr, reasons.get(LiveKey(key.cluster_name, addr), reason))
+                for broker_id, addr in left.items()
+            )
+    return removals
+
+
+def _removal(broker: BrokerKey, broker_id: int | None, broker_addr: str, reason: RemovalReason) -> Removal:
+    removal = route_service_pb2.BrokerRemoval(
+        cluster_name=broker.cluster_name,
+        broker_name=broker.broker_name,
+        broker_id=broker_id,
+        broker_addr=broker_addr,
+        reason=route_data_pb2.RemovalReason.Name(reason.value),
+    )
+    return Removal(broker, broker_addr, frame(_REMOVALS_FIELD, removal.SerializeToString()))
