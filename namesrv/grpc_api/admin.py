@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol, Self, cast
+from typing import NamedTuple, Protocol, cast
 
 from google.protobuf.message import Message
 from namesrv_api.v1 import admin_service_pb2 as pb
@@ -486,22 +486,3 @@ class AdminServicer(NamedTuple):
     audit: AuditCalls
     explain: ExplainCalls
     watchers: WatcherListCalls
-
-    @classmethod
-    def of(
-        cls,
-        state: RouteState,
-        administration: Administration,
-        watchers: WatchDispatcher,
-        *,
-        journal: Journal | None,
-        reader: Worker,
-        started_at_millis: int,
-    ) -> Self:
-        audit = AuditCalls(state, journal, reader)
-        return cls(
-            OperatorCalls(state, administration, reader),
-            audit,
-            ExplainCalls(state, audit, reader, started_at_millis),
-            WatcherListCalls(state, watchers),
-        )

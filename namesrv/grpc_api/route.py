@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
@@ -17,8 +17,6 @@ from namesrv.app.access import sharer_of
 from namesrv.app.digest_pages import digest_page
 from namesrv.app.fair_queue import FairLock
 from namesrv.app.field_rules import NAME, TOPIC, Row, check, check_all
-from namesrv.app.quotas import FairShares
-from namesrv.app.watches import WatchDispatcher
 from namesrv.app.worker import Worker
 from namesrv.core import encoding
 from namesrv.core.digests import FRONT, DigestedBroker
@@ -31,7 +29,6 @@ from namesrv.core.errors import (
 )
 from namesrv.core.model import BrokerData, BrokerKey
 from namesrv.core.pace import paced
-from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
@@ -322,7 +319,6 @@ class StatusCalls:
         self,
         state: RouteState,
         warm_up: WarmUp,
-        *,
         started_at_millis: int,
         data_dir_problem: Callable[[], str | None],
     ) -> None:
@@ -368,32 +364,3 @@ class RouteServicer(NamedTuple):
     digests: DigestCalls
     broker_groups: BrokerGroupCalls
     status: StatusCalls
-
-    @classmethod
-    def of(
-        cls,
-        lookups: LookupCalls,
-        state: RouteState,
-        warm_up: WarmUp,
-        pins: Pins,
-        watchers: WatchDispatcher,
-        *,
-        reader: Worker,
-        shares: FairShares,
-        started_at_millis: int,
-        data_dir_problem: Callable[[], str | None],
-    ) -> Self:
-        return cls(
-            lookups,
-            TopicListCalls(state, reader),
-            SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
-            WatchCalls(state, warm_up, watchers, reader),
-            DigestCalls(state, reader),
-            BrokerGroupCalls(state),
-            StatusCalls(
-                state,
-                warm_up,
-                started_at_millis=started_at_millis,
-                data_dir_problem=data_dir_problem,
-            ),
-        )

@@ -41,15 +41,24 @@ from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import AdminServicer
+from namesrv.grpc_api.admin import AdminServicer, AuditCalls, ExplainCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
-from namesrv.grpc_api.route import LookupCalls, RouteServicer
+from namesrv.grpc_api.route import (
+    BrokerGroupCalls,
+    DigestCalls,
+    LookupCalls,
+    RouteServicer,
+    StatusCalls,
+    TopicListCalls,
+)
+from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.metrics import Observability, Sources
 from namesrv.remoting.caller import Gate, Grade
-from namesrv.remoting.calls import Calls, ListCalls, OperatorCalls, RegistrationCalls, calls_of
+from namesrv.remoting.calls import Calls, ListCalls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
+from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.listener import RemotingListener
 from namesrv.remoting.route_json import RouteJson
 from namesrv.runtime_settings import changeable_texts
@@ -244,25 +253,23 @@ class NamesrvServer:
         warm_up, endpoints = self._durable.warm_up, settings.product_env_endpoints
         if endpoints:
             self._cluster_test = ClusterTestLookups(state, warm_up, endpoints)
-        route = RouteServicer.of(
+        reader, streams, pins = self._reader, self._shares.snapshot_streams, self._pins
+        route = RouteServicer(
             self._cluster_test or LookupCalls(state, warm_up),
-            state,
-            self._durable.warm_up,
-            self._pins,
-            watchers,
-            reader=self._reader,
-            shares=self._shares,
-            started_at_millis=started_at_millis,
-            data_dir_problem=self._durable.data_dir_problem,
+            TopicListCalls(state, reader),
+            SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=streams),
+            WatchCalls(state, warm_up, watchers, reader),
+            DigestCalls(state, reader),
+            BrokerGroupCalls(state),
+            StatusCalls(state, warm_up, started_at_millis, self._durable.data_dir_problem),
         )
         administration = Administration(self._routes, self._writer, self._operators)
-        admin = AdminServicer.of(
-            state,
-            administration,
-            watchers,
-            journal=self._durable.journal,
-            reader=self._reader,
-            started_at_millis=started_at_millis,
+        audit = AuditCalls(state, self._durable.journal, reader)
+        admin = AdminServicer(
+            OperatorCalls(state, administration, reader),
+            audit,
+            ExplainCalls(state, audit, reader, started_at_millis),
+            WatcherListCalls(state, watchers),
         )
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [
             (REGISTRATION_SERVICE, (registration,)),
@@ -296,7 +303,7 @@ class NamesrvServer:
             RemotingLookups(routes, self._durable.warm_up, elsewhere),
             ListCalls(self._state, routes, self._reader),
             RegistrationCalls(self._routes, self._writer, self._channels, self._registrations, gate, shares=shares),
-            OperatorCalls(self._state, administration),
+            RemotingOperators(self._state, administration),
             gate,
             shares=shares,
         )

@@ -13,7 +13,15 @@ from namesrv.app.writer import TableWriter
 from namesrv.core.pins import Pins
 from namesrv.core.warm_up import WarmUp
 from namesrv.grpc_api.admin import OperatorCalls
-from namesrv.grpc_api.route import LookupCalls, RouteServicer
+from namesrv.grpc_api.route import (
+    BrokerGroupCalls,
+    DigestCalls,
+    LookupCalls,
+    RouteServicer,
+    StatusCalls,
+    TopicListCalls,
+)
+from namesrv.grpc_api.streams import SnapshotCalls, WatchCalls
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
@@ -43,14 +51,14 @@ def route_servicer(fleet: Fleet, started_at_millis: int = 0, warm_up_seconds: fl
     state, clock = fleet.state, fleet.clock
     numbers, shares = itertools.count(1), FairShares.of()
     warm_up = WarmUp(state, clock, warm_up_seconds)
-    return RouteServicer.of(
+    pins = Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions)
+    watchers, reader = WatchDispatcher(state, warm_up, clock), Worker("reader")
+    return RouteServicer(
         LookupCalls(state, warm_up),
-        state,
-        warm_up,
-        Pins(clock.monotonic, lambda: f"pin-{next(numbers)}", pins=shares.pins, revisions=shares.pinned_revisions),
-        WatchDispatcher(state, warm_up, clock),
-        reader=Worker("reader"),
-        shares=shares,
-        started_at_millis=started_at_millis,
-        data_dir_problem=lambda: None,
+        TopicListCalls(state, reader),
+        SnapshotCalls(state, warm_up, pins, watchers, reader=reader, streams=shares.snapshot_streams),
+        WatchCalls(state, warm_up, watchers, reader),
+        DigestCalls(state, reader),
+        BrokerGroupCalls(state),
+        StatusCalls(state, warm_up, started_at_millis, lambda: None),
     )
