@@ -1,4 +1,4 @@
-"""The open streams of changes: they are woken a few at a time, and ended when the name server shuts down."""
+"""The open streams of changes: opened, woken a few at a time, and ended when the name server shuts down."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from namesrv.app.writer import collecting, run_cooperatively
 from namesrv.core.changes import Change
 from namesrv.core.errors import Refused, shutting_down, watch_expired
 from namesrv.core.policy import Clock
+from namesrv.core.slices import SLICE, Slice
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import ChangeReader, Follower, RouteWatch, WatchHub
@@ -25,23 +26,23 @@ from namesrv.core.watch.messages import WatchMessages
 from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
 
-WAKE_SLICE = 8
-"""Readers whose tasks are woken before giving way: sending to so many takes a millisecond or two."""
+ITEMS_OF_A_WAKE = SLICE // 8
+"""Waking the task of a reader, which then sends, costs as much as so many items of a slice."""
 
-TOLD_SLICE = 256
-"""Readers that are sent a message without their tasks before giving way: a millisecond or two."""
+ITEMS_OF_A_MESSAGE = SLICE // 256
+"""The same for a message that is sent without the task."""
 
-TOLD_TOPICS = 16
-"""Most changed topics of a reader whose task is not woken for them."""
+SHARED_TOPICS = 16
+"""Most pending topics of a watch whose task is not woken for them."""
 
 BOOKMARK_SECONDS = 30
 """Period of bookmarks for a watch without changes, so that it can resume from a late revision."""
 
 RETURNS_PER_SECOND = 1_000
-"""Readers that shall come back in one second when all are told at once to go elsewhere."""
+"""Most readers that come back in one second after a shutdown."""
 
 FIRST_RETURN_SECONDS = 0.1
-"""The earliest."""
+"""The earliest return after a shutdown."""
 
 FIRST_EXPIRY = 0.75
 """When the first watches expire, as a share of the longest time. Those that were opened together end apart."""
@@ -62,7 +63,7 @@ class WatchStream:
     woken: asyncio.Event
     """Set when there may be something to send."""
     writer: EngineCall | None = None
-    """Sends what others are sent, too, without the stream's task; None: the engine cannot."""
+    """Sends messages that are the same for several streams, without their tasks; None: the engine cannot."""
     is_idle: bool = False
     """Whether its task waits to be woken, with everything sent."""
 
@@ -74,7 +75,7 @@ class WatchStream:
 
 
 class WatchDispatcher:
-    """Opens, wakes and ends them. Must be made inside the event loop."""
+    """The open streams of watches and followers. Create it inside the event loop."""
 
     def __init__(
         self,
@@ -100,9 +101,8 @@ class WatchDispatcher:
         """How long changes took until the transport had them, once for each reader."""
         self._published_at: float | None = None
         """When the oldest change was published that has not been read."""
-        self._streams: dict[int, WatchStream] = {}
-        self._by_reader: dict[ChangeReader, WatchStream] = {}
-        """Those that can be told without their tasks."""
+        self._streams: dict[ChangeReader, WatchStream] = {}
+        """The open streams, oldest first."""
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -141,11 +141,8 @@ class WatchDispatcher:
         woken = asyncio.Event()
         watch = RouteWatch(woken.set, subscription)
         try:
-            listed = self._listed("WatchTopicRoutes", peer, watch, woken)
+            listed = self._listed("WatchTopicRoutes", peer, watch, woken, writer)
             with self._shares.watches.holding(sharer), listed as watcher:
-                if writer is not None:
-                    watcher.writer = writer
-                    self._by_reader[watch] = watcher
                 async with self._beginning.held_for(sharer.name):
                     await self._read_changes()
                     await run_cooperatively(collecting(self.hub.join(watch)))
@@ -157,7 +154,6 @@ class WatchDispatcher:
                 with self._expiring(watcher):
                     yield watcher
         finally:
-            self._by_reader.pop(watch, None)
             self.hub.close(watch, lambda: names.give_back(sharer, watch.name_count))
 
     async def resubscribe(self, watch: RouteWatch, change: SubscriptionChange, sharer: Sharer = MACHINE) -> None:
@@ -194,8 +190,7 @@ class WatchDispatcher:
             self.hub.unfollow(follower)
 
     def after(self, number: int, limit: int) -> list[WatchStream]:
-        """The watchers that were opened after the one with a number, oldest first, at most so many."""
-        # Numbers rise, and the dictionary keeps the order in which they came.
+        """Returns at most ``limit`` streams that were opened after the one with a number, oldest first."""
         later = (watcher for watcher in self._streams.values() if watcher.number > number)
         return list(itertools.islice(later, limit))
 
@@ -203,7 +198,7 @@ class WatchDispatcher:
         """Returns the number of pending topics of a watch, or of changes that a follower has not been sent."""
         return len(reader.pending) if isinstance(reader, RouteWatch) else self._state.revision - reader.revision
 
-    async def tell_changes(self) -> None:
+    async def notify_readers(self) -> None:
         """Reads changes and wakes the readers that they concern. Runs until cancelled."""
         while True:
             await self._changed.wait()
@@ -211,36 +206,35 @@ class WatchDispatcher:
             await self._read_changes()
             # In the step that takes the readers: a change that came meanwhile concerns them, too.
             published_at, self._published_at = self._published_at, None
-            await self._tell(self.hub.take_to_wake(), published_at)
+            await self._notify(self.hub.take_to_wake(), published_at)
 
-    async def _tell(self, readers: list[ChangeReader], published_at: float | None) -> None:
-        """Tells readers that there is something to read, or sends it to them if that is quick."""
+    async def _notify(self, readers: list[ChangeReader], published_at: float | None) -> None:
+        """Wakes readers that have something to read, or sends it to them if that is quick."""
         together: dict[bytes, list[WatchStream]] = {}
-        done = 0.0
+        work = Slice()
         for reader in readers:
             # Its task may have been sending and have sent this change: then the next message would seem late.
             if reader.behind_since is None and self.events_behind(reader):
                 reader.behind_since = published_at
-            watcher = self._by_reader.get(reader)
-            if watcher is not None and self._makes_message(watcher, together):
-                done += 1 / TOLD_SLICE
-            else:
+            is_sent = self._add_message(reader, together)
+            if not is_sent:
                 reader.wake()
-                done += 1 / WAKE_SLICE
-            if done >= 1:
+            if work.is_over(ITEMS_OF_A_MESSAGE if is_sent else ITEMS_OF_A_WAKE):
                 self._send(together)
-                done = 0.0
                 await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
                 await self._read_changes()
         self._send(together)
 
-    def _makes_message(self, watcher: WatchStream, together: dict[bytes, list[WatchStream]]) -> bool:
-        """Makes the next message for a reader whose task is not needed for it; ``_send`` must follow in this step."""
-        reader, writer = watcher.reader, watcher.writer
-        assert isinstance(reader, RouteWatch), "others are not told so"
-        assert writer is not None, "others are not told so"
-        quick = watcher.is_idle and writer.is_free and reader.failure is None and len(reader.pending) <= TOLD_TOPICS
-        if not quick:
+    def _add_message(self, reader: ChangeReader, together: dict[bytes, list[WatchStream]]) -> bool:
+        """Makes the next message of a watch whose task is not needed for it; returns whether it did.
+
+        Callers must ``_send`` in the same step.
+        """
+        watcher = self._streams.get(reader)
+        if watcher is None or watcher.writer is None or not isinstance(reader, RouteWatch):
+            return False
+        is_free = watcher.is_idle and watcher.writer.is_free
+        if not is_free or reader.failure is not None or len(reader.pending) > SHARED_TOPICS:
             return False
         message = self.messages.next_message(reader)
         if message is not None:
@@ -271,17 +265,18 @@ class WatchDispatcher:
             self._changed.set()
 
     async def announce_missing(self) -> None:
-        """The name server is warm: tells watches which of their topics are not there."""
+        """Sends watches which of their topics are absent. Callers must wait until the name server is warm."""
         await run_cooperatively(self.hub.add_absent())
         self._changed.set()
 
     async def close(self) -> None:
-        """Tells all readers to go elsewhere, each after another time, so that they do not all arrive there at once."""
+        """Ends all streams, and spreads the times of their return, so that not all readers arrive elsewhere at once."""
         longest = FIRST_RETURN_SECONDS + 1.0 + len(self._streams) / RETURNS_PER_SECOND
-        for count, watcher in enumerate(list(self._streams.values()), 1):
+        work = Slice()
+        for watcher in list(self._streams.values()):
             watcher.reader.failure = shutting_down(round(self._rng.uniform(FIRST_RETURN_SECONDS, longest), 3))
             watcher.woken.set()
-            if count % WAKE_SLICE == 0:
+            if work.is_over(ITEMS_OF_A_WAKE):
                 await asyncio.sleep(0)
 
     def _on_change(self, _change: Change) -> None:
@@ -304,14 +299,16 @@ class WatchDispatcher:
             raise shutting_down()
 
     @contextmanager
-    def _listed(self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event) -> Iterator[WatchStream]:
-        number = next(self._numbers)
-        watcher = WatchStream(number, peer, call, self._clock.wall_millis(), reader, woken)
-        self._streams[number] = watcher
+    def _listed(
+        self, call: str, peer: str, reader: ChangeReader, woken: asyncio.Event, writer: EngineCall | None = None
+    ) -> Iterator[WatchStream]:
+        opened_at_millis = self._clock.wall_millis()
+        watcher = WatchStream(next(self._numbers), peer, call, opened_at_millis, reader, woken, writer)
+        self._streams[reader] = watcher
         try:
             yield watcher
         finally:
-            del self._streams[number]
+            del self._streams[reader]
 
     @contextmanager
     def _expiring(self, watcher: WatchStream) -> Iterator[None]:
@@ -332,5 +329,6 @@ class WatchDispatcher:
             expiry.cancel()
 
     async def _read_changes(self) -> None:
+        """Has the hub read all changes, for one caller at a time."""
         async with self._reading:
             await run_cooperatively(self.hub.read_changes())

@@ -229,7 +229,7 @@ class NamesrvServer:
             clear_up(self._state.leftovers),
             self._security.watch(),
             watch_warm_up(self._durable.warm_up, self._on_warm),
-            self._watch_streams.tell_changes(),
+            self._watch_streams.notify_readers(),
             self._watch_streams.give_bookmarks(),
             self._operators.lift_ended(),
             *self._durable.tasks(),

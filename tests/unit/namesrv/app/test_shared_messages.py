@@ -93,7 +93,7 @@ async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_it
 
 
 async def test_a_watch_with_many_changed_topics_is_told_by_its_own_task() -> None:
-    topics = [f"T{number}" for number in range(watches.TOLD_TOPICS + 1)]
+    topics = [f"T{number}" for number in range(watches.SHARED_TOPICS + 1)]
     fleet = Fleet()
     fleet.register(topics=topics)
 

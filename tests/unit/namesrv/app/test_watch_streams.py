@@ -18,6 +18,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.errors import Reason
 from namesrv.core.model import DataVersion
+from namesrv.core.slices import SLICE
 from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.hub import RouteWatch
 from namesrv.core.watch.subscription import Subscription
@@ -29,6 +30,8 @@ from tests.support.calls_from_nowhere import Caller
 from tests.support.partial_services import whole
 from tests.support.refusals import refuses
 from tests.unit.namesrv.worlds.watching import Messages, Requests, Server, failure_of, next_of, serving
+
+WAKES_OF_A_SLICE = SLICE // watches.ITEMS_OF_A_WAKE
 
 
 async def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
@@ -42,7 +45,7 @@ async def test_a_watch_is_told_of_a_change_while_it_waits() -> None:
 
 async def test_more_watches_than_are_woken_at_once_are_all_told() -> None:
     async with serving() as server, AsyncExitStack() as stack:
-        streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 2 + 1)]
+        streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(WAKES_OF_A_SLICE * 2 + 1)]
         for stream in streams:
             await next_of(stream)
         waiting = [asyncio.ensure_future(next_of(stream)) for stream in streams]
@@ -55,7 +58,7 @@ async def test_changes_that_come_while_watches_are_woken_are_told_too() -> None:
     async with serving() as server:
         fleet = server.fleet
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(watches.WAKE_SLICE * 3)]
+            streams = [await stack.enter_async_context(server.watch("T1")) for _ in range(WAKES_OF_A_SLICE * 3)]
 
             async def read_up_to(stream: Messages, revision: int) -> None:
                 while (message := await next_of(stream)).header.revision < revision:

@@ -61,7 +61,7 @@ class Server:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.watchers.tell_changes())
+        task = asyncio.create_task(self.watchers.notify_readers())
         try:
             yield
         finally:
