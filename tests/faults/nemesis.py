@@ -154,7 +154,7 @@ def _ways(
 
 
 def _cut(network: Network, way: Way, _: random.Random) -> None:
-    network.cut(*way, up=True, down=True)
+    network.cut(*way)
 
 
 def _cut_one_way(network: Network, way: Way, rng: random.Random) -> None:
@@ -202,7 +202,7 @@ def _restarted_behind_a_cut(world: World, rng: random.Random) -> Iterator[None]:
     server = rng.choice(SERVERS)
     names = world.take_one(rng, [name for name in world.agents if name.endswith("-0")])
     for name in names:
-        world.network.cut(name, server, up=True, down=False)
+        world.network.cut(name, server, down=False)
         world.fleet.change_topics(name.removesuffix("-0"))
     yield
     for name in names:

@@ -145,7 +145,7 @@ class Connection:
 
 
 class Link:
-    """The way from clients of one program to one server. All but ``listen`` belongs to the proxy's event loop."""
+    """The way from clients of one program to one server. All but ``listen`` belongs to the network's event loop."""
 
     def __init__(self, target: Endpoint, rng: random.Random) -> None:
         self.listen: Endpoint
@@ -211,57 +211,72 @@ def _reset(side: asyncio.StreamWriter) -> None:
     side.transport.abort()
 
 
-class Proxy:
-    """All links of a run, on an event loop in a thread of its own. The methods are for other threads."""
+class Network:
+    """Links between clients and servers by their names, on an event loop in a thread of its own.
 
-    def __init__(self, seed: int) -> None:
+    Faults are recorded before they begin and after they end. The methods are for other threads.
+    """
+
+    def __init__(self, seed: int, history: History | None = None) -> None:
         self._rng = random.Random(seed)
+        self._history = history
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._links: list[Link] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._links: dict[tuple[str, str], Link] = {}
+        self._making = threading.Lock()
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for link in self._links:
+        for link in self._links.values():
             self._call(link.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_SECONDS)
         self._loop.close()
 
-    def link(self, target: Endpoint) -> Link:
-        """Opens a way to a server."""
-        link = Link(target, self._rng)
-        self._call(link.start())
-        self._links.append(link)
-        return link
+    def way(self, client: str, server: str, endpoint: Endpoint) -> Endpoint:
+        """Returns the address of a link to the endpoint: one link for each client and server."""
+        with self._making:
+            if (client, server) not in self._links:
+                link = Link(endpoint, self._rng)
+                self._call(link.start())
+                self._links[client, server] = link
+            return self._links[client, server].listen
 
-    def cut(self, link: Link, *, up: bool = True, down: bool = True) -> None:
-        """Cuts one direction or both."""
+    def cut(self, client: str, server: str, *, up: bool = True, down: bool = True) -> None:
+        """Loses everything from client to server (up), or back (down), until healed."""
+        link = self._note(client, server, "cut", up=up, down=down)
         for way, is_cut in ((link.up, up), (link.down, down)):
             if is_cut:
                 self._do(way.open.clear)
 
-    def disturb(self, link: Link, disturbance: Disturbance) -> None:
-        """Makes both directions bad."""
+    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
+        """Makes the way slow, narrow or lossy until healed."""
+        link = self._note(client, server, "disturbed", by=str(disturbance))
         for way in (link.up, link.down):
             way.disturbance = disturbance
 
-    def reset(self, link: Link) -> None:
-        """Resets the link's connections, for both sides."""
-        for connection in tuple(link.connections):
+    def reset(self, client: str, server: str) -> None:
+        """Resets the connections of the two, for both sides."""
+        for connection in tuple(self._note(client, server, "reset").connections):
             self._do(connection.reset)
 
-    def half_open(self, link: Link, *, server_knows: bool) -> None:
-        """Loses the link's connections for one side; the other one hears nothing any more, not even of the loss."""
-        for connection in tuple(link.connections):
+    def half_open(self, client: str, server: str, *, server_knows: bool) -> None:
+        """Loses the connections for one side; the other one hears nothing any more, not even of the loss."""
+        for connection in tuple(self._note(client, server, "half open", server_knows=server_knows).connections):
             self._do(partial(connection.half_open, server_knows=server_knows))
 
-    def heal(self, link: Link) -> None:
-        """Ends cuts and disturbances."""
-        self._do(link.heal)
+    def heal(self, client: str, server: str) -> None:
+        """Ends cuts and disturbances of a way."""
+        self._do(self._links[client, server].heal)
+        self._note(client, server, "healed")
+
+    def _note(self, client: str, server: str, event: str, **details: object) -> Link:
+        if self._history is not None:
+            self._history.add("link", client=client, server=server, event=event, **details)
+        return self._links[client, server]
 
     def _do(self, step: Callable[[], object]) -> None:
         async def work() -> None:
@@ -271,48 +286,3 @@ class Proxy:
 
     def _call(self, work: Coroutine[Any, Any, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
-
-
-class Network:
-    """Ways between clients and servers by their names. Faults are recorded before they begin and after they end."""
-
-    def __init__(self, proxy: Proxy, history: History) -> None:
-        self._proxy = proxy
-        self._history = history
-        self._links: dict[tuple[str, str], Link] = {}
-        self._making = threading.Lock()
-
-    def way(self, client: str, server: str, endpoint: Endpoint) -> Endpoint:
-        """Returns the address of a link to the endpoint: one link for each client and server."""
-        with self._making:
-            if (client, server) not in self._links:
-                self._links[client, server] = self._proxy.link(endpoint)
-            return self._links[client, server].listen
-
-    def cut(self, client: str, server: str, *, up: bool, down: bool) -> None:
-        """Loses everything from client to server (up), or back (down), until healed."""
-        self._note(client, server, "cut", up=up, down=down)
-        self._proxy.cut(self._links[client, server], up=up, down=down)
-
-    def disturb(self, client: str, server: str, disturbance: Disturbance) -> None:
-        """Makes the way slow, narrow or lossy until healed."""
-        self._note(client, server, "disturbed", by=str(disturbance))
-        self._proxy.disturb(self._links[client, server], disturbance)
-
-    def reset(self, client: str, server: str) -> None:
-        """Resets the connections of the two."""
-        self._note(client, server, "reset")
-        self._proxy.reset(self._links[client, server])
-
-    def half_open(self, client: str, server: str, *, server_knows: bool) -> None:
-        """Loses the connections of the two for one side only."""
-        self._note(client, server, "half open", server_knows=server_knows)
-        self._proxy.half_open(self._links[client, server], server_knows=server_knows)
-
-    def heal(self, client: str, server: str) -> None:
-        """Ends cuts and disturbances of a way."""
-        self._proxy.heal(self._links[client, server])
-        self._note(client, server, "healed")
-
-    def _note(self, client: str, server: str, event: str, **details: object) -> None:
-        self._history.add("link", client=client, server=server, event=event, **details)

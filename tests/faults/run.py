@@ -22,7 +22,7 @@ from tests.faults.history import History
 from tests.faults.invariants import violations
 from tests.faults.invariants.ends import AGREE_SECONDS
 from tests.faults.nemesis import CLIENTS, KINDS, OF_A_PIPELINE, OF_ROCKETMQ, WATCHERS, Fault, Round, World
-from tests.faults.network import Network, Proxy
+from tests.faults.network import Network
 from tests.faults.resources import sample
 from tests.support.programs.processes import Client, eventually
 
@@ -115,7 +115,7 @@ class Run:
         self._parts = parts
         self._folder = folder
         self._rng = random.Random(seed)
-        network = Network(self._stack.enter_context(Proxy(seed)), self.history)
+        network = self._stack.enter_context(Network(seed, self.history))
         brokers = (*BROKERS, *(ROCKETMQ if parts.rocketmq else ()))
         of_one = topics_of_one(brokers)
         self._looked_up = (*TOPICS, *(topic for topics in of_one.values() for topic in topics), HELD_TOPIC, "never")

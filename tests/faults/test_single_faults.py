@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import pytest
 
 from tests.faults.fleet.fleet import PINGS
-from tests.faults.network import Link, Proxy
+from tests.faults.network import Network
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 
 ADDR = "127.0.0.1:10911"
+WAY = ("agent", "namesrv")
 OFTEN = ("--register-name-server-period-millis", "1000")
 NO_PINGS = ("--keepalive-time-millis", "3600000")
 AGENT_PINGS, NO_AGENT_PINGS = ("--keepalive-time-millis", "1000"), ("--keepalive-time-millis", "3600000")
@@ -34,8 +35,7 @@ class Pair:
     server: NamesrvProcess
     client: Client
     agent: Agent
-    proxy: Proxy
-    link: Link
+    network: Network
 
     def has_broker(self) -> bool:
         return self.client.addrs() == {0: ADDR}
@@ -52,11 +52,11 @@ class Pair:
 def pair_of(server_flags: tuple[str, ...], agent_flags: tuple[str, ...]) -> Iterator[Pair]:
     """Starts a pair, whose broker is in routes then."""
     with ExitStack() as stack:
-        proxy = stack.enter_context(Proxy(seed=1))
+        network = stack.enter_context(Network(seed=1))
         server = stack.enter_context(NamesrvProcess(*server_flags))
-        link = proxy.link(server.endpoint)
-        agent = stack.enter_context(Agent(str(link.listen), *OFTEN, *agent_flags, broker_addr=ADDR))
-        pair = Pair(server, stack.enter_context(server.connect()), agent, proxy, link)
+        reached = network.way(*WAY, server.endpoint)
+        agent = stack.enter_context(Agent(str(reached), *OFTEN, *agent_flags, broker_addr=ADDR))
+        pair = Pair(server, stack.enter_context(server.connect()), agent, network)
         eventually(pair.has_broker)
         yield pair
 
@@ -75,10 +75,10 @@ def by_pings() -> Iterator[Pair]:
 
 def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(by_silence: Pair) -> None:
     pair = by_silence
-    pair.proxy.cut(pair.link)
+    pair.network.cut(*WAY)
     # How long the fault lasts: a period and a busy machine fit into the rest.
     threading.Event().wait(EXPIRY_SECONDS - 5.0)
-    pair.proxy.heal(pair.link)
+    pair.network.heal(*WAY)
     threading.Event().wait(EXPIRY_SECONDS - 2.0)  # by now it would have gone
     assert pair.has_broker()
     assert pair.reasons() == []
@@ -87,10 +87,10 @@ def test_a_cut_that_heals_just_before_the_expiry_costs_nothing(by_silence: Pair)
 
 def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pair) -> None:
     pair = by_silence
-    pair.proxy.cut(pair.link)
+    pair.network.cut(*WAY)
     eventually(pair.reasons)
     assert pair.client.addrs() == {}
-    pair.proxy.heal(pair.link)
+    pair.network.heal(*WAY)
     eventually(pair.has_broker)
     eventually(lambda: pair.registered() == 2)
     assert pair.reasons() == ["EXPIRED"]
@@ -99,10 +99,10 @@ def test_a_cut_that_heals_just_after_the_expiry_costs_one_removal(by_silence: Pa
 @pytest.mark.parametrize(
     "happens",
     [
-        lambda pair: pair.proxy.cut(pair.link, down=False),
-        lambda pair: pair.proxy.cut(pair.link, up=False),
+        lambda pair: pair.network.cut(*WAY, down=False),
+        lambda pair: pair.network.cut(*WAY, up=False),
         lambda pair: pair.agent.signal(signal.SIGSTOP),
-        lambda pair: pair.proxy.reset(pair.link),
+        lambda pair: pair.network.reset(*WAY),
     ],
     ids=["cut up", "cut down", "stopped", "reset"],
 )
@@ -110,7 +110,7 @@ def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, h
     pair = by_pings
     happens(pair)
     eventually(pair.reasons)
-    pair.proxy.heal(pair.link)
+    pair.network.heal(*WAY)
     pair.agent.signal(signal.SIGCONT)
     eventually(lambda: pair.registered() == 2)
     eventually(pair.has_broker)
@@ -119,7 +119,7 @@ def test_an_agent_that_is_lost_leaves_once_and_comes_back_once(by_pings: Pair, h
 
 def test_the_late_end_of_a_lost_connection_undoes_no_new_registration(by_pings: Pair) -> None:
     pair = by_pings
-    pair.proxy.half_open(pair.link, server_knows=False)
+    pair.network.half_open(*WAY, server_knows=False)
     eventually(lambda: len(pair.server.events("channel_opened")) == 2)
     eventually(lambda: pair.server.events("channel_ended"))
     assert pair.has_broker()

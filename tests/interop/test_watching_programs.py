@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1.registration_service_pb2 import UnregisterBrokerRequest
 
-from tests.faults.network import Proxy
+from tests.faults.network import Network
 from tests.interop.conftest import BUILDERS, Built
 from tests.interop.programs import INSTALL_SECONDS, Programs, RunningProgram
 from tests.support.pages import code_blocks
@@ -22,6 +22,7 @@ from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
+WAY = ("program", "namesrv")
 LANGUAGES = tuple(BUILDERS)
 TOPIC = "TopicTest"
 ADDRESS = "127.0.0.1:10911"
@@ -67,20 +68,20 @@ def test_a_program_prints_what_its_page_shows_of_arrivals_breaks_and_ends(
     programs: Programs, namesrv: NamesrvProcess, other: NamesrvProcess, client: Client
 ) -> None:
     (shown,) = (block for block in code_blocks("docs/clients.intro.md", "text") if block.startswith("watching "))
-    with Proxy(seed=1) as network:
-        link = network.link(namesrv.endpoint)
-        for on_page, here in {"10.0.0.1:9876": link.listen, "10.0.0.2:9876": other.endpoint}.items():
+    with Network(seed=1) as network:
+        reached = network.way(*WAY, namesrv.endpoint)
+        for on_page, here in {"10.0.0.1:9876": reached, "10.0.0.2:9876": other.endpoint}.items():
             shown = shown.replace(on_page, str(here))
         lines = iter(shown.replace("10.0.0.7:10911", ADDRESS).splitlines())
 
         def expect_shown(count: int) -> None:
             expect(program, *itertools.islice(lines, count))
 
-        with programs.start("watching", f"{link.listen},{other.endpoint}", TOPIC) as program:
+        with programs.start("watching", f"{reached},{other.endpoint}", TOPIC) as program:
             expect_shown(2)
             assert register(namesrv) == [1]
             expect_shown(1)
-            network.reset(link)
+            network.reset(*WAY)
             expect_shown(1)
             unregister(client)
             expect_shown(2)
