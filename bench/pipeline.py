@@ -10,13 +10,11 @@ import multiprocessing
 import os
 import secrets
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +27,8 @@ from route_pipeline.log import files
 from route_pipeline.log.ingest import ingest
 from route_pipeline.log.protocol.route_log import RouteLog
 from route_pipeline.session import QUICK_START, spark_session
-from tests.support.programs.processes import BIN, NamesrvProcess, eventually
+from tests.support.programs.pipeline_process import PipelineProcess
+from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.s3_server import make_bucket, running_s3_server
 from tests.support.registrations import identity, registration
 
@@ -130,7 +129,8 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
         namesrv.connect() as client,
     ):
         log = Path(folder) / "followed"
-        with _following("--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1"):
+        arguments = ("follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1")
+        with PipelineProcess(Path(os.devnull), *arguments):
             eventually(lambda: list(log.glob("_commits/*.json")), within_seconds=180)
             for number in range(3 if smoke else rounds * _CHANGES):
                 topic = f"Late{number}"
@@ -138,22 +138,6 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
                 client.registration.RegisterBroker(request, timeout=20)
                 seconds = _timed(lambda topic=topic: eventually(lambda: topic in _topics(log), within_seconds=60))  # type: ignore[misc]
                 yield Sample(FOLLOW, "from a change to its row", "s", seconds)
-
-
-@contextmanager
-def _following(*arguments: str) -> Iterator[None]:
-    """Runs ``route-pipeline follow`` in a process group of its own until the block is left."""
-    command = [str(BIN / "route-pipeline"), "follow", *arguments]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
 
 
 def _topics(log: Path) -> set[str]:

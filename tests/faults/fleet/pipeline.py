@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from groundwork.grpc_errors import RichError
 from tests.faults.fleet.workers import TIMEOUT, Connect, Worker
 from tests.faults.history import History
+from tests.support.programs.pipeline_process import PipelineProcess
 from tests.support.programs.processes import BIN, Client, eventually
 from tests.support.routes.route_rows import key_of
 
@@ -42,7 +42,7 @@ TABLES = {
 
 
 class Pipeline:
-    """``route-pipeline follow`` in a process group of its own: Python, Java and Spark's workers end together."""
+    """``route-pipeline follow``, which is killed and stopped whole."""
 
     def __init__(self, folder: Path, history: History, addresses: Sequence[str]) -> None:
         """Starts nothing yet.
@@ -56,7 +56,7 @@ class Pipeline:
         self._said = folder / "pipeline.txt"
         self._history = history
         self._to = ("--namesrv", ",".join(addresses), "--out", str(self._log), *OPTIONS)
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._process: PipelineProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -67,9 +67,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Starts to follow, and goes on where the log ends. Spark takes its time; nothing is waited for."""
-        command = [str(BIN / "route-pipeline"), "follow", *self._to, "--every", "1", "--log-format", "json"]
-        with self._said.open("ab") as said:
-            self._popen = subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said)
+        self._process = PipelineProcess(self._said, "follow", *self._to, "--every", "1", "--log-format", "json")
         self._note("started")
 
     def wait_for_batch(self, seconds: float = LONGEST_SECONDS) -> None:
@@ -119,15 +117,13 @@ class Pipeline:
             self._history.add("ingested", **json.loads(line))
 
     def _end(self) -> None:
-        self._signal(signal.SIGKILL)
-        if self._popen is not None:
-            self._popen.wait(TIMEOUT)
-            self._popen = None
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
-    def _signal(self, number: int) -> None:
-        if self._popen is not None:
-            with suppress(ProcessLookupError):  # they have all ended
-                os.killpg(self._popen.pid, number)
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.signal(number)
 
     def _note(self, event: str) -> None:
         self._history.add("process", name=PIPELINE, event=event, batches=self.batches())

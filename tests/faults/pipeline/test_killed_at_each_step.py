@@ -6,12 +6,10 @@ import os
 import random
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,7 +18,8 @@ from route_pipeline.log.ingest import IngestError
 from route_pipeline.log.protocol.route_log import RouteLog, files
 from tests.faults.pipeline.life import OPTIONS, Life
 from tests.support import failpoints
-from tests.support.programs.processes import BIN, eventually
+from tests.support.programs.pipeline_process import PipelineProcess
+from tests.support.programs.processes import eventually
 from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.spark_session import spark
 
@@ -55,33 +54,11 @@ Kill = Callable[[Life, Path], None]
 """Starts an ingest and kills it at a step."""
 
 
-class Pipeline:
-    """``route-pipeline ingest`` in a process group of its own."""
-
-    def __init__(self, life: Life, faults: Path) -> None:
-        options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
-        self._said = faults.with_name("said")
-        with self._said.open("w") as said:
-            self._popen = subprocess.Popen(
-                [BIN / "route-pipeline", "ingest", "--namesrv", life.addresses(), "--out", life.store.url, *options],
-                start_new_session=True,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, **failpoints.environment(faults)},
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Kills all of it: Python, Java and Spark's workers."""
-        with suppress(ProcessLookupError):  # they have all ended
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait(FIND_SECONDS)
-
-    def wait_for_crash(self) -> None:
-        """Waits for its end, which must be by SIGKILL."""
-        assert self._popen.wait(FIND_SECONDS) == -signal.SIGKILL, self._said.read_text()
+def ingesting(life: Life, faults: Path) -> PipelineProcess:
+    """Starts an ingest with failpoints."""
+    options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
+    arguments = ("ingest", "--namesrv", life.addresses(), "--out", life.store.url, *options)
+    return PipelineProcess(faults.with_name("said"), *arguments, environment=failpoints.environment(faults))
 
 
 def kill_at(step: str) -> Kill:
@@ -89,8 +66,8 @@ def kill_at(step: str) -> Kill:
 
     def kill(life: Life, faults: Path) -> None:
         faults.write_text(f"{step} = crash\n")
-        with Pipeline(life, faults) as pipeline:
-            pipeline.wait_for_crash()
+        with ingesting(life, faults) as pipeline:
+            assert pipeline.wait(FIND_SECONDS) == -signal.SIGKILL, faults.with_name("said").read_text()
         faults.unlink()
 
     return kill
@@ -101,7 +78,7 @@ def kill_once_there_are_more(count: Callable[[Life], int]) -> Kill:
 
     def kill(life: Life, faults: Path) -> None:
         before = count(life)
-        with Pipeline(life, faults):
+        with ingesting(life, faults):
             eventually(lambda: count(life) > before, within_seconds=FIND_SECONDS)
 
     return kill
@@ -118,7 +95,7 @@ def kill_in_a_snapshot(life: Life, faults: Path) -> None:
     for namesrv in life.namesrvs:
         namesrv.before_message = hold
     before = len(files(life.store.url))
-    with Pipeline(life, faults):
+    with ingesting(life, faults):
         assert reached.wait(FIND_SECONDS)
     for namesrv in life.namesrvs:
         namesrv.before_message = lambda: None
