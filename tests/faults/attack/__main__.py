@@ -177,7 +177,7 @@ def beside_grpc(stack: ExitStack, seconds: float) -> list[Round]:
         (Target("RocketMQ's protocol", server, lookup), catalogue.on_listener("remoting", remoting.port, seconds)),
         (
             Target("metrics and health", server, lambda: _page(page)),
-            catalogue.on_http(_at(addresses.ATTACKER, metrics), seconds),
+            catalogue.on_listener("metrics", metrics.port, seconds),
         ),
     ]
 

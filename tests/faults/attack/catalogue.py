@@ -6,14 +6,12 @@ It attacks loopback only. The modules ``on_*`` have the attacks, each with its b
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
-from groundwork.endpoints import Endpoint
 from tests.faults.attack import addresses, busy_attacks
 from tests.faults.attack.on_grpc import BLOCKED, GRPC, PERMITS, TLS
+from tests.faults.attack.on_http import HTTP
 from tests.faults.attack.on_remoting import REMOTING
 from tests.faults.attack.runner import Attack
-from tests.support.hostile import http_peers
 
 ATTACKS = {
     "grpc": GRPC,
@@ -21,6 +19,7 @@ ATTACKS = {
     "permits": PERMITS,
     "blocked": BLOCKED,
     "remoting": REMOTING,
+    "metrics": HTTP,
     **busy_attacks.ATTACKS,
 }
 """By listener and name."""
@@ -28,8 +27,6 @@ REVOCATION_SECONDS = 10.0
 """A name server looks at its permits every second, and takes what has looked the same twice."""
 EXTRA_SECONDS = 10.0
 """What attacks that end by themselves may take beyond their time."""
-
-_PLACES = "connections by address, a deadline for the request"
 
 
 def on_listener(
@@ -56,13 +53,6 @@ def on_listener(
         for name, one in ATTACKS[listener].items()
         if (attacked == "namesrv" or one.agents) and (addresses.are_here() or not one.own_address)
     ]
-
-
-def on_http(endpoint: Endpoint, seconds: float) -> Iterable[Attack]:
-    """Attacks on a listener of HTTP."""
-    for name in http_peers.ATTACKS:
-        command = (sys.executable, "-m", "tests.support.hostile.http_peers", name, str(endpoint))
-        yield Attack(name.replace("_", "-"), _PLACES, command, seconds)
 
 
 _BY_HAND = (sys.executable, "-m", "tests.faults.attack.catalogue")

@@ -6,8 +6,11 @@ import itertools
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from groundwork.channels import ClientFiles, ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
 from groundwork.metrics_http import MAX_REQUEST_BYTES, MetricsServer, metrics_registry
+from tests.faults.attack.on_http import HTTP
 from tests.support import metrics_page
-from tests.support.hostile.http_peers import ATTACKS, under
 from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
@@ -36,6 +39,12 @@ Described = tuple[str, frozenset[str]]
 """Kind and labels."""
 SERIES = 1_000
 """More than a name server has."""
+ATTACKER = """
+import sys
+from tests.faults.attack.on_http import HTTP
+print("begun", flush=True)
+HTTP[sys.argv[1]].attack(int(sys.argv[2]), 60.0)
+"""
 PROBES = 10
 PROBE_SECONDS = 3.0
 """What a liveness probe usually waits, and more than a busy machine needs."""
@@ -224,7 +233,21 @@ def answer_of_a_probe(listen: Endpoint) -> bytes:
     raise AssertionError
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@contextmanager
+def under(attack: str, listen: Endpoint) -> Iterator[None]:
+    """Attacks meanwhile, in a process of its own."""
+    command = [sys.executable, "-c", ATTACKER, attack, str(listen.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PAGE.parents[1]) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"begun\n"
+            yield
+            assert process.poll() is None, "the attack has ended by itself"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("attack", HTTP)
 def test_a_probe_beside_an_attack_has_its_answer(listen: Endpoint, attack: str) -> None:
     with under(attack, listen):
         for _ in range(PROBES):

@@ -1,4 +1,4 @@
-"""Hostile input: texts that would do harm at a terminal or in a log, and peers of HTTP listeners.
+"""Hostile input: texts that would do harm at a terminal or in a log, frames of HTTP/2, and servers.
 
-Imports the groundwork alone. Begin reading in ``http_peers``.
+Imports the groundwork alone. Begin reading in ``frames``.
 """
