@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from typer.testing import CliRunner, Result
 
 from nsctl.cli import app
@@ -14,8 +15,7 @@ from nsctl.session import UNREACHABLE
 from tests.rocketmq.conftest import ALLOWED, REGISTERED_SECONDS, address_of
 from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.rocketmq_programs.programs import Broker, Properties, Shell
-from tests.support.rocketmq_programs.tls import properties_of
-from tests.support.secured.certificates import Authority
+from tests.support.secured.certificates import Authority, Files
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -29,6 +29,25 @@ class Secured(NamedTuple):
     properties: Properties
     """Of a client that has a certificate."""
     authority: Authority
+
+
+def properties_of(authority: Authority, shown: Files) -> Properties:
+    """What a program of RocketMQ is told to use TLS with, show a certificate and check the other's."""
+    key = serialization.load_pem_private_key(shown.key.read_bytes(), None)
+    pkcs8 = shown.key.with_suffix(".pkcs8")
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pkcs8.write_bytes(key.private_bytes(*form))
+    return {
+        "tls.enable": "true",
+        "tls.test.mode.enable": "false",
+        "tls.client.certPath": str(shown.certificate),
+        "tls.client.keyPath": str(pkcs8),
+        "tls.client.trustCertPath": str(authority.path),
+        "tls.client.authServer": "true",
+        "tls.server.certPath": str(shown.certificate),
+        "tls.server.keyPath": str(pkcs8),
+        "tls.config.file": "none",
+    }
 
 
 @pytest.fixture(scope="module")
