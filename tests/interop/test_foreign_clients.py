@@ -21,9 +21,11 @@ from namesrv_api.v1.route_data_pb2 import (
     TopicRouteData,
 )
 
+from tests.interop.conftest import Built
 from tests.interop.programs import INSTALL_SECONDS, Programs, as_json
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.programs.processes import Client, NamesrvProcess, addrs_of
+from tests.support.programs.processes import Client, NamesrvProcess, addrs_of, eventually
+from tests.support.registrations import fill
 
 pytestmark = pytest.mark.timeout(2 * INSTALL_SECONDS)
 
@@ -107,3 +109,17 @@ def test_a_name_servers_error_is_told_by_its_reason(
 
     assert (done.stdout, done.returncode) == ("", 1)
     assert re.match(rf"\w+ {reason}: ", done.stderr)
+
+
+@pytest.mark.parametrize("language", ["go", "node"])
+def test_a_reader_that_was_cut_reads_slow_reader_when_it_goes_on(language: str, built: Built) -> None:
+    settings = ("--scan-not-active-broker-interval-millis", "0", "--slow-reader-timeout-millis", "300")
+    with NamesrvProcess(*settings) as namesrv, namesrv.connect() as filler:
+        fill(filler)
+        with built(language).start("stalled", str(namesrv.endpoint)) as reader:
+            assert reader.next_line() == {}
+            eventually(lambda: namesrv.events("slow_reader_cut"))
+            reader.go_on()
+            code, errors = reader.end()
+            status = {"go": "ResourceExhausted", "node": "RESOURCE_EXHAUSTED"}[language]
+            assert (code, errors.split(":")[0]) == (1, f"{status} SLOW_READER"), errors

@@ -11,8 +11,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Client
 from tests.support.registrations import register_group, unregister, unregister_group
-from tests.support.routes.followed_rows import FollowedRows
-from tests.support.routes.route_rows import RouteRows, key_of
+from tests.support.routes.route_rows import FollowedRows, RouteRows, key_of
 
 
 @contextmanager

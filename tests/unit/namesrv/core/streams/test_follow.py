@@ -18,7 +18,7 @@ from namesrv.core.watch.hub import Follower
 from tests.properties import machine_test
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
-from tests.support.routes.followed_rows import TABLES, FollowedRows
+from tests.support.routes.route_rows import TABLES, FollowedRows
 from tests.unit.namesrv.change_machine import ChangesMakeSnapshots
 
 
