@@ -88,7 +88,7 @@ class Flow:
             await self._queue.put((sent + self._way.seconds_on_the_way(self._rng), chunk))
 
     async def write(self, writer: asyncio.StreamWriter) -> None:
-        """Hands on what has come. Returns after the sender's end, or when nobody takes anything."""
+        """Forwards what has come. Returns after the sender's end, or when nobody takes anything."""
         clock = asyncio.get_running_loop().time
         with contextlib.suppress(ConnectionError):
             while True:

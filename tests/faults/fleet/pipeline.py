@@ -89,12 +89,12 @@ class Pipeline:
         return sum(1 for _ in self._log.glob("_commits/*.json"))
 
     def kill(self) -> None:
-        """Kills all of it, as a crash would."""
+        """Kills the process group, as a crash would."""
         self._note("killed")
         self._end()
 
     def stop(self) -> None:
-        """Stops all of it: it keeps its connections, and does nothing."""
+        """Stops the process group: it keeps its connections, and does nothing."""
         self._note("stopped")
         self._signal(signal.SIGSTOP)
 

@@ -235,7 +235,7 @@ def answer_of_a_probe(listen: Endpoint) -> bytes:
 
 @contextmanager
 def under(attack: str, listen: Endpoint) -> Iterator[None]:
-    """Attacks meanwhile, in a process of its own."""
+    """Runs an attack in a process of its own until the block ends."""
     command = [sys.executable, "-c", ATTACKER, attack, str(listen.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PAGE.parents[1]) as process:
         assert process.stdout is not None

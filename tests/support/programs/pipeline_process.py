@@ -36,12 +36,12 @@ class PipelineProcess:
         self.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to all of it."""
+        """Sends a signal to the process group."""
         with suppress(ProcessLookupError):  # they have all ended
             os.killpg(self._popen.pid, number)
 
     def kill(self) -> None:
-        """Kills all of it, as a crash would."""
+        """Kills the process group, as a crash would."""
         self.signal(signal.SIGKILL)
         self._popen.wait(_END_SECONDS)
 
