@@ -24,7 +24,6 @@ SHARED = (
     (
         "tests/interop/test_foreign_",
         "tests/interop/test_watching_programs.py",
-        "tests/interop/test_rust_client.py",
         "tests/interop/test_service_config.py",
         "tests/interop/test_h2spec.py",
     ),
