@@ -148,7 +148,10 @@ MAX_AUDIT_PAGE_SIZE = 500
 """Most entries of the journal in a page: with the longest summaries a page stays below the 4 MiB that clients take."""
 
 MAX_JOURNAL_ENTRIES = 200_000
-"""Most entries of the journal on disk; its bytes are a setting. A search that finds nothing looks at all of them."""
+"""Most entries of the journal; its bytes on disk are a setting. A search that finds nothing looks at all of them."""
+
+MAX_MEMORY_JOURNAL_BYTES = 32 * 1024 * 1024
+"""Most text of a journal that no data directory holds: as many changes as the change log has, at 300 bytes each."""
 
 MAX_WAITING_JOURNAL_CHANGES = 10_000
 """Most changes that wait to be written to the journal. A disk that hangs must not fill memory; what does not fit is

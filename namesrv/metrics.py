@@ -107,11 +107,11 @@ def _gauges(of: Sources) -> Rows:
 
 def _counters(of: Sources) -> Rows:
     """The counters, which get the suffix ``_total``."""
-    journal, counted = of.durable.journal, of.registrations
+    counted = of.registrations
     refused = [([kind], held.refused) for kind, held in of.shares.by_kind().items()]
-    left_out = None if journal is None else journal.left_out
     yield "crashes", "Processes on this data directory that ended without an orderly stop.", of.durable.crashes
-    yield "journal_changes_left_out", "Changes that the journal on disk left out, because too many waited.", left_out
+    text = "Changes that the journal left out, because too many waited."
+    yield "journal_changes_left_out", text, of.durable.journal.left_out
     what = "What agents sent to keep brokers registered."
     yield "registrations", what, list(counted.counts.items()), "kind", "result"
     yield "topics_skipped", "Topics of registrations that were passed over.", counted.topics_skipped

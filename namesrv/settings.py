@@ -121,7 +121,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         64 * 1024 * 1024,
         ge=0,
         le=10_000_000_000,
-        description="Text that the journal in the data directory holds; the oldest entries go first. 0: none.",
+        description="Text that the journal in the data directory holds; the oldest entries go first. 0: in memory.",
         json_schema_extra=ADVANCED,
     )
     channel_grace_millis: int = Field(

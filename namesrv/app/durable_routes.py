@@ -20,8 +20,9 @@ from namesrv.core.policy import Clock
 from namesrv.core.snapshot_load import UnusableSnapshot
 from namesrv.core.state import RouteState
 from namesrv.core.warm_up import WarmUp
+from namesrv.limits import MAX_MEMORY_JOURNAL_BYTES
 from namesrv.settings import NamesrvSettings
-from namesrv.storage.database import Database
+from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from namesrv.storage.snapshot_file import SnapshotFile
 
@@ -181,7 +182,7 @@ LAST_STEP_SECONDS = LAST_WRITE_SECONDS + 1.0
 
 
 class DurableRoutes:
-    """Journal and snapshot file: none of them without a data directory."""
+    """Journal and snapshot file. Without a data directory the journal is in memory, and there is no file."""
 
     def __init__(self, state: RouteState, clock: Clock, settings: NamesrvSettings, database: Database | None) -> None:
         """Loads the routes into a state that has its intents already. Blocks.
@@ -189,15 +190,18 @@ class DurableRoutes:
         A snapshot file that cannot be loaded is no error.
         """
         self._database = database
-        self.journal: Journal | None = None
         snapshot_file: SnapshotFile | None = None
         snapshot_is_complete = False
         self.crashes = None if database is None else database.crashes()
         """Processes on this data directory that ended without an orderly stop; None without a data directory."""
+        self._memory: MemoryDatabase | None = None
+        if database is not None and settings.journal_max_bytes:
+            self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
+        else:
+            self._memory = MemoryDatabase()
+            self.journal = Journal(self._memory, state.identity.epoch, MAX_MEMORY_JOURNAL_BYTES)
+        state.change_log.listen(self.journal.on_change, ListenerOrder.JOURNAL)  # from the first change on
         if database is not None:
-            if settings.journal_max_bytes:
-                self.journal = Journal(database, state.identity.epoch, settings.journal_max_bytes)
-                state.change_log.listen(self.journal.on_change, ListenerOrder.JOURNAL)  # from the first change on
             snapshot_file = SnapshotFile(database.folder)
             snapshot_is_complete = database.snapshot_is_complete()
             load_routes(state, snapshot_file, clock)
@@ -206,11 +210,9 @@ class DurableRoutes:
         self._snapshot_interval = settings.snapshot_interval_millis / 1000
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        tasks: list[Coroutine[Any, Any, None]] = []
+        tasks: list[Coroutine[Any, Any, None]] = [self.journal.keep_writing()]
         if self._database is not None:
             tasks.append(self._database.watch())
-        if self.journal is not None:
-            tasks.append(self.journal.keep_writing())
         if self._snapshots is not None and self._snapshot_interval:
             tasks.append(self._snapshots.write_periodically(self._snapshot_interval))
         return tasks
@@ -247,7 +249,9 @@ class DurableRoutes:
         Args:
             orderly: Whether the process was told to stop; otherwise the next one counts a crash.
         """
-        if self.journal is not None:
+        if self._memory is not None:
+            self._memory.close()
+        else:
             await run_step("journal", self.journal.write_last(), LAST_STEP_SECONDS)
         if self._database is not None:
             if orderly:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import Enum
-from itertools import islice
 from typing import NamedTuple
 
 from groundwork.printable import counted
@@ -30,50 +28,9 @@ from namesrv.core.model import (
     perm_under,
 )
 from namesrv.core.pace import paced
+from namesrv.core.sentences import LEFT, by_caller, held_back, intent_text, iso, named_brokers, shortened, with_comment
 from namesrv.core.state import RouteState, Unconfirmed
 from namesrv.core.tables import join_route
-
-# The words of an explanation: who did what, when and why, in sentences for a person.
-
-BROKERS_NAMED = 3
-"""Brokers of a group that a sentence names; the others are counted."""
-
-
-def held_back(hold: Intent) -> str:
-    """That an operator holds a topic back."""
-    assert isinstance(hold.key, HoldKey), "only topics are held"
-    where = "all clusters" if hold.key.cluster_name is None else f"cluster {hold.key.cluster_name}"
-    return intent_text(f"the topic is held back in {where}", hold)
-
-
-def intent_text(what: str, intent: Intent) -> str:
-    """What an intent does, and its caller, time and comment."""
-    cause = Cause("", intent.caller, intent.comment)
-    return f"{what}{by_caller(cause) or ' by an operator'} since {iso(intent.since_millis)}{with_comment(cause)}"
-
-
-def by_caller(cause: Cause) -> str:
-    """Who did it, if that is known."""
-    return f" by {cause.caller}" if cause.caller else ""
-
-
-def with_comment(cause: Cause) -> str:
-    """What was said when it was done, if anything."""
-    return f" ({cause.comment})" if cause.comment else ""
-
-
-def named_brokers(addrs: Mapping[int, str]) -> str:
-    """The first brokers of a group by address and id."""
-    named = [f"{addrs[broker_id]} (id {broker_id})" for broker_id in islice(sorted(addrs), BROKERS_NAMED)]
-    more = len(addrs) - len(named)
-    return " and ".join((", ".join(named), f"{more:,} more")) if more else ", ".join(named)
-
-
-def iso(millis: int) -> str:
-    """ISO 8601, UTC."""
-    moment = datetime.fromtimestamp(millis / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
 
 # The evidence that explains a route: the tables as they are now, and the past in the change log.
 
@@ -206,16 +163,11 @@ class Past:
 MAX_TEXT_LENGTH = 900
 """Most characters of an explanation: there is room for the longest comment and most of a second one."""
 
-_LEFT = {
-    RemovalReason.UNREGISTERED: "unregistered",
-    RemovalReason.CHANNEL_CLOSED: "lost its channel",
-    RemovalReason.EXPIRED: "expired, silent for longer than its timeout,",
-    RemovalReason.BROKER_DOWN: "was reported down",
-    RemovalReason.REPLACED: "was replaced, its address having registered under another name,",
-    RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost",
+_LEFT_BECAUSE = {
+    RemovalReason.EXPIRED: ", silent for longer than its timeout,",
+    RemovalReason.REPLACED: ", its address having registered under another name,",
 }
-"""How the last broker of a group leaves. The reasons that are not here take queues, and no broker."""
-
+"""What an explanation adds to how the last broker of a group left."""
 
 _DOUBTED = {
     Doubt.OWN_STALL: "ended right after this name server had stalled",
@@ -289,7 +241,7 @@ class Explanation(NamedTuple):
         """Joins clauses to one sentence, which is cut if it is too long."""
         said = tuple(clauses)
         conditions = tuple(clause.condition for clause in said if clause.condition is not None)
-        text = _shortened("; ".join(clause.text for clause in said))
+        text = shortened("; ".join(clause.text for clause in said), MAX_TEXT_LENGTH)
         return cls(broker, state, text, since_millis, removal_reason, conditions)
 
 
@@ -299,7 +251,7 @@ def with_journal_entry(explanation: Explanation, entry: JournalEntry) -> Explana
     cause = Cause(entry.cause, entry.caller, entry.comment)
     # 0: no broker left. A newer version may have left a reason that this one does not know.
     reason = next((reason for reason in RemovalReason if reason.value == entry.removal_reason), None)
-    text = _shortened(f"{told}{by_caller(cause)}{with_comment(cause)}")
+    text = shortened(f"{told}{by_caller(cause)}{with_comment(cause)}", MAX_TEXT_LENGTH)
     return explanation._replace(text=text, since_millis=entry.applied_at_millis, removal_reason=reason)
 
 
@@ -350,10 +302,6 @@ def _explanation(broker: BrokerKey, now: Present, past: Past) -> Explanation:
     )
     clauses = (registered, *_slaves_clause(broker, now), *_hold_clause(broker, now))
     return Explanation.of(broker, GroupState.TOPIC_UNREPORTED, clauses)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH - 3]}..."
 
 
 def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanation:
@@ -454,7 +402,8 @@ def _of_gone_group(
     last = f"the group's last broker{'' if len(addrs) == 1 else 's'}, {named_brokers(addrs)},"
     by = "" if reason is RemovalReason.REPLACED else by_caller(change.cause)
     at = iso(change.applied_at_millis)
-    clauses = [Clause(f"not in the route: {last} {_LEFT[reason]}{by} at {at}{with_comment(change.cause)}")]
+    left = f"{LEFT[reason]}{_LEFT_BECAUSE.get(reason, '')}{by} at {at}{with_comment(change.cause)}"
+    clauses = [Clause(f"not in the route: {last} {left}")]
     if not had_topic:
         clauses.append(Clause("the change log does not show that it had this topic", Condition.TOPIC_NOT_SEEN))
     if broker in now.groups:

@@ -27,7 +27,7 @@ from namesrv.core.errors import (
     limit_exceeded,
 )
 from namesrv.core.explain import Explanation, GroupState, Present, Question, explain_route, with_journal_entry
-from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entries_in_memory
+from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
 from namesrv.core.model import (
     BlastRadius,
     HoldKey,
@@ -50,13 +50,12 @@ _FRONT = JournalPosition("", -1)
 
 
 class AuditCalls:
-    """The latest changes are answered from the change log, those before from the database, if there is one."""
+    """Requests are checked here; the journal has the entries."""
 
-    def __init__(self, state: RouteState, journal: Journal | None, reader: Worker) -> None:
+    def __init__(self, state: RouteState, journal: Journal) -> None:
         self._state = state
         self._journal = journal
-        self._reader = reader
-        self._copying = FairLock()
+        self._searching = FairLock()
 
     async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListAuditEntriesRequest, context: Context
@@ -64,36 +63,24 @@ class AuditCalls:
         """The journal, newest first; RocketMQ has none."""
         asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
         before = asked.after if request.page_token else None  # the newest are first
-        found = await self._newest(_query(request, asked.limit, before), sharer_of(context).name)
+        query = _query(request, asked.limit, before)
+        async with self._searching.held_for(sharer_of(context).name):
+            found = await self._journal.read(query)
         entries, token = asked.cut(found, attrgetter("position"))
         return pb.ListAuditEntriesResponse(
             header=self._state.header(), entries=map(_audit_entry, entries), next_page_token=token
         )
 
-    async def last_on_disk(self, broker_name: str) -> JournalEntry | None:
-        """The last entry about a group before those in memory; None if there is none, or no database.
+    async def last_before_change_log(self, broker_name: str) -> JournalEntry | None:
+        """The last entry about a group before those in the change log; None if there is none.
 
         Raises:
             NOT_DURABLE: The database cannot be read.
             OVERLOADED: Too many reads wait.
         """
-        if self._journal is None:
-            return None
         before = JournalPosition(self._state.identity.epoch, self._state.change_log.compacted_revision + 1)
         found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
         return found[0] if found else None
-
-    async def _newest(self, query: JournalQuery, owner: str) -> list[JournalEntry]:
-        log, epoch = self._state.change_log, self._state.identity.epoch
-        async with self._copying.held_for(owner):
-            oldest = JournalPosition(epoch, log.compacted_revision + 1)
-            entries = await self._reader.run(partial(entries_in_memory, log.newest_first(), epoch, query), owner)
-        missing = query.limit - len(entries)
-        all_in_memory = query.after is not None and query.after >= (epoch, oldest.revision - 1)
-        if missing and self._journal is not None and not all_in_memory:
-            before = oldest if query.before is None else min(oldest, query.before)
-            entries += await self._journal.read(query._replace(limit=missing, before=before))
-        return entries
 
 
 def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosition | None) -> JournalQuery:
@@ -174,9 +161,9 @@ class ExplainCalls:
         return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
     async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:
-        """Adds what the journal on disk last said of a group that memory knows nothing of."""
+        """Adds what the journal last said of a group that memory knows nothing of."""
         try:
-            entry = await self._audit.last_on_disk(broker_name)
+            entry = await self._audit.last_before_change_log(broker_name)
         except Refused as error:
             if error.reason not in {Reason.NOT_DURABLE, Reason.OVERLOADED}:
                 raise

@@ -264,7 +264,7 @@ class NamesrvServer:
             StatusCalls(state, warm_up, started_at_millis, self._durable.data_dir_problem),
         )
         administration = Administration(self._routes, self._writer, self._operators)
-        audit = AuditCalls(state, self._durable.journal, reader)
+        audit = AuditCalls(state, self._durable.journal)
         admin = AdminServicer(
             OperatorCalls(state, administration, reader),
             audit,

@@ -61,10 +61,7 @@ _RUN, _RUNNING, _CRASHES, _SNAPSHOT_COMPLETE = "run", "running", "crashes", "sna
 _MILLIS_DIGITS = 15
 """Width of an epoch's number: milliseconds since 1970 fit until the year 33658, so epochs sort as text."""
 
-_SCHEMA = """
-CREATE TABLE durable (
-    name TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (name, key)
-) WITHOUT ROWID;
+JOURNAL_SCHEMA = """
 CREATE TABLE journal (
     epoch TEXT NOT NULL, revision INTEGER NOT NULL, applied_at_millis INTEGER NOT NULL,
     caller TEXT NOT NULL, cause TEXT NOT NULL, comment TEXT NOT NULL, summary TEXT NOT NULL,
@@ -74,11 +71,37 @@ CREATE TABLE journal (
 );
 """
 
+_SCHEMA = f"""
+CREATE TABLE durable (
+    name TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (name, key)
+) WITHOUT ROWID;
+{JOURNAL_SCHEMA}
+"""
+
 ContentT = TypeVar("ContentT")
 ResultT = TypeVar("ResultT")
 Work = Callable[[sqlite3.Connection], ResultT]
 
 _log = structlog.get_logger(__name__)
+
+
+class MemoryDatabase:
+    """A table for a journal without a data directory. One thread reads and writes it."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.executescript(JOURNAL_SCHEMA)
+        self._thread = DaemonExecutor(1, "journal")
+
+    async def write(self, work: Work[ResultT]) -> ResultT:
+        """Has the thread do some work and returns its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+
+    read = write
+
+    def close(self) -> None:
+        """Ends the thread. There must be no new work."""
+        self._thread.shutdown(wait=False)
 
 
 class Database:

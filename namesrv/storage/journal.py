@@ -1,7 +1,7 @@
-"""The journal: a table with one row for each change of the routes, which survives restarts.
+"""The journal: a table with one row for each change of the routes. In a data directory it survives restarts.
 
 Changes wait in memory for the disk, within bounds, so a registration never waits. What does not fit is left out, and a
-row in its place says how much. The oldest rows go once the table is over its bounds.
+row in its place says how much. The oldest rows go once the table is over its bounds. A read finds what waits as well.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from namesrv.limits import (
     MAX_WAITING_JOURNAL_READS,
     MAX_WAITING_JOURNAL_ROWS,
 )
-from namesrv.storage.database import Database
+from namesrv.storage.database import JOURNAL_SCHEMA, Database, MemoryDatabase
 
 GATHER_SECONDS = 0.1
 """How long changes are gathered for one commit: a disk takes one in milliseconds, a name server makes thousands."""
@@ -45,6 +46,8 @@ TRIM_STEP = 1_000
 """Entries that are looked at in one step to find how many have to go."""
 
 _COLUMNS = "epoch, revision, applied_at_millis, caller, cause, comment, summary, removed_broker_count, removal_reason"
+# A batch whose writing was cancelled may be there already.
+_INSERT = "INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 _log = structlog.get_logger(__name__)
 
@@ -76,7 +79,7 @@ class Journal:
 
     def __init__(
         self,
-        database: Database,
+        database: Database | MemoryDatabase,
         epoch: str,
         max_bytes: int,
         *,
@@ -157,7 +160,7 @@ class Journal:
             await self._write_batch()
 
     async def read(self, query: JournalQuery) -> list[JournalEntry]:
-        """The newest entries that a query asks for.
+        """The newest entries that a query asks for, those that wait for the disk included.
 
         An entry of very many topics is found by each topic, also by one that it does not touch. An entry about changes
         that were left out is found by each topic and each broker.
@@ -170,7 +173,7 @@ class Journal:
             raise overloaded(f"{self._reads} reads of the journal wait for the disk already")
         self._reads += 1
         try:
-            return await self._database.read(partial(_select, query))
+            return await self._database.read(partial(self._select, query, (*self._batch, *self._waiting)))
         except sqlite3.Error as error:
             _log.error("journal_not_read", problem=str(error))
             raise not_durable(str(error), "the journal cannot be read from the disk") from error
@@ -204,13 +207,23 @@ class Journal:
     def _append(self, batch: Sequence[Change | _Gap], size: _Size | None, connection: sqlite3.Connection) -> _Size:
         """Adds rows, and removes the oldest ones over the bounds. Runs in the committing thread."""
         rows = [self._row(change) for change in batch]
-        # A batch whose writing was cancelled may be there already. Then the size is not known either.
-        connection.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        connection.executemany(_INSERT, rows)
         if size is None:
             size = _Size(*connection.execute("SELECT count(*), total(bytes) FROM journal").fetchone())
         else:
             size = _Size(size.entries + len(rows), size.bytes + sum(row[-1] for row in rows))
         return _trimmed(connection, size, self._max_entries, self._max_bytes)
+
+    def _select(
+        self, query: JournalQuery, waiting: Sequence[Change | _Gap], connection: sqlite3.Connection
+    ) -> list[JournalEntry]:
+        """Searches what waits, and then the table, which may have a part of it by now. Runs in the reading thread."""
+        written = connection.execute("SELECT max(revision) FROM journal WHERE epoch = ?", (self._epoch,)).fetchone()[0]
+        with closing(sqlite3.connect(":memory:")) as unwritten:
+            unwritten.execute(JOURNAL_SCHEMA)
+            unwritten.executemany(_INSERT, (self._row(each) for each in waiting if each.revision > (written or 0)))
+            found = _found(query, unwritten)
+        return found + _found(query._replace(limit=query.limit - len(found)), connection)
 
     def _row(self, change: Change | _Gap) -> _Row:
         if isinstance(change, _Gap):
@@ -250,7 +263,7 @@ def _trimmed(connection: sqlite3.Connection, size: _Size, max_entries: int, max_
     return size
 
 
-def _select(query: JournalQuery, connection: sqlite3.Connection) -> list[JournalEntry]:
+def _found(query: JournalQuery, connection: sqlite3.Connection) -> list[JournalEntry]:
     conditions: list[str] = []
     values: list[str | int] = []
 

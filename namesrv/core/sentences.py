@@ -1,12 +1,15 @@
-"""A change as people read it: one line of bounded length, and whether it is about a topic or a broker group."""
+"""Sentences about changes and intents for people: who did what, when and why, and a change in one short line."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 
+from groundwork.printable import counted
 from groundwork.topic_names import application_first
 from namesrv.core.changes import (
+    Cause,
     Change,
     ClusterPut,
     ClusterRemoved,
@@ -38,6 +41,9 @@ from namesrv.core.pace import paced
 MAX_SUMMARY_LENGTH = 1_000
 """Most characters of a summary."""
 
+BROKERS_NAMED = 3
+"""Brokers of a group that a sentence names; the others are counted."""
+
 TOPICS_NAMED = 3
 """Topics that are named; the others are counted."""
 
@@ -53,7 +59,7 @@ ROWS_READ = 200
 VALUE_SHOWN = 20
 """Characters of a value that are shown, and never more than half of it: it may hold what is not for every reader."""
 
-_LEFT = {
+LEFT = {
     RemovalReason.UNREGISTERED: "unregistered",
     RemovalReason.CHANNEL_CLOSED: "lost its channel",
     RemovalReason.EXPIRED: "expired",
@@ -64,6 +70,7 @@ _LEFT = {
     RemovalReason.DELETED_BY_OPERATOR: "was removed by an operator",
     RemovalReason.LOSS_CONFIRMED: "was confirmed to be lost",
 }
+"""How a broker leaves."""
 
 _QUEUES_LEFT = {
     RemovalReason.NOT_IN_REGISTRATION: ", not in its registration any more",
@@ -84,6 +91,47 @@ _WRITE_OF_GROUP = {
 }
 
 
+def held_back(hold: Intent) -> str:
+    """That an operator holds a topic back."""
+    assert isinstance(hold.key, HoldKey), "only topics are held"
+    where = "all clusters" if hold.key.cluster_name is None else f"cluster {hold.key.cluster_name}"
+    return intent_text(f"the topic is held back in {where}", hold)
+
+
+def intent_text(what: str, intent: Intent) -> str:
+    """What an intent does, and its caller, time and comment."""
+    cause = Cause("", intent.caller, intent.comment)
+    return f"{what}{by_caller(cause) or ' by an operator'} since {iso(intent.since_millis)}{with_comment(cause)}"
+
+
+def by_caller(cause: Cause) -> str:
+    """Who did it, if that is known."""
+    return f" by {cause.caller}" if cause.caller else ""
+
+
+def with_comment(cause: Cause) -> str:
+    """What was said when it was done, if anything."""
+    return f" ({cause.comment})" if cause.comment else ""
+
+
+def named_brokers(addrs: Mapping[int, str]) -> str:
+    """The first brokers of a group by address and id."""
+    named = [f"{addrs[broker_id]} (id {broker_id})" for broker_id in islice(sorted(addrs), BROKERS_NAMED)]
+    more = len(addrs) - len(named)
+    return " and ".join((", ".join(named), f"{more:,} more")) if more else ", ".join(named)
+
+
+def iso(millis: int) -> str:
+    """ISO 8601, UTC."""
+    moment = datetime.fromtimestamp(millis / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def shortened(text: str, most: int) -> str:
+    """A text, cut if it is longer than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def summary(change: Change) -> str:
     """What a change was, in one line of at most ``MAX_SUMMARY_LENGTH`` characters."""
     groups: dict[BrokerKey, list[Row]] = {}
@@ -96,23 +144,8 @@ def summary(change: Change) -> str:
     parts += [_about_row(row) for row in others[:SUBJECTS_TOLD]]
     told = sum(len(rows) for _, rows in told_groups) + len(others[:SUBJECTS_TOLD])
     if told < len(change.rows):
-        parts.append(f"and {_count(len(change.rows) - told, 'more change')}")
-    line = "; ".join(parts) or "nothing"
-    return line if len(line) <= MAX_SUMMARY_LENGTH else f"{line[: MAX_SUMMARY_LENGTH - 3]}..."
-
-
-def touches_topic(change: Change, topic: str) -> bool:
-    """Whether a change is about a topic: its queues, its hold, or its ordered-topic configuration.
-
-    That a group of the topic changed its addresses is not about the topic. Takes a lookup for each row, provided that
-    the topics of a row are a mapping or a set.
-    """
-    return any(topic in _topics_of(row) for row in paced(change.rows))
-
-
-def touches_broker(change: Change, broker_name: str) -> bool:
-    """Whether a change is about a broker group of a name, in any cluster."""
-    return any(name == broker_name for name in touched_brokers(change))
+        parts.append(f"and {counted(len(change.rows) - told, 'more change')}")
+    return shortened("; ".join(parts) or "nothing", MAX_SUMMARY_LENGTH)
 
 
 def touched_brokers(change: Change) -> Iterator[str]:
@@ -121,7 +154,7 @@ def touched_brokers(change: Change) -> Iterator[str]:
 
 
 def touched_topics(change: Change) -> Iterator[str]:
-    """The topics that a change is about, as ``touches_topic`` has it; the same one may come several times."""
+    """The topics whose queues, hold or ordered-topic configuration a change is about; one may come several times."""
     return (topic for row in change.rows for topic in _topics_of(row))
 
 
@@ -172,7 +205,7 @@ def _about_live(row: LivePut | LiveRemoved) -> str:
     live = row.live
     name = f"{live.broker.broker_name} ({live.broker_addr}, id {live.broker_id}) of {live.broker.cluster_name}"
     if isinstance(row, LiveRemoved):
-        return f"{name} {_LEFT[row.reason]}"
+        return f"{name} {LEFT[row.reason]}"
     return f"{name} {'is kept unconfirmed' if live.unconfirmed else 'registered'}"
 
 
@@ -205,15 +238,15 @@ def _about_row_of_group(row: GroupPut | GroupRemoved | QueuesPut | QueuesRemoved
         case GroupRemoved():
             return "group gone"
         case QueuesPut():
-            return f"{_count(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues, row.broker)}"
+            return f"{counted(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues, row.broker)}"
         case QueuesRemoved():
             reason = _QUEUES_LEFT.get(row.reason, "")
             whose = "its" if len(row.topics) == 1 else "their"
             return (
-                f"{_count(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics, row.broker)}"
+                f"{counted(len(row.topics), 'topic')} lost {whose} queues on it{reason}{_named(row.topics, row.broker)}"
             )
         case FilterServersPut():
-            return f"{_count(len(row.filter_servers), 'filter server')} now"
+            return f"{counted(len(row.filter_servers), 'filter server')} now"
 
 
 def _about_group_put(row: GroupPut) -> str:
@@ -221,7 +254,7 @@ def _about_group_put(row: GroupPut) -> str:
     if before is None:
         return "new group"
     told = (
-        (before.addrs != after.addrs, f"{_count(len(after.addrs), 'broker')} in the group now"),
+        (before.addrs != after.addrs, f"{counted(len(after.addrs), 'broker')} in the group now"),
         (before.unconfirmed != after.unconfirmed, f"{len(after.unconfirmed):,} of the group unconfirmed now"),
         (before.write != after.write, f"write permission {_WRITE_OF_GROUP[after.write]} now"),
         (before.zone_name != after.zone_name, f"zone is {after.zone_name or 'none'} now"),
@@ -258,8 +291,4 @@ def _named(topics: Collection[str], broker: BrokerKey) -> str:
 def _shown(value: str) -> str:
     """The beginning of a value on one line, and how long it is."""
     beginning = value[: min(VALUE_SHOWN, len(value) // 2)]
-    return f"{beginning!r}... ({_count(len(value), 'character')})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{beginning!r}... ({counted(len(value), 'character')})"
