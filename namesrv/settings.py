@@ -62,7 +62,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         50,
         ge=1,
         le=100,
-        description="Percent of an owner's brokers that must be lost to trip the guard; 100: off.",
+        description="Percent of a principal's brokers that must be lost to trip the guard; 100: off.",
     )
     remoting_listen: str = Field("", description="Address for RocketMQ's protocol, HOST:PORT. Empty: off.")
     remoting_allow: str = Field(

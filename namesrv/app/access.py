@@ -28,10 +28,9 @@ from groundwork.permits import (
     shown_names,
 )
 from groundwork.rpc_handlers import NO_LIMIT
-from groundwork.shares import Sharer, Shares, address_at, sharer_at
+from groundwork.shares import Sharer, Shares, sharer_at
 from namesrv.app.quotas import FairShares
 from namesrv.core.errors import Refused
-from namesrv.core.mass_loss import Owner
 from namesrv.core.model import LiveKey
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_QUEUE_DATAS_PER_TOPIC
@@ -67,7 +66,7 @@ _entered: ContextVar[Entered | None] = ContextVar("entered", default=None)
 
 def caller_of(context: Context) -> str:
     """The name of this call's caller in the journal."""
-    return _principal_name() or context.peer()
+    return principal_name() or context.peer()
 
 
 def sharer_of(context: Context) -> Sharer:
@@ -76,13 +75,7 @@ def sharer_of(context: Context) -> Sharer:
     return sharer_at(context.peer()) if entered is None else entered.sharer
 
 
-def owner_of(context: Context) -> Owner:
-    """Returns the owner of brokers that this call registers: its principal or, without permits, its address."""
-    principal = _principal_name()
-    return Owner(principal) if principal else Owner(address=address_at(context.peer()))
-
-
-def _principal_name() -> str:
+def principal_name() -> str:
     """Returns the name of this call's principal, or an empty string without permits."""
     entered = _entered.get()
     return "" if entered is None or entered.principal is None else entered.principal.name
@@ -105,7 +98,7 @@ def principal_of(context: Context, permits: Permits) -> Principal:
 
 
 def call_of(principal: Principal) -> Entered:
-    """Begins the call of a principal: from now on ``caller_of``, ``sharer_of`` and ``owner_of`` return who that is."""
+    """Begins the call of a principal, whom ``caller_of``, ``sharer_of`` and ``principal_name`` return from now on."""
     entered = Entered(principal, Sharer(principal.name, principal.administer))
     _entered.set(entered)
     return entered

@@ -26,14 +26,11 @@ class Behaviour:
     return_order_topic_config_to_broker: bool = True
     """Whether answers to registrations carry it."""
     mass_loss_percent: int = 50
-    """The guard trips when more than this part of the live brokers is lost within the window, in percent."""
+    """The guard trips when more than this part of a principal's brokers is lost within the window, in percent."""
     mass_loss_min_brokers: int = 5
     """The guard does not trip below this many lost brokers: one machine may hold two groups of a master and a slave."""
     mass_loss_window_seconds: float = 30.0
     """Losses within this time count together: longer than a network takes to show all of its losses."""
-    mass_loss_settle_seconds: float = 60.0
-    """How long a broker must have been there to count. Twice the window: what is registered to trip the guard, or to
-    outnumber what was lost, must be kept up for longer than anything counts as lost."""
     mass_loss_hold_seconds: float = 600.0
     """How long the guard keeps a lost broker in the routes: enough to look at the fleet and to confirm the loss."""
     channel_grace_seconds: float = 30.0

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit
 from namesrv.core.errors import broker_not_registered, need_full_registration, stale_state_version
-from namesrv.core.mass_loss import FLEET, Owner
 from namesrv.core.model import (
     MASTER_ID,
     BrokerData,
@@ -62,7 +61,7 @@ class Registrations:
         self,
         registration: Registration,
         cause: Cause = REGISTER_BROKER,
-        owner: Owner = FLEET,
+        principal: str = "",
         unread: UnreadTopics | None = None,
     ) -> BrokerRegistration:
         """Registers a broker, or renews its registration (RocketMQ: registerBroker).
@@ -76,7 +75,7 @@ class Registrations:
         A merging registration is RocketMQ 5's: it compares each topic that it names, and the others stay.
 
         Args:
-            owner: The principal that registers or, without permits, the address. The guard judges owner by owner.
+            principal: Who registers; empty without permits. The mass-loss guard judges each principal by itself.
 
         Raises (by the change):
             CHANNEL_GONE: The registration names a channel that is not open.
@@ -85,7 +84,7 @@ class Registrations:
                 (RocketMQ 5).
             SHUTTING_DOWN: The tables are frozen.
         """
-        return BrokerRegistration(self, registration, cause, owner, unread)
+        return BrokerRegistration(self, registration, cause, principal, unread)
 
     def register_topic(
         self, topic: str, queues: Mapping[BrokerKey, QueueNumbers], cause: Cause = REGISTER_TOPIC
@@ -141,13 +140,13 @@ class BrokerRegistration:
         registrations: Registrations,
         registration: Registration,
         cause: Cause,
-        owner: Owner,
+        principal: str,
         unread: UnreadTopics | None,
     ) -> None:
         self.state = registrations.state
         self._registration = registration
         self._cause = cause
-        self._owner = owner
+        self._principal = principal
         self._unread = unread
         self._reads_topics = registrations.reads_topics
         self._topics = registration.topic_configs
@@ -304,7 +303,7 @@ class BrokerRegistration:
         if renewed.channel_id is not None:
             self.state.channels.bind(renewed.channel_id, renewed.key)
         self.state.unconfirmed.pop(renewed.key, None)
-        self.state.guard.confirmed(renewed, self._owner, self.state.behaviour)
+        self.state.guard.confirmed(renewed.key, self._principal, self.state.behaviour)
         self.state.heard(renewed)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit, blast_radius
-from namesrv.core.mass_loss import LostBroker, Owner
+from namesrv.core.mass_loss import LostBroker
 from namesrv.core.model import (
     BlastRadius,
     BrokerKey,
@@ -119,12 +119,12 @@ class Removals:
             losing = [live for live in due if live.key not in state.unconfirmed]
             if not losing:
                 break
-            owners = state.guard.distrusted(state.behaviour, [live.key for live in losing])
-            if not owners:
+            principals = state.guard.distrusted(state.behaviour, [live.key for live in losing])
+            if not principals:
                 break
-            held = {live.key: live for live in losing if state.guard.owner_of(live.key) in owners}
+            held = {live.key: live for live in losing if state.guard.principal_of(live.key) in principals}
             believed = [live.key for live in due if live.key not in held]
-            keys = believed + (yield from self._hold(list(held.values()), owners, still_due))
+            keys = believed + (yield from self._hold(list(held.values()), principals, still_due))
         yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause)
 
     def _loss_reason(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovalReason:
@@ -133,15 +133,15 @@ class Removals:
         return RemovalReason.LOSS_CONFIRMED if held else reason
 
     def _hold(
-        self, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
+        self, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
     ) -> Generator[Hold, None, list[LiveKey]]:
-        """Keeps brokers of some owners as unconfirmed, some in each change.
+        """Keeps brokers of some principals as unconfirmed, some in each change.
 
         Returns:
             Those that are not held because one of them was heard of meanwhile, so that all has to be judged anew.
         """
-        for start in range(0, len(losing) or 1, BROKERS_PER_CHANGE):  # at least once, for what was removed before
-            hold = Hold(self._state, losing[start : start + BROKERS_PER_CHANGE], owners, still_due)
+        for start in range(0, len(losing), BROKERS_PER_CHANGE):
+            hold = Hold(self._state, losing[start : start + BROKERS_PER_CHANGE], principals, still_due)
             yield hold
             if not hold.was_made:
                 return [live.key for live in losing[start:]]
@@ -202,11 +202,10 @@ class Removal:
 
     def _tell_guard(self) -> None:
         vanished = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
-        now, tables, edit = self.state.clock.monotonic(), self.state.tables, self._edit
+        tables, edit = self.state.tables, self._edit
         self.state.guard.removed(
             [
                 LostBroker(
-                    now,
                     gone.live,
                     tables.broker_addr_table[gone.live.broker],
                     _lost_queues(edit, gone.live.broker) if gone.group_gone else {},
@@ -240,18 +239,18 @@ class LossPreview:
 
 
 class Hold:
-    """The change that keeps brokers as unconfirmed, and brings back those that their owners lost right before.
+    """The change that keeps brokers as unconfirmed, and brings back those that their principals lost right before.
 
     It is not made if one of them was heard of while it was prepared.
     """
 
     def __init__(
-        self, state: RouteState, losing: list[BrokerLiveInfo], owners: Collection[Owner], still_due: StillDue
+        self, state: RouteState, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
     ) -> None:
         self.state = state
         self.was_made = False
         self._losing = losing
-        self._owners = owners
+        self._principals = principals
         self._still_due = still_due
 
     @property
@@ -262,7 +261,7 @@ class Hold:
         self._edit = edit = self.state.begin_edit()
         for live in paced(self._losing):
             _keep_unconfirmed(edit, live)
-        self._removed_before = self.state.guard.recently_removed(self._owners)
+        self._removed_before = self.state.guard.recently_removed(self._principals)
         brought_back = (self._bring_back(edit, lost) for lost in self._removed_before)
         self._brought_back = [live for live in brought_back if live is not None]
         edit.prepare()
@@ -273,7 +272,7 @@ class Hold:
         if state.frozen or len(_due(state, [live.key for live in losing], self._still_due)) != len(losing):
             return []
         state.commit(self._edit, MASS_LOSS_GUARD)
-        state.guard.held((live.key for live in losing), self._removed_before, {live.key for live in brought_back})
+        state.guard.held((live.key for live in losing), self._removed_before)
         for live in (*losing, *brought_back):
             state.unconfirmed[live.key] = Unconfirmed.GUARD
             state.liveness.give(live.key, state.behaviour.mass_loss_hold_seconds)

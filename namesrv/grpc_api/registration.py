@@ -14,7 +14,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from groundwork.shares import Sharer, Shares
 from groundwork.topic_names import MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS
 from namesrv import limits
-from namesrv.app.access import NamedBrokers, caller_of, need, owner_of, sharer_of
+from namesrv.app.access import NamedBrokers, caller_of, need, principal_name, sharer_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import Kind, RegistrationCounter, Result, kind_of
 from namesrv.app.event_log import RegistrationLog, log_registered, log_removed, log_topic_registered
@@ -368,8 +368,8 @@ class RegistrationServicer:
             check_body_crc32(request)
         else:
             await self._writer.read(partial(check_body_crc32, request), caller, is_large=unread.topics > LARGE_TOPICS)
-        cause, owner = Cause("RegisterBroker", caller_of(context)), owner_of(context)
-        change = self._routes.registrations.register_broker(registration, cause, owner, unread)
+        cause, principal = Cause("RegisterBroker", caller_of(context)), principal_name()
+        change = self._routes.registrations.register_broker(registration, cause, principal, unread)
         result = await self._writer.read_and_apply(change, caller)
         log_registered(registration, result, self._state.revision)
         return pb.RegisterBrokerResponse(

@@ -16,7 +16,7 @@ from groundwork.errors import suppress_refusals
 from groundwork.rpc_handlers import NO_LIMIT
 from groundwork.shares import Shares
 from namesrv import limits
-from namesrv.app.access import caller_of, owner_of, sharer_of
+from namesrv.app.access import caller_of, principal_name, sharer_of
 from namesrv.app.administration import MAX_CONFIG_VALUES, Administration, Operation
 from namesrv.app.channels import ChannelStreams
 from namesrv.app.counters import RegistrationCounter
@@ -401,9 +401,9 @@ class RegistrationCalls:
             held.enter_context(
                 self._shares.registered_topics.holding(caller.sharer, len(registration.topic_configs or ()))
             )
-            cause, owner = Cause("RegisterBroker", caller_of(caller.context)), owner_of(caller.context)
+            cause, principal = Cause("RegisterBroker", caller_of(caller.context)), principal_name()
             unread = self._unread(request, registration)
-            change = self._routes.registrations.register_broker(registration, cause, owner, unread)
+            change = self._routes.registrations.register_broker(registration, cause, principal, unread)
             result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._state.revision)

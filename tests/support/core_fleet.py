@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core.mass_loss import Owner
 from namesrv.core.model import (
     BrokerKey,
     DataVersion,
@@ -75,8 +74,7 @@ class Fleet:
         mappings: Mapping[str, StaticMapping] | None = None,
         mark: TopicTableFingerprint | None = None,
         is_read: bool = True,
-        owner: str = "",
-        address: str = "",
+        principal: str = "",
     ) -> RegisterBrokerResult:
         configs = dict((topic, (4, 4, 6, 0)) if isinstance(topic, str) else topic for topic in topics)
         registration = Registration(
@@ -97,7 +95,7 @@ class Fleet:
             table_fingerprint=mark,
         )
         unread = None if is_read else UnreadTopics(len(configs), lambda: self._read(configs))
-        change = self.routes.registrations.register_broker(registration, REGISTER_BROKER, Owner(owner, address), unread)
+        change = self.routes.registrations.register_broker(registration, REGISTER_BROKER, principal, unread)
         return apply_now(change)
 
     def _read(self, configs: dict[str, ReportedQueues]) -> dict[str, ReportedQueues]:

@@ -280,24 +280,6 @@ def test_most_brokers_at_once_are_held_by_the_guard(own_namesrv: NamesrvProcess)
         assert all(client.ask(105, {"topic": f"T{number}"}).code == 0 for number in (0, 2, 4))
 
 
-def test_connections_of_one_address_hold_no_dead_broker_of_others(own_namesrv: NamesrvProcess) -> None:
-    address = address_of(own_namesrv)
-    brokers = [RemotingClient(address) for _ in range(5)]
-    for number, broker in enumerate(brokers):
-        register(broker, [f"T{number}"], broker_fields(f"broker-{number}", f"127.0.0.1:1{number}911"))
-    flood = [RemotingClient(address, source="127.0.0.2") for _ in range(150)]
-    for number, connection in enumerate(flood):
-        register(connection, ["Flood"], broker_fields(f"flood-{number}", f"127.0.0.2:{number + 1}"))
-    for connection in (*flood, *brokers[:2]):
-        connection.close()
-    alive = brokers[-1]
-    for number in range(2):
-        eventually(lambda: alive.ask(105, {"topic": f"T{number}"}).code == 17)  # noqa: B023 - asked at once
-    assert alive.ask(105, {"topic": "T2"}).code == 0
-    for broker in brokers[2:]:
-        broker.close()
-
-
 def test_without_the_operators_and_settings_grades_their_calls_are_refused() -> None:
     with NamesrvProcess(*LOOPBACK) as process, RemotingClient(address_of(process)) as client:
         register(client)

@@ -85,7 +85,6 @@ BEHAVIOURS = st.builds(
     delete_topic_with_broker_registration=st.booleans(),
     mass_loss_percent=st.sampled_from([0, 40, 100]),
     mass_loss_min_brokers=st.integers(1, 3),
-    mass_loss_settle_seconds=st.just(0.0),
     mass_loss_hold_seconds=st.just(200.0),
 )
 

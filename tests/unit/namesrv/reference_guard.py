@@ -46,15 +46,12 @@ def _trips(model: ReferenceModel, losing: list[LiveKey], now: float) -> bool:
     model.recent = {
         key: lost for key, lost in model.recent.items() if lost.at + behaviour.mass_loss_window_seconds >= now
     }
-    model.held = {key: held for key, held in model.held.items() if held[0] + behaviour.mass_loss_window_seconds >= now}
+    model.held = {key: at for key, at in model.held.items() if at + behaviour.mass_loss_window_seconds >= now}
     recent = len(model.recent) + len(model.held)
     lost = len(losing) + recent
     before = len(model.brokers) - len(model.unconfirmed()) + recent
-    lost_groups = {lost.broker.group for lost in model.recent.values()} | {group for _, group in model.held.values()}
-    lost_groups |= {model.brokers[key].group for key in losing}
-    groups = lost_groups | {broker.group for broker in model.brokers.values() if not broker.unconfirmed}
     part = behaviour.mass_loss_percent / 100
-    return lost >= behaviour.mass_loss_min_brokers and lost / before > part <= len(lost_groups) / len(groups)
+    return lost >= behaviour.mass_loss_min_brokers and lost / before > part
 
 
 def _remove_lost(model: ReferenceModel, keys: Iterable[LiveKey], now: float) -> None:
@@ -72,8 +69,8 @@ def _remove_lost(model: ReferenceModel, keys: Iterable[LiveKey], now: float) -> 
 
 
 def _hold(model: ReferenceModel, losing: list[LiveKey], now: float) -> None:
-    model.held.update({key: (now, model.brokers[key].group) for key in losing})
-    model.held.update({key: (lost.at, lost.broker.group) for key, lost in model.recent.items()})
+    model.held.update(dict.fromkeys(losing, now))
+    model.held.update({key: lost.at for key, lost in model.recent.items()})
     held_until = now + model.behaviour.mass_loss_hold_seconds
     reported = set(model.queues)
     for key, lost in model.recent.items():

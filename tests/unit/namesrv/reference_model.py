@@ -79,8 +79,8 @@ class ReferenceModel:
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     recent: dict[LiveKey, Lost] = field(default_factory=dict)
     """Losses that the guard counts and may bring back, oldest first."""
-    held: dict[LiveKey, tuple[float, BrokerKey]] = field(default_factory=dict)
-    """Losses that the guard counts and holds: when they were, and of which group."""
+    held: dict[LiveKey, float] = field(default_factory=dict)
+    """Losses that the guard counts and holds, and when they were."""
     open_channels: set[str] = field(default_factory=set)
     ended_channels: set[str] = field(default_factory=set)
     """Those that have ended and whose brokers nobody has removed yet."""

@@ -461,10 +461,8 @@ class TablesAgreeWithTheModel(ReferenceMachine):
 
 
 class TablesAgreeWithTheModelUnderTheGuard(TablesAgreeWithTheModel):
-    behaviour = Behaviour(
-        mass_loss_percent=50, mass_loss_min_brokers=2, mass_loss_window_seconds=30.0, mass_loss_settle_seconds=0.0
-    )
-    """Everything counts at once; ``test_guard_against_model`` has owners, and brokers that have not settled."""
+    behaviour = Behaviour(mass_loss_percent=50, mass_loss_min_brokers=2, mass_loss_window_seconds=30.0)
+    """All brokers have one principal; ``test_guard_against_model`` has several."""
     outcomes = TablesAgreeWithTheModel.outcomes | GUARDED | {"LOSS_CONFIRMED gone", "refused while unconfirmed"}
 
     @rule(places=places(3), topics=TOPICS, channels=st.integers(1, 4))
