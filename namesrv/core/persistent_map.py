@@ -47,7 +47,8 @@ class PersistentMap(Mapping[str, ValueT], Generic[ValueT]):
         return self._len
 
     def __contains__(self, name: object) -> bool:
-        return self.get(name) is not None  # type: ignore[arg-type]  # nothing else is in here
+        number = self._index.get(name)  # type: ignore[call-overload]  # nothing else is in here
+        return number is not None and number < len(self.chunks) and name in self.chunks[number]
 
     def __iter__(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self.chunks)
