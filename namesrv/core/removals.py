@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit, blast_radius
@@ -41,8 +42,9 @@ ReasonOf = Callable[[BrokerLiveInfo], RemovalReason]
 class Removals:
     """Removals, and the guard that holds them back where too many brokers vanish at once.
 
-    Many brokers leave in several changes. Each depends on the one before, so most of these functions are iterators:
-    make a change before you ask for the next. They read the state as the preparation of a change does.
+    Many brokers leave in several changes, and each depends on the one before. So these functions are iterators: make a
+    change before you ask for the next. A change that is not made, because a broker was heard of meanwhile, is followed
+    by one for the others. They read the state as the preparation of a change does.
     """
 
     def __init__(self, state: RouteState) -> None:
@@ -102,60 +104,36 @@ class Removals:
         Raises SHUTTING_DOWN if the tables are frozen.
         """
         self._state.check_not_frozen()
-        return self._remove(
-            [live.key for live in _unconfirmed(self._state, wanted)],
-            lambda _: RemovalReason.LOSS_CONFIRMED,
-            lambda live: live.key in self._state.unconfirmed,  # it may have come back meanwhile
-            cause,
-        )
+        return self._remove_unconfirmed(wanted, cause)
+
+    def _remove_unconfirmed(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
+        state = self._state
+        keys = [live.key for live in _unconfirmed(state, wanted)]
+        is_unconfirmed: StillDue = lambda live: live.key in state.unconfirmed  # noqa: E731 - it may have come back
+        while due := _due(state, keys, is_unconfirmed):
+            keys = [live.key for live in due]
+            reason_of: ReasonOf = lambda _: RemovalReason.LOSS_CONFIRMED  # noqa: E731
+            yield Removal(state, keys[:BROKERS_PER_CHANGE], reason_of, is_unconfirmed, cause)
 
     def _lose(
         self, keys: list[LiveKey], reason: RemovalReason, still_due: StillDue, cause: Cause
     ) -> Iterator[Removal | Hold]:
         """Removes brokers that vanished, unless they are too many at once: then they stay, unconfirmed."""
         state = self._state
-        while True:
-            due = _due(state, keys, still_due)
+        while due := _due(state, keys, still_due):
+            keys = [live.key for live in due]
             losing = [live for live in due if live.key not in state.unconfirmed]
-            if not losing:
-                break
             principals = state.guard.distrusted(state.behaviour, [live.key for live in losing])
-            if not principals:
-                break
-            held = {live.key: live for live in losing if state.guard.principal_of(live.key) in principals}
-            believed = [live.key for live in due if live.key not in held]
-            keys = believed + (yield from self._hold(list(held.values()), principals, still_due))
-        yield from self._remove(keys, lambda live: self._loss_reason(live, reason), still_due, cause)
+            if held := [live for live in losing if state.guard.principal_of(live.key) in principals]:
+                yield Hold(state, held[:BROKERS_PER_CHANGE], principals, still_due)
+            else:
+                reason_of = partial(self._loss_reason, reason)
+                yield Removal(state, keys[:BROKERS_PER_CHANGE], reason_of, still_due, cause)
 
-    def _loss_reason(self, live: BrokerLiveInfo, reason: RemovalReason) -> RemovalReason:
+    def _loss_reason(self, reason: RemovalReason, live: BrokerLiveInfo) -> RemovalReason:
         """A guarded broker whose time is up was lost long ago."""
         held = self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
         return RemovalReason.LOSS_CONFIRMED if held else reason
-
-    def _hold(
-        self, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
-    ) -> Generator[Hold, None, list[LiveKey]]:
-        """Keeps brokers of some principals as unconfirmed, some in each change.
-
-        Returns:
-            Those that are not held because one of them was heard of meanwhile, so that all has to be judged anew.
-        """
-        for start in range(0, len(losing), BROKERS_PER_CHANGE):
-            hold = Hold(self._state, losing[start : start + BROKERS_PER_CHANGE], principals, still_due)
-            yield hold
-            if not hold.was_made:
-                return [live.key for live in losing[start:]]
-        return []
-
-    def _remove(self, keys: list[LiveKey], reason_of: ReasonOf, still_due: StillDue, cause: Cause) -> Iterator[Removal]:
-        """Removes those brokers that are still due, some in each change."""
-        for start in range(0, len(keys), BROKERS_PER_CHANGE):
-            was_made = False
-            while not was_made:
-                batch = keys[start : start + BROKERS_PER_CHANGE]
-                removal = Removal(self._state, batch, reason_of, still_due, cause)
-                yield removal
-                was_made = removal.was_made
 
 
 class Removal:
@@ -170,7 +148,6 @@ class Removal:
         cause: Cause,
     ) -> None:
         self.state = state
-        self.was_made = False
         self._keys = keys
         self._reason_of = reason_of
         self._still_due = still_due
@@ -192,7 +169,6 @@ class Removal:
         due = _due(self.state, [live.key for live in self._lives], self._still_due)
         if len(due) < len(self._lives):
             return []
-        self.was_made = True
         if due:
             self._tell_guard()
             self.state.commit(self._edit, self._cause)
@@ -248,7 +224,6 @@ class Hold:
         self, state: RouteState, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
     ) -> None:
         self.state = state
-        self.was_made = False
         self._losing = losing
         self._principals = principals
         self._still_due = still_due
@@ -269,7 +244,7 @@ class Hold:
     def commit(self) -> list[RemovedBroker]:
         """Returns none: no broker is removed."""
         state, losing, brought_back = self.state, self._losing, self._brought_back
-        if state.frozen or len(_due(state, [live.key for live in losing], self._still_due)) != len(losing):
+        if len(_due(state, [live.key for live in losing], self._still_due)) < len(losing):
             return []
         state.commit(self._edit, MASS_LOSS_GUARD)
         state.guard.held((live.key for live in losing), self._removed_before)
@@ -278,7 +253,6 @@ class Hold:
             state.liveness.give(live.key, state.behaviour.mass_loss_hold_seconds)
             if live.channel_id is not None:
                 state.channels.unbind(live.channel_id, live.key)
-        self.was_made = True
         return []
 
     def _bring_back(self, edit: TableEdit, lost: LostBroker) -> BrokerLiveInfo | None:

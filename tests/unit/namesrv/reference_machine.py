@@ -160,6 +160,7 @@ class ReferenceMachine(Machine):
                     left.pop(0)()
                 revision = self.state.revision
                 self.the_tables_agree()
+            self.given_up |= self.state.frozen
             if not self.given_up:
                 for publication in left:
                     publication()
