@@ -288,7 +288,7 @@ def _read_and_register(
 ) -> RegisterBrokerResult:
     read = registration_module.read_registration(request)
     known, configs = routes.state.tables.topic_queue_table, request.topic_configs
-    unread = UnreadTopics(len(configs), lambda: registration_module.read_topics(configs, known))
+    unread = UnreadTopics(lambda: len(configs), lambda: registration_module.read_topics(configs, known))
     change = routes.registrations.register_broker(read, unread=unread)
     if change.topics_to_read:
         times.on_thread(change.read)

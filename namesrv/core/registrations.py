@@ -45,8 +45,8 @@ ENCODED_ASIDE = 10_000
 class UnreadTopics(NamedTuple):
     """The topics of a registration that nobody has read yet."""
 
-    topics: int
-    """About how many they are."""
+    topics: Callable[[], int]
+    """Returns about how many they are."""
     read: Callable[[], Mapping[str, ReportedQueues]]
     """Checks and returns them; it may raise Refused."""
 
@@ -160,7 +160,7 @@ class BrokerRegistration:
 
     @property
     def _unread_topics(self) -> int:
-        return 0 if self._unread is None or not self._reads_topics(self._registration) else self._unread.topics
+        return 0 if self._unread is None or not self._reads_topics(self._registration) else self._unread.topics()
 
     def read(self) -> None:
         if self._topics is None:

@@ -320,6 +320,14 @@ def _number_rows(
     yield f"{where}.topic_sys_flag", message.topic_sys_flag, NOT_NEGATIVE
 
 
+def _cost_of(topics: Collection[route_data_pb2.TopicConfig]) -> int:
+    """As how many topics they count. Mappings count only where the topics alone would be read at once."""
+    if len(topics) > INLINE_TOPICS:
+        return len(topics)
+    mapped = sum(len(topic.mapping.topic_queue_ids) for topic in topics if topic.HasField("mapping"))
+    return len(topics) + mapped // QUEUES_LIKE_A_TOPIC
+
+
 # RegistrationService: what brokers and their agents call.
 
 
@@ -364,10 +372,10 @@ class RegistrationServicer:
         registration = read_registration(request)
         self._check_live_brokers(registration)
         caller, unread = sharer_of(context).name, self._unread(request, registration.broker)
-        if not request.body_crc32 or unread.topics <= INLINE_TOPICS:
+        if not request.body_crc32 or (count := len(request.topic_configs)) <= INLINE_TOPICS:
             check_body_crc32(request)
         else:
-            await self._writer.read(partial(check_body_crc32, request), caller, is_large=unread.topics > LARGE_TOPICS)
+            await self._writer.read(partial(check_body_crc32, request), caller, is_large=count > LARGE_TOPICS)
         cause, principal = Cause("RegisterBroker", caller_of(context)), principal_name()
         change = self._routes.registrations.register_broker(registration, cause, principal, unread)
         result = await self._writer.read_and_apply(change, caller)
@@ -392,11 +400,8 @@ class RegistrationServicer:
 
     def _unread(self, request: pb.RegisterBrokerRequest, broker: BrokerKey) -> UnreadTopics:
         topics, tables = request.topic_configs, self._state.tables
-        count = len(topics)
-        if count <= INLINE_TOPICS:
-            count += sum(len(topic.mapping.topic_queue_ids) for topic in topics) // QUEUES_LIKE_A_TOPIC
         known = tables.topics_by_broker.get(broker) or tables.topic_queue_table  # the first is quicker
-        return UnreadTopics(count, lambda: read_topics(topics, known))
+        return UnreadTopics(partial(_cost_of, topics), partial(read_topics, topics, known))
 
     def _check_live_brokers(self, registration: Registration) -> None:
         live = self._state.tables.broker_live_table

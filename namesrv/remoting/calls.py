@@ -528,7 +528,9 @@ class RegistrationCalls:
     def _unread(self, request: Request, registration: Registration) -> UnreadTopics:
         """The topics that are held, should they be lost before the registration is made."""
         broker = registration.broker
-        return UnreadTopics(registration.topic_count, lambda: self._read_body(request, broker).topic_configs or {})
+        return UnreadTopics(
+            lambda: registration.topic_count, lambda: self._read_body(request, broker).topic_configs or {}
+        )
 
     def _queues(self, route: object) -> dict[BrokerKey, QueueNumbers]:
         """The queues of a TopicRouteData by group. A name in several clusters is the group that registered first."""

@@ -94,7 +94,7 @@ class Fleet:
             mappings=mappings or {},
             table_fingerprint=mark,
         )
-        unread = None if is_read else UnreadTopics(len(configs), lambda: self._read(configs))
+        unread = None if is_read else UnreadTopics(lambda: len(configs), lambda: self._read(configs))
         change = self.routes.registrations.register_broker(registration, REGISTER_BROKER, principal, unread)
         return apply_now(change)
 

@@ -30,6 +30,13 @@ def watch(*messages: pb.WatchTopicRoutesResponse, after: int | None = None) -> W
     return WatchedStream(request, list(messages))
 
 
+def absent(*, bookmark: bool) -> pb.WatchTopicRoutesResponse:
+    """A message that tells that T1 has no route."""
+    told = message(1, bookmark=bookmark)
+    told.changes.add(topic="T1")
+    return told
+
+
 FIRST = message(1, T1=6, T2=6)
 SOUND = watch(FIRST, message(3, T1=4))
 LOOKUPS = [Lookup("1", 1, "T1", route(6)), Lookup("1", 2, "T2", route(6)), Lookup("1", 3, "T1", route(4))]
@@ -39,6 +46,10 @@ def test_the_validators_accept_a_sound_history_with_a_break() -> None:
     check_promises([[SOUND], [watch(FIRST), watch(message(3, T1=4), after=1)]], LOOKUPS)
 
 
+def test_a_topic_may_be_absent_again_when_the_name_server_becomes_warm() -> None:
+    check_promises([[watch(absent(bookmark=True), absent(bookmark=False))]], [])
+
+
 @pytest.mark.parametrize(
     ("promise", "clients"),
     [
@@ -46,6 +57,7 @@ def test_the_validators_accept_a_sound_history_with_a_break() -> None:
         ("ordered", [[watch(FIRST, message(0))]]),
         ("ordered", [[watch(FIRST, message(2, epoch="2"))]]),
         ("unique", [[watch(message(1, bookmark=False, T1=6), FIRST)]]),
+        ("unique", [[watch(absent(bookmark=False), absent(bookmark=False), absent(bookmark=True))]]),
         ("atomic", [[SOUND], [watch(message(3, T2=4))]]),
         ("bookmarkable", [[watch(message(1, T1=6), message(1, T2=6))]]),
         ("resumable", [[watch(FIRST), watch(message(1, T1=6), after=1)]]),
