@@ -12,6 +12,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class NoCargoError(WheelError):
 
 
 def engine_wheel(folder: Path = DIST) -> Path:
-    """Builds the wheel into a folder, in place of others of the engine; returns its path.
+    """Builds the wheel into a folder, removes others of the engine there, and returns its path.
 
     Where there is no cargo, the one of this version that is in the folder already is as good.
 
@@ -50,15 +51,19 @@ def engine_wheel(folder: Path = DIST) -> Path:
             "the native engine's wheel takes cargo 1.85 or later (https://rustup.rs); "
             "or copy a wheel of this version, which make wheel has built elsewhere, to dist/"
         )
+    folder.mkdir(exist_ok=True)
     try:
         programs = _tools()
-        for old in folder.glob("namesrv_engine-*.whl"):
-            old.unlink()
-        options = ["--release", "--locked", f"--out={folder}", *(LINUX if sys.platform == "linux" else ())]
-        _run([programs / "maturin", "build", *options], {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"})
+        # The wheel is replaced in one step: the build of an image may copy the last one meanwhile.
+        with tempfile.TemporaryDirectory(dir=folder) as built:
+            options = ["--release", "--locked", f"--out={built}", *(LINUX if sys.platform == "linux" else ())]
+            _run([programs / "maturin", "build", *options], {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"})
+            (new,) = Path(built).glob("namesrv_engine-*.whl")
+            wheel = new.replace(folder / new.name)
     except subprocess.SubprocessError as error:
         raise WheelError(f"the native engine's wheel could not be built: {error}") from error
-    (wheel,) = folder.glob("namesrv_engine-*.whl")
+    for old in set(folder.glob("namesrv_engine-*.whl")) - {wheel}:
+        old.unlink()
     return wheel
 
 
