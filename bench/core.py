@@ -86,7 +86,7 @@ class ChangeTimes:
 
     def __init__(self) -> None:
         self.thread_millis = 0.0
-        """Time on the writer's thread: reading, preparing, settling, and a garbage collection after each."""
+        """Time on the writer's thread: reading, preparing, and a garbage collection after each."""
         self.loop_millis: list[float] = []
         """Times for which the event loop was blocked: by commits, and by small changes as a whole."""
 

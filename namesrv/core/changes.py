@@ -171,7 +171,7 @@ class Change:
 
     @property
     def groups(self) -> set[BrokerKey]:
-        """The groups of which routes show something else now, or nothing."""
+        """The groups that routes show differently from now on, or no longer."""
         groups: set[BrokerKey] = set()
         for row in self.rows:
             match row:

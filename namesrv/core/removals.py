@@ -109,11 +109,13 @@ class Removals:
     def _remove_unconfirmed(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
         state = self._state
         keys = [live.key for live in _unconfirmed(state, wanted)]
-        is_unconfirmed: StillDue = lambda live: live.key in state.unconfirmed  # noqa: E731 - it may have come back
+
+        def is_unconfirmed(live: BrokerLiveInfo) -> bool:
+            return live.key in state.unconfirmed  # it may have registered meanwhile
+
         while due := _due(state, keys, is_unconfirmed):
             keys = [live.key for live in due]
-            reason_of: ReasonOf = lambda _: RemovalReason.LOSS_CONFIRMED  # noqa: E731
-            yield Removal(state, keys[:BROKERS_PER_CHANGE], reason_of, is_unconfirmed, cause)
+            yield Removal(state, keys[:BROKERS_PER_CHANGE], _loss_confirmed, is_unconfirmed, cause)
 
     def _lose(
         self, keys: list[LiveKey], reason: RemovalReason, still_due: StillDue, cause: Cause
@@ -206,7 +208,7 @@ class LossPreview:
         self.state.check_not_frozen()
         edit = self.state.begin_edit()
         lives = _unconfirmed(self.state, self._wanted)
-        self._removed = _prepare_removal(edit, lives, lambda _: RemovalReason.LOSS_CONFIRMED)
+        self._removed = _prepare_removal(edit, lives, _loss_confirmed)
         self._blast_radius = blast_radius(edit)
 
     def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:
@@ -285,6 +287,10 @@ def _keep_unconfirmed(edit: TableEdit, live: BrokerLiveInfo) -> None:
 def _due(state: RouteState, keys: Iterable[LiveKey], still_due: StillDue) -> list[BrokerLiveInfo]:
     lives = map(state.tables.broker_live_table.get, keys)
     return [live for live in lives if live is not None and not state.frozen and still_due(live)]
+
+
+def _loss_confirmed(_: BrokerLiveInfo) -> RemovalReason:
+    return RemovalReason.LOSS_CONFIRMED
 
 
 def _unconfirmed(state: RouteState, wanted: Wanted) -> list[BrokerLiveInfo]:

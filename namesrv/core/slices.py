@@ -28,7 +28,7 @@ def with_breaths(steps: Sliced[ResultT]) -> ResultT:
 ItemT = TypeVar("ItemT")
 
 SLICE = 1_000
-"""Items between two yields, each of which costs up to 1 µs."""
+"""Items between two yields. An item costs up to 1 µs."""
 
 
 class Slice:

@@ -24,7 +24,7 @@ ITEMS_OF_A_CHANGE = 20
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """A reader of every change. It holds no change, so that none stays in memory for it."""
+    """A reader of every change. It keeps a revision and no change, so changes that it has not read can be dropped."""
 
     wake: Callable[[], None]
     """Called when there is something to read."""

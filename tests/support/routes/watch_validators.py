@@ -151,9 +151,9 @@ def check_ordered(client: Client) -> None:
 
 
 def check_unique(client: Client) -> None:
-    """No topic is told of twice at one revision in a stream.
+    """A stream sends one change of a topic at each revision.
 
-    Once in a stream, the name server becomes warm and says again that topics are not there, which changes nothing.
+    There is one exception: when the name server becomes warm, it sends again that a topic is absent.
     """
     for stream in client:
         seen: set[tuple[int, str]] = set()
