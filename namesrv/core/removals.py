@@ -111,7 +111,7 @@ class Removals:
         keys = [live.key for live in _unconfirmed(state, wanted)]
 
         def is_unconfirmed(live: BrokerLiveInfo) -> bool:
-            return live.key in state.unconfirmed  # it may have registered meanwhile
+            return live.key in state.unconfirmed  # it may have registered since
 
         while due := _due(state, keys, is_unconfirmed):
             keys = [live.key for live in due]
