@@ -18,7 +18,9 @@ const STATUS_BYTES: u64 = 1_024;
 /// Waits until everything has been given back.
 async fn nothing(served: &Served) {
     served.until("calls_under_way", 0).await;
+    let accepted = served.stat("accepted_connections");
     drop(served.connect().await); // the end of a connection renews the count of what waits
+    served.until_at_least("accepted_connections", accepted + 1).await;
     for name in ["connections", "request_bytes", "waiting_bytes"] {
         served.until(name, 0).await;
     }
