@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import structlog
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.concurrency import CopyOnWriteList, CountDownLatch, OuterExecutor
 from broker_agent.errors import NameServerError, Refused
-from broker_agent.name_server import CallRetries, NamesrvTarget, RegisterBrokerResult, RegistrationSync, TargetLane
+from broker_agent.fan_out import Lane, call_all
+from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
 from broker_agent.registration import Registration
+from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 
@@ -27,10 +27,7 @@ CLOSE_SECONDS = 2.0
 MAX_THREADS = MAX_NAME_SERVERS
 """Name servers that are called at once. Each has one thread at most, so none waits for another (RocketMQ:
 brokerOuterExecutor has ten). Threads are made when they are needed."""
-MAX_QUEUED_CALLS = 32
-"""Calls that wait for a thread of a name server that has left (RocketMQ: brokerOuterExecutor's queue)."""
 
-Answer = TypeVar("Answer")
 Results = tuple[RegisterBrokerResult, ...]
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -54,10 +51,10 @@ class BrokerOuterAPI:
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
         self._registering = RegistrationSync(timing, self._retries)
-        self._pool = OuterExecutor(MAX_THREADS, MAX_QUEUED_CALLS)
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
         self._lock = threading.Lock()  # guards the three below; the first is replaced whole
-        self._lanes: dict[NamesrvTarget, TargetLane] = {}
-        self._leaving: dict[NamesrvTarget, TargetLane] = {}
+        self._lanes: dict[NamesrvTarget, Lane] = {}
+        self._leaving: dict[NamesrvTarget, Lane] = {}
         self._suspended = False
         for target in targets:
             self.add(target)
@@ -80,7 +77,7 @@ class BrokerOuterAPI:
     def add(self, target: NamesrvTarget) -> None:
         """Takes a name server into every call from now on."""
         with self._lock:
-            self._lanes = {**self._lanes, target: TargetLane(self._pool)}
+            self._lanes = {**self._lanes, target: Lane(self._pool)}
 
     def remove(self, target: NamesrvTarget, broker: route_data_pb2.BrokerIdentity, *, timeout_seconds: float) -> None:
         """Leaves a name server out from now on, unregisters from it in the background, and closes it.
@@ -98,7 +95,7 @@ class BrokerOuterAPI:
             self._unregister(target, broker, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
             target.close()
 
-        if not lane.put(leave):
+        if not lane.submit(leave):
             target.close()
 
     def register_broker_all(
@@ -130,7 +127,7 @@ class BrokerOuterAPI:
                 return None
             return self._registering.run(target, registration, deadline, force=force)
 
-        return self._fan_out(task, timeout_seconds, after_others=after_others)
+        return call_all(self._lanes, task, timeout_seconds, after_others=after_others)
 
     def register_broker(
         self,
@@ -152,7 +149,8 @@ class BrokerOuterAPI:
 
         def work() -> None:
             current = registration()
-            is_held = not target.state.registration_wanted and current.same_as(target.state.held)
+            known = target.state.known
+            is_held = not known.must_register and current.same_as(known.held)
             if is_held or not self._may_register():
                 return
             deadline = self._timing.clock() + timeout_seconds
@@ -162,7 +160,7 @@ class BrokerOuterAPI:
 
         lane = self._lanes.get(target)
         if lane is not None and self._may_register():
-            lane.put(work)
+            lane.submit(work)
 
     def unregister_broker_all(
         self,
@@ -184,11 +182,11 @@ class BrokerOuterAPI:
         with self._lock:
             self._suspended = True
         deadline = self._timing.clock() + timeout_seconds
-        self._fan_out(
+        call_all(
+            self._lanes,
             lambda target: self._unregister(target, broker, reason, deadline),
-            timeout_seconds,
+            timeout_seconds if wait else 0.0,
             after_others=True,
-            wait=wait,
         )
 
     def suspend(self) -> None:
@@ -211,7 +209,7 @@ class BrokerOuterAPI:
             except NameServerError as error:
                 _log.warning("hand_over_failed", endpoint=str(target.endpoint), error=str(error))
 
-        self._fan_out(task, timeout_seconds, after_others=True)
+        call_all(self._lanes, task, timeout_seconds, after_others=True)
 
     def stop_registering(self) -> None:
         """Ends all waits between two attempts; nothing is registered from now on."""
@@ -224,7 +222,7 @@ class BrokerOuterAPI:
             lanes = [*self._lanes.values(), *self._leaving.values()]
         running = [future for lane in lanes if (future := lane.close()) is not None]
         _, stuck = futures.wait(running, CLOSE_SECONDS)
-        self._pool.shutdown(wait=not stuck)
+        self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
     def _may_register(self) -> bool:
         with self._lock:
@@ -243,33 +241,6 @@ class BrokerOuterAPI:
             _log.warning("unregister_failed", endpoint=str(target.endpoint), error=str(error))
             target.drop_channel()
 
-    def _fan_out(
-        self,
-        task: Callable[[NamesrvTarget], Answer | None],
-        timeout_seconds: float,
-        *,
-        after_others: bool = False,
-        wait: bool = True,
-    ) -> tuple[Answer, ...]:
-        lanes = self._lanes
-        latch = CountDownLatch(len(lanes))
-        answers: CopyOnWriteList[Answer] = CopyOnWriteList()
-
-        def run(target: NamesrvTarget) -> None:
-            answer = task(target)
-            if answer is not None and not answers.append(answer):
-                target.record.late_answer()
-                _log.warning("late_answer_not_applied", endpoint=str(target.endpoint), answer=repr(answer))
-
-        for target, lane in lanes.items():
-            enter = lane.put if after_others else lane.offer
-            if not enter(partial(run, target), latch.count_down):
-                _log.debug("call_still_in_flight", endpoint=str(target.endpoint))
-                latch.count_down()
-        if wait:
-            latch.wait(timeout_seconds)
-        return answers.close()
-
 
 # The name servers that the broker is registered with: always those of the list.
 
@@ -286,7 +257,7 @@ class NamesrvTargets:
         *,
         forget: Callable[[Endpoint], None] = lambda _: None,
     ) -> None:
-        """Starts without any. ``forget`` is told of each name server that has gone."""
+        """Starts without any. ``forget`` is called with each name server that has left."""
         self._outer_api = outer_api
         self._make = make
         self._identity = identity

@@ -150,11 +150,12 @@ class NamesrvChannel:
         if self._reader.ident is not None:
             self._reader.join(CLOSE_SECONDS)
 
-    def gone(self, channel_id: str) -> None:
-        """The name server does not know this channel any more. Called with the condition held."""
-        if self.id == channel_id:
-            self.id = None
-            self._cancel()
+    def gone(self, channel_id: str | None) -> None:
+        """Ends this channel, because the name server does not know it; another one is opened in its place."""
+        with self._changed:
+            if channel_id is not None and self.id == channel_id:
+                self.id = None
+                self._cancel()
 
     def confirmed(self) -> None:
         """A registration over the channel was accepted, so the next wait is a short one again."""

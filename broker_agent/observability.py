@@ -140,14 +140,14 @@ def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[Family]:
     )
     late = CounterMetricFamily("broker_agent_late_answers", "Answers that came too late.", labels=["endpoint"])
     for target in targets:
-        endpoint, record = str(target.endpoint), target.record
-        registered.add_metric([endpoint], float(record.registered))
-        if (seconds := record.confirmed_seconds_ago) is not None:
+        endpoint, state = str(target.endpoint), target.state
+        registered.add_metric([endpoint], float(state.registered))
+        if (seconds := state.confirmed_seconds_ago) is not None:
             age.add_metric([endpoint], seconds)
-        for (kind, result), count in record.counts.items():
+        for (kind, result), count in state.counts.items():
             name = pb.RegistrationKind.Name(kind).removeprefix(_KIND_PREFIX).lower()
             registrations.add_metric([endpoint, name, result], count)
-        late.add_metric([endpoint], record.status().late_answer_count)
+        late.add_metric([endpoint], state.report().late_answer_count)
     yield from (registered, age, registrations, late)
 
 

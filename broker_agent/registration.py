@@ -6,6 +6,7 @@ import threading
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
@@ -102,6 +103,7 @@ class Registration:
         self.version = broker.version_of(table)
         self._making = threading.Lock()
         self._full: pb.RegisterBrokerRequest | None = None
+        self._increments: WeakKeyDictionary[Registration, pb.RegisterBrokerRequest | None] = WeakKeyDictionary()
 
     def same_as(self, other: Registration | None) -> bool:
         """Whether a name server that holds the other one holds this one."""
@@ -123,6 +125,12 @@ class Registration:
 
         Between two equal ones it has no topics: it renews, and brings the answer of a registration.
         """
+        with self._making:
+            if held not in self._increments:
+                self._increments[held] = self._made_increment(held)
+            return self._increments[held]
+
+    def _made_increment(self, held: Registration) -> pb.RegisterBrokerRequest | None:
         if self.broker.identity() != held.broker.identity() or self.broker.permission != held.broker.permission:
             return None
         topics = () if self.table is held.table else changed_topics(held.table, self.table)

@@ -123,9 +123,14 @@ class _Stubborn(NamesrvTarget):
 
     let_go = threading.Event()
 
-    def register(self, registration: Registration, deadline: float) -> RegisterBrokerResult:
+    def register(
+        self,
+        registration: Registration,
+        deadline: float,
+        since: Registration | None = None,
+    ) -> RegisterBrokerResult:
         assert self.let_go.wait(TIMEOUT)
-        return super().register(registration, self._timing.clock() + TIMEOUT)
+        return super().register(registration, self._timing.clock() + TIMEOUT, since)
 
 
 def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -> None:
@@ -135,7 +140,7 @@ def test_a_late_answer_is_logged_and_not_applied(name_server: StartNameServer) -
         assert results == ()
         _Stubborn.let_go.set()
         following = threading.Event()
-        fan_out.api._lanes[fan_out.targets[0]].put(following.set)
+        fan_out.api._lanes[fan_out.targets[0]].submit(following.set)
         assert following.wait(TIMEOUT)
     late = [entry for entry in logs if entry["event"] == "late_answer_not_applied"]
     assert [entry["endpoint"] for entry in late] == [str(server.endpoint)]

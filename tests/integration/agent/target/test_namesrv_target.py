@@ -28,10 +28,10 @@ def test_a_channel_that_the_name_server_ends_is_opened_again_and_wants_a_registr
     server = name_server()
     with FanOut(server) as fan_out:
         fan_out.register(force=True)
-        wanted_before = fan_out.targets[0].state.registration_wanted
+        wanted_before = fan_out.targets[0].state.known.must_register
         server.end_channels()
         fan_out.listener.wait_until_wanted(2)
-        wanted_after = fan_out.targets[0].state.registration_wanted
+        wanted_after = fan_out.targets[0].state.known.must_register
         fan_out.register()
     assert (wanted_before, wanted_after) == (False, True)
     assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
@@ -53,7 +53,7 @@ def test_an_event_that_is_not_known_is_passed_over(name_server: StartNameServer)
         fan_out.register(force=True)
         server.send(pb.OpenChannelResponse())
         server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
-        eventually(lambda: fan_out.targets[0].state.answer_wanted)
+        eventually(lambda: fan_out.targets[0].state.known.has_news)
     assert server.channels_opened == 1
 
 

@@ -13,7 +13,8 @@ import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from namesrv_api.v1 import registration_service_pb2 as pb
 
-from broker_agent.name_server import FIRST_REFUSED_SECONDS, NamesrvTarget
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.name_server_status import FIRST_REFUSED_SECONDS
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig

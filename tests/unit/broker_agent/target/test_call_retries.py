@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import CallRetries
+from broker_agent.registration_sync import CallRetries
 from broker_agent.timing import Timing
 from groundwork.grpc_errors import RichError
 from tests.support.timing import agent_timing

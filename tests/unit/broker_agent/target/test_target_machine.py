@@ -14,14 +14,10 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2
 
 from broker_agent.errors import NameServerError
-from broker_agent.name_server import (
-    FIRST_REFUSED_SECONDS,
-    LONGEST_REFUSED_SECONDS,
-    CallRetries,
-    NamesrvTarget,
-    RegistrationSync,
-)
+from broker_agent.name_server import NamesrvTarget
+from broker_agent.name_server_status import FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
 from broker_agent.registration import Registration
+from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
@@ -98,7 +94,7 @@ class Target(NamesrvTarget):
         """Nothing: the channel is the machine's."""
 
     def has_channel(self, channel_id: str | None) -> None:
-        with self._changed:
+        with self.state.changed:
             self._channel.id = channel_id
 
     def _call(self, method: Any, request: Any, deadline: float, compression: Any = None) -> Any:
@@ -144,7 +140,7 @@ class RoundsAgainstANameServer(Machine):
     @initialize()
     def start(self) -> None:
         self.target.has_channel("1")
-        self.target.channel_opened()
+        self.target.state.channel_opened()
         self.round(force=False)
 
     def now(self) -> Registration:
@@ -180,7 +176,7 @@ class RoundsAgainstANameServer(Machine):
         if self.server.holder != OTHER:
             self.server.forget()
         self.target.has_channel(self.server.channel_id)
-        self.target.channel_opened()
+        self.target.state.channel_opened()
         self.is_claiming, self.refused = True, None
 
     @rule()
@@ -205,9 +201,9 @@ class RoundsAgainstANameServer(Machine):
 
     @rule(force=st.booleans())
     def round(self, force: bool) -> None:
-        held, before, now = self.target.state.held, self.server.registrations, self.clock.seconds
+        held, before, now = self.target.state.known.held, self.server.registrations, self.clock.seconds
         content = self.now()
-        asks = not force and held is not None and held.same_as(content) and not self.target.state.registration_wanted
+        asks = not force and held is not None and held.same_as(content) and not self.target.state.known.must_register
         may_be_left = not self.is_claiming and self.server.holder == OTHER
         refusals, is_full = self.server.refusals, self.server.is_full
         self.sync.run(self.target, content, now + 60.0, force=force)
@@ -247,7 +243,7 @@ class RoundsAgainstANameServer(Machine):
 
     @invariant()
     def the_agent_says_that_it_is_registered_only_if_it_was(self) -> None:
-        held = self.target.state.held
+        held = self.target.state.known.held
         assert held is None or self.server.registrations
 
     def teardown(self) -> None:

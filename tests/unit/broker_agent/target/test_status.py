@@ -1,0 +1,96 @@
+"""What an agent knows of a name server, and the call that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import grpc
+import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as pb
+
+from broker_agent.errors import NameServerError
+from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
+from broker_agent.registration import Registration
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
+from tests.support.agents.fan_out_harness import STATE, registration, topic
+from tests.support.timing import agent_timing
+from tests.support.virtual_clock import VirtualClock
+
+OLD, NEW = registration(1, topic("A")), registration(2, topic("A"), topic("B"))
+SLAVE = replace(STATE, broker_id=1)
+OLD_SLAVE = registration(1, topic("A"), state=SLAVE)
+UNKNOWN = Known()
+HELD = Known(held=OLD, generation=7, must_register=False, claims_id=False, id_doubtful=False)
+REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "now", "call"),
+    [
+        (UNKNOWN, OLD, 0.0, Call.FIND_HOLDER),
+        (HELD, OLD, 0.0, Call.QUERY_VERSION),
+        (HELD, NEW, 0.0, Call.SEND_CHANGES),
+        (HELD, registration(2), 0.0, Call.SEND_ALL),  # an increment cannot remove a topic
+        (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
+        (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
+        (replace(HELD, held=OLD_SLAVE), OLD_SLAVE, 0.0, Call.SEND_CHANGES),  # its answer names the master
+        (replace(HELD, must_register=True), OLD, 0.0, Call.SEND_ALL),
+        (replace(HELD, held=None), OLD, 0.0, Call.SEND_ALL),
+        (replace(HELD, held=None, id_doubtful=True), OLD, 0.0, Call.FIND_HOLDER),
+        (replace(HELD, held=None, id_doubtful=True, claims_id=True), OLD, 0.0, Call.SEND_ALL),
+        (REFUSED, NEW, 59.9, Call.NONE),
+        (REFUSED, NEW, 60.0, Call.SEND_CHANGES),
+        (REFUSED, OLD, 0.0, Call.QUERY_VERSION),
+    ],
+)
+def test_the_next_call_follows_from_what_is_known(known: Known, wanted: Registration, now: float, call: Call) -> None:
+    assert next_call(known, wanted, now) is call
+
+
+@pytest.mark.parametrize(
+    ("known", "call"), [(HELD, Call.SEND_ALL), (UNKNOWN, Call.FIND_HOLDER), (replace(REFUSED, refused=OLD), Call.NONE)]
+)
+def test_a_forced_registration_asks_for_no_version(known: Known, call: Call) -> None:
+    assert next_call(known, OLD, 0.0, force=True) is call
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def status(clock: VirtualClock) -> NameServerStatus:
+    return NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(clock))
+
+
+def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
+    status.accepted(OLD, kind, namesrv_name="ns", topics=1, generation=1, channel_is_open=channel_is_open)
+
+
+def test_the_age_of_a_registration_starts_anew_when_it_is_accepted_or_found_unchanged_and_with_no_failure(
+    clock: VirtualClock, status: NameServerStatus
+) -> None:
+    seen = [status.confirmed_seconds_ago]
+    accept(status, pb.REGISTRATION_KIND_FULL)
+    clock.advance(30)
+    seen.append(status.confirmed_seconds_ago)
+    status.version_answered("ns", changed=False, holds_any=True)
+    clock.advance(7)
+    status.version_not_answered()
+    status.channel_ended("gone", was_open=True)
+    seen.append(status.confirmed_seconds_ago)
+    assert seen == [None, 30, 7]
+
+
+def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
+    accept(status, pb.REGISTRATION_KIND_FULL)
+    accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+    error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
+    status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
+    status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
+    assert status.counts == {
+        (pb.REGISTRATION_KIND_FULL, "accepted"): 2,
+        (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2,
+    }
