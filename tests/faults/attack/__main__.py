@@ -236,7 +236,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="",
         help="a listener: grpc, tls, permits, remoting, metrics or agent; or busy",
     )
-    parser.add_argument("--write", type=Path, help="a page whose tables, each after <!-- its name -->, are renewed")
     parser.add_argument("attacks", nargs="*", help="names of attacks; none: all")
     given = parser.parse_args(arguments)
     if not addresses.are_here():
@@ -246,21 +245,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     use_all_descriptors()
     seconds = min(given.seconds, MOST_SECONDS - catalogue.EXTRA_SECONDS)
     wanted = frozenset(given.attacks)
-    tables = [
-        ("attacks", HEAD, _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted)),
-    ]
+    tables = [(HEAD, _rows([begin for name, begin in ROUNDS if given.on in name], seconds, wanted))]
     if given.on in "busy" and addresses.are_here():
-        tables.append(("busy attacks", busy.HEAD, _busy_rows(wanted)))
+        tables.append((busy.HEAD, _busy_rows(wanted)))
     held: list[bool] = []
-    for table, head, rows in tables:
-        lines = [head]
+    for head, rows in tables:
+        printed = False
         for row, is_held in rows:
-            sys.stdout.write("".join(f"{line}\n" for line in ([head, row] if len(lines) == 1 else [row])))
+            sys.stdout.write(row + "\n" if printed else f"{head}\n{row}\n")
             sys.stdout.flush()
-            lines.append(row)
+            printed = True
             held.append(is_held)
-        if given.write is not None and len(lines) > 1:
-            _write(given.write, table, "\n".join(lines))
     if held:
         sys.stdout.write(f"{sum(held)} of {len(held)} attacks withstood\n")
     else:
@@ -285,13 +280,6 @@ def _busy_rows(wanted: frozenset[str]) -> Iterator[tuple[str, bool]]:
     for outcome in busy.outcomes(BUSY_SECONDS, wanted):
         controls[outcome.attack] = outcome
         yield outcome.row(controls), outcome.verdict(controls) == "held"
-
-
-def _write(page: Path, table: str, lines: str) -> None:
-    """Puts a table in the place of the one after the comment with its name."""
-    before, mark, after = page.read_text(encoding="utf-8").partition(f"<!-- {table} -->\n")
-    _, blank, after = after.partition("\n\n")
-    page.write_text(f"{before}{mark}{lines}{blank}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
