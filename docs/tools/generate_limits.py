@@ -1,92 +1,108 @@
 #!/usr/bin/env python3
-"""Writes the values of limits into docs/limits.md, each into the row of its name.
+"""Writes docs/limits.md: the text of limits.intro.md, and each limit with its value and the docstring in the code.
 
-Fails if a limit has no row, or a row no limit. ``--check`` writes nothing, and fails if a value differs.
+``--check`` writes nothing, and fails if the page differs. A limit without a docstring or comment fails, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from broker_agent import broker_outer_api, listener, namesrv_list, registration
 from broker_agent.clients import limits as client_limits
-from broker_agent.topics import files, manager, slave_synchronize, table, topic_service
-from groundwork import endpoints, permits, topic_names
+from broker_agent.topics import files, table, topic_service
+from groundwork import channels, endpoints, metrics_http, namesrv_client, permits, topic_names
 from namesrv import limits, runtime_settings
 from namesrv.app import administration
 from namesrv.core import changes, pins
 from namesrv.remoting import limits as remoting_limits
 from namesrv.settings import NamesrvSettings
+from route_client import cache
 
-PAGE = Path(__file__).parents[1] / "limits.md"
-SERVER = (limits, topic_names, endpoints, permits, changes, pins, runtime_settings, administration)
-AGENT = (manager, table, files, topic_service, registration, broker_outer_api, namesrv_list, slave_synchronize)
-SETTINGS = ("slow_reader_timeout_millis", "caller_share_percent")
-"""Settings that are limits on what a caller may do."""
+INTRODUCTION = Path(__file__).parents[1] / "limits.intro.md"
+PAGE = INTRODUCTION.with_name("limits.md")
+SOURCE = "<!-- Written by docs/tools/generate_limits.py from limits.intro.md and docstrings: edit those. -->\n\n"
+SETTINGS = (
+    "caller_share_percent",
+    "slow_reader_timeout_millis",
+    "keepalive_time_millis",
+    "journal_max_bytes",
+    "cache_bytes",
+)
+"""Settings that are limits on what a caller may do or hold."""
 NO_LIMITS = {"MAX_SHOWN_NAME", "REFUSAL_LOG_SECONDS", "RETRY_SECONDS", "SHOWN_CHARACTERS"}
 """Numbers of these modules that bound nothing that a caller sends or holds."""
-ROW = re.compile(r"(?m)^(\| `(\w+)`[^|]*\| (?:below )?)([\d,.]+)(?= \|)")
+SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
+    "## Name servers": (r"[A-Z]\w*", (limits, changes, pins, administration, runtime_settings)),
+    "## Names and files": (r"[A-Z]\w*", (topic_names, endpoints, permits)),
+    "## RocketMQ's protocol": (r"[A-Z]\w*", (remoting_limits,)),
+    "## Metrics and health": (r"MAX_\w*|REQUEST_SECONDS", (metrics_http,)),
+    "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),
+    "## The broker agent's operators": (
+        r"MAX_\w*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
+        (listener, table, files, topic_service, registration, broker_outer_api, namesrv_list),
+    ),
+    "## Answers of servers": (r"MAX_\w*", (channels, namesrv_client, cache)),
+}
+"""The modules of each section, and the names in them that are limits."""
+UNITS = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}
 
 
-def numbers(module: ModuleType, name: str = r"[A-Z]\w*") -> dict[str, float]:
-    """The public numbers that a module defines, by names of a pattern."""
+def documented(module: ModuleType, name: str) -> Iterator[tuple[str, str]]:
+    """The public numbers that a module defines, by names of a pattern, each with its docstring. Raises SystemExit."""
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
-    assigned = re.findall(r"(?m)^([A-Z]\w*(?:, [A-Z]\w*)*)(?:: \w+)? = ", text)
-    defined = {one for names in assigned for one in names.split(", ")} - NO_LIMITS
-    return {
-        one: value
-        for one, value in vars(module).items()
-        if one in defined and re.fullmatch(name, one) and isinstance(value, int | float)
-    }
+    lines, body = text.splitlines(), ast.parse(text).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for one in (found.id for target in targets for found in ast.walk(target) if isinstance(found, ast.Name)):
+            if one in NO_LIMITS or not re.fullmatch(name, one) or not isinstance(vars(module)[one], int | float):
+                continue
+            text = lines[node.lineno - 1].partition("  # ")[2]
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                text = " ".join(str(following.value.value).split())
+            if not text:
+                raise SystemExit(f"{module.__name__}.{one} has no docstring")
+            yield one, text
 
 
-def in_force() -> dict[str, dict[str, float]]:
-    """The limits by the heading of their section; the empty heading has those of all other sections."""
-    server: dict[str, float] = {name: NamesrvSettings.model_fields[name].default for name in SETTINGS}
-    for module in SERVER:
-        server |= numbers(module)
-    agent: dict[str, float] = {}
-    for module in AGENT:
-        agent |= numbers(module, "MAX_.*")
-    return {
-        "": server,
-        "## RocketMQ's protocol": numbers(remoting_limits),
-        "### Clients": numbers(client_limits),
-        "### Topics, name servers and operators": agent,
-        "### The fast listener": numbers(listener, "MAX_.*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS"),
-    }
+def shown(name: str, value: float) -> str:
+    """A value with the unit that its name ends with."""
+    if name.endswith("_BYTES"):
+        for unit, size in UNITS.items():
+            if value >= size and value % size == 0:
+                return f"{int(value / size):,} {unit}"
+    return f"{value:,}".removesuffix(".0")
 
 
-def rendered(page: str) -> str:
-    """The page with the values in force. Raises SystemExit."""
-    known, rows, sections = in_force(), set[tuple[str, str]](), re.split(r"(?m)^(?=##+ )", page)
-    for number, section in enumerate(sections):
-        heading = section.partition("\n")[0]
-        heading = heading if heading in known else ""
-
-        def row(found: re.Match[str], heading: str = heading) -> str:
-            rows.add((heading, found[2]))
-            value = known[heading].get(found[2])
-            return found[0] if value is None else found[1] + f"{value:,}".removesuffix(".0")
-
-        sections[number] = ROW.sub(row, section)
-    if wrong := rows ^ {(heading, name) for heading, values in known.items() for name in values}:
-        raise SystemExit(f"{PAGE.name}: no row, or no limit: {sorted(wrong)}")
-    return "".join(sections)
+def rendered() -> str:
+    """The whole page."""
+    page = [SOURCE + INTRODUCTION.read_text(encoding="utf-8")]
+    fields = NamesrvSettings.model_fields
+    page.append("\n## Settings\n\n| setting | default | meaning |\n|---|---|---|\n")
+    page += [f"| `{one}` | {fields[one].default:,} | {fields[one].description} |\n" for one in SETTINGS]
+    for heading, (name, modules) in SECTIONS.items():
+        page.append(f"\n{heading}\n\n| limit | value | meaning |\n|---|---|---|\n")
+        for module in modules:
+            for one, text in documented(module, name):
+                page.append(f"| `{one}` | {shown(one, vars(module)[one])} | {text.replace('|', chr(92) + '|')} |\n")
+    return "".join(page)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="fail if the page differs, instead of writing it")
-    before = PAGE.read_text(encoding="utf-8")
-    after = rendered(before)
+    page = rendered()
     if not parser.parse_args().check:
-        PAGE.write_text(after, encoding="utf-8")
-    elif before != after:
+        PAGE.write_text(page, encoding="utf-8")
+    elif page != PAGE.read_text(encoding="utf-8"):
         sys.exit(f"{PAGE.name} is out of date: run docs/tools/generate_limits.py")
 
 

@@ -126,12 +126,6 @@ def test_readme_program_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> N
     assert run(asking, fleet) == "broker-a 4 4\n"
 
 
-def test_operating_program_prints_what_its_page_shows(fleet: NamesrvProcess) -> None:
-    (operating,) = code_blocks("docs/operating.md", "python")
-    shown = code_blocks("docs/operating.md", "text")[-1]
-    assert masked(run(operating, fleet)) == masked(shown)
-
-
 def put(namesrv: NamesrvProcess, value: str) -> None:
     request = PutKvConfigRequest(namespace="ns", key="key", value=value)
     with namesrv.connect() as client:
