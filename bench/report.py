@@ -1,7 +1,7 @@
-"""Measures the figures of the pages, keeps them in a file, and renders the pages: ``python -m bench.report``.
+"""Measures the figures of docs/performance.md, keeps them in a file, and renders the page: ``python -m bench.report``.
 
-``--only lookups storm`` measures some sections, and the file keeps the others. ``--render`` only renders the pages. A
-page names a block between ``<!-- figures: NAME -->`` and ``<!-- /figures -->``, and the text in between is replaced.
+``--only lookups storm`` measures some sections, and the file keeps the others. ``--render`` only renders the page. It
+names a block between ``<!-- figures: NAME -->`` and ``<!-- /figures -->``, and the text in between is replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from namesrv.engines.factory import native_problem
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "results" / "figures.json"
-PAGES = (ROOT / "README.md", ROOT / "docs/performance.md")
+PAGE = ROOT / "docs/performance.md"
 COMMAND = "python -m bench.report --only"
 _BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 _ROUTE, _REGISTER = "GetTopicRoute", "RegisterBroker"
@@ -131,14 +131,14 @@ class Figures:
         """The median of the rounds' p99."""
         return self.median(f"{workload}: {server}", f"{P99}, {call}", " ms")
 
-    def ratio(self, workload: str, server: str, call: str = _ROUTE, *, warm: bool = True) -> str:
+    def ratio(self, workload: str, server: str, call: str = _ROUTE) -> str:
         """The rate divided by that of warm Java, with the round in which Java was warm."""
         since, values = ratio_of(self._values, workload, server, f"{RATE}, {call}")
         if since is None or not values:
             return "no ratio: Java was not warm"
         median, least, most = (f"{one:.2f}" for one in (statistics.median(values), min(values), max(values)))
         times = median if least == most else f"{median} ({least} to {most})"
-        return f"{times} times ({since})" if warm else f"{times} times"
+        return f"{times} times ({since})"
 
 
 def _rounded(value: float) -> str:
@@ -223,19 +223,6 @@ def _pipeline(figures: Figures) -> Rows:
     yield "largest memory of Java, and of one Python worker, during the ingest", ", ".join(memory)
 
 
-def _readme(figures: Figures) -> Rows:
-    storm, idle, java = (figures.p99(*one) for one in (("storm", NATIVE), ("storm-idle", NATIVE), ("storm", JAVA)))
-    yield f"native engine, compared with Apache's Java name server {JAVA_VERSION} (warm)", "measured", "command"
-    for title, server in (
-        ("lookups per second, 64 connections", NATIVE),
-        ("the same over TLS (Java without TLS)", TLS),
-    ):
-        compared = f"{figures.ratio('lookups', server, warm=False)}; {figures.rate('lookups', server)}"
-        yield title, compared, f"`{COMMAND} lookups`"
-    reading = "p99 of lookups while 32 brokers register 10,000 topics each"
-    yield reading, f"{storm} ({idle} idle); Java: {java}", f"`{COMMAND} storm`"
-
-
 def _runs(figures: Figures) -> Rows:
     """How sections were measured; one row for each day and machine."""
     origins: dict[tuple[str, str], list[Stored]] = {}
@@ -257,7 +244,6 @@ BLOCKS: dict[str, Callable[[Figures], Rows]] = {
     "remoting": _own_protocol,
     "slower": _slower,
     "pipeline": _pipeline,
-    "readme": _readme,
     "runs": _runs,
 }
 
@@ -276,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, section by section, and renders."""
     options = parser("report", __doc__)
     options.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], metavar="SECTION")
-    options.add_argument("--render", action="store_true", help="measure nothing; only render the pages")
+    options.add_argument("--render", action="store_true", help="measure nothing; only render the page")
     given = options.parse_args(arguments)
     effort = Effort(1, 0.3, 0.0, 0.01) if given.smoke else Effort(given.rounds)
     if given.smoke:
@@ -294,8 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except Exception as error:  # noqa: BLE001 - the other sections are still worth their time
             progress(f"{name} failed: {type(error).__name__}: {error}")
             failed.append(name)
-    for page in PAGES if file == FILE else ():
-        page.write_text(rendered(page.read_text(), read()))
+    if file == FILE:
+        PAGE.write_text(rendered(PAGE.read_text(), read()))
     if failed:
         raise SystemExit(f"not measured: {COMMAND} {' '.join(failed)}")
 

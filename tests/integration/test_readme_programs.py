@@ -1,4 +1,4 @@
-"""The quickstart, and the programs and commands of the README and of docs/operating.md, do what the pages say."""
+"""The quickstart, and the programs and commands of pages, do what the pages say."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def commands_and_output(block: str) -> tuple[list[str], str]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_quickstart_commands_print_what_the_readme_shows(tmp_path: Path) -> None:
-    installing, starting, asking, *rest = code_blocks("README.md", "console", section="Quickstart")
-    assert installing == INSTALLATION
+    assert code_blocks("README.md", "console", section="Quickstart")[0] == INSTALLATION
+    starting, asking, *rest = code_blocks("README.md", "console", section="Quickstart without RocketMQ")
     commands, shown = [*commands_and_output(starting)[0], "export NAMESRV_ADDR=" + ADDRESS, STARTED], ""
     for block in (asking, *rest):
         more, output = commands_and_output(block)
@@ -121,8 +121,8 @@ def run_quickstart(script: str, address: str, folder: Path) -> subprocess.Comple
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_readme_program_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> None:
-    (asking,) = code_blocks("README.md", "python")
+def test_program_of_the_grpc_page_prints_the_queues_of_a_topic(fleet: NamesrvProcess) -> None:
+    (asking,) = code_blocks("docs/clients.intro.md", "python")
     assert run(asking, fleet) == "broker-a 4 4\n"
 
 
