@@ -294,9 +294,18 @@ class RouteCache:
         entry = self._entries.get(topic)
         if entry is None:
             return None
-        if not self.cut_off or entry.known.stale is not None:
-            return entry.known
-        return replace(entry.known, stale=Stale.DISCONNECTED)
+        return self._shown(entry.known)
+
+    def set_cut_off(self, cut_off: bool) -> list[RouteChange]:
+        """Notes that no name server keeps the routes up to date, or that one does again. Returns what has changed."""
+        if cut_off == self.cut_off:
+            return []
+        routes = [entry.known for entry in self._entries.values() if entry.known.route is not None]
+        before = [self._shown(known) for known in routes]
+        self.cut_off = cut_off
+        after = [self._shown(known) for known in routes]
+        pairs = zip(before, after, strict=True)
+        return [RouteChange(now.topic, old, now) for old, now in pairs if old.stale is not now.stale]
 
     def held_topics(self) -> tuple[str, ...]:
         """Topics whose loss is held back."""
@@ -354,6 +363,9 @@ class RouteCache:
         if entry is not None:
             self._encoded_bytes -= entry.weight
             self.brokers.replace(entry.known.route, None)
+
+    def _shown(self, known: KnownRoute) -> KnownRoute:
+        return replace(known, stale=Stale.DISCONNECTED) if self.cut_off and known.stale is None else known
 
     def _is_to_be_held(self, old: TopicRoute | None, answer: Answer) -> bool:
         if self._hold_seconds <= 0 or old is None or not loses_all_brokers(old, answer.route):

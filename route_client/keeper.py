@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
-from route_client.cache import Answer, RouteCache
+from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
-from route_client.lookups import BATCH_TOPICS
-from route_client.namesrv import Namesrv, Namesrvs
+from route_client.namesrv import BATCH_TOPICS, Namesrv, Namesrvs, RouteSink, Watch
 from route_client.settings import ClientSettings
-from route_client.watch import KeptTopics, WatchBroken, WatchSession
+from route_client.watch_stream import KeptTopics, WatchBroken, WatchedUpTo, WatchStream
 
 STEADY_SECONDS = 5.0
 """A session that lasts so long counts as an answer. One that ends earlier, again and again, must lead to backoff."""
@@ -29,12 +29,19 @@ RESYNC_SECONDS = 300.0
 """Between two polls beside a watch, 10 % more or less: a stream that wrongly stays silent is noticed then. Where
 polling replaces a watch, the watch is tried again after this time."""
 
+UPDATE_SECONDS = 0.05
+"""Shortest time from one request of a watch to the next. A program that asks for one topic after the other must not
+cost the name server a request for each."""
+
+FROM_THE_BEGINNING = frozenset({"EPOCH_CHANGED", "REVISION_COMPACTED"})
+"""Reasons why a watch cannot be resumed. It is opened again at once, without a resume point."""
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class SessionStatus:
-    """With whom the client keeps its routes up to date."""
+    """The name server that keeps the client's routes up to date."""
 
     mode: str = "disconnected"
     """``watch``, ``poll`` or ``disconnected``."""
@@ -44,12 +51,10 @@ class SessionStatus:
     """How the last session that failed did."""
     sessions: int = 0
     """Sessions begun so far."""
-    up_to_date: set[str] = field(default_factory=set)
-    """Topics of which a watch says every change."""
 
 
 class RouteKeeper:
-    """Watches or polls all kept topics."""
+    """Watches or polls all kept topics at the current name server, and goes to the next one when that fails."""
 
     def __init__(
         self,
@@ -57,26 +62,22 @@ class RouteKeeper:
         settings: ClientSettings,
         namesrvs: Namesrvs,
         chooser: EndpointChooser,
-        cache: RouteCache,
         topics: KeptTopics,
-        take: Callable[[Answer], object],
-        refuse: Callable[[ValueError], None],
+        sink: RouteSink,
         rng: random.Random,
     ) -> None:
-        """Takes where answers go, and routes that cannot be read."""
+        """Asks nobody yet. The sink gets all answers."""
         self._settings = settings
         self._namesrvs = namesrvs
         self._chooser = chooser
-        self._cache = cache
         self._topics = topics
-        self._take = take
-        self._refuse = refuse
+        self._sink = sink
         self._rng = rng
         self._topics_changed = asyncio.Event()
         self.status = SessionStatus()
 
     def topics_changed(self) -> None:
-        """Tells that topics were added or dropped."""
+        """Sends topics that were added or dropped to the name server."""
         self._topics_changed.set()
 
     async def run(self) -> None:
@@ -90,20 +91,19 @@ class RouteKeeper:
                 is_news = self.status.mode != "disconnected" or not self.status.last_error
                 level = logging.WARNING if is_news else logging.DEBUG
                 _log.log(level, "routes are not kept up to date by %s: %s", endpoint, _text(failed))
-                self.status.last_error = _text(failed)
                 retry_after = failed.error.retry_after_seconds if isinstance(failed, CallError) else None
-                self._leave(endpoint, retry_after)
-            except Exception as defect:  # noqa: BLE001 - otherwise routes would go stale for ever, without a word
-                _log.exception("a defect of the client; it goes on with the next name server")
-                self.status.last_error = repr(defect)
-                self._leave(endpoint, None)
+                self._leave(endpoint, _text(failed), retry_after)
+            except Exception as defect:  # noqa: BLE001 - otherwise routes would silently become stale
+                _log.exception("a defect of the client; it continues with the next name server")
+                self._leave(endpoint, repr(defect))
             finally:
                 self.status.mode, self.status.endpoint = "disconnected", None
 
-    def _leave(self, endpoint: Endpoint, retry_after: float | None) -> None:
+    def _leave(self, endpoint: Endpoint, error: str, retry_after: float | None = None) -> None:
+        self.status.last_error = error
         self._chooser.failed(endpoint, retry_after)
         if self._chooser.all_failed:
-            self._cache.cut_off = True
+            self._sink.set_cut_off(True)
         self._namesrvs.drop(endpoint)
 
     async def _session(self, endpoint: Endpoint) -> None:
@@ -113,76 +113,181 @@ class RouteKeeper:
         if not ready and not self._chooser.all_failed:
             raise _not_ready(endpoint)
         self.status.sessions += 1
-        lasts = UNREADY_SECONDS if not ready else None
         loop = asyncio.get_running_loop()
         steady = loop.call_later(STEADY_SECONDS, self._chooser.succeeded, endpoint) if ready else None
+        steady_at = loop.time() + STEADY_SECONDS
         try:
-            if await self._watched(namesrv, lasts):
-                return
-            await self._poll(namesrv, lasts)
+            async with asyncio.timeout(None if ready else UNREADY_SECONDS):
+                await _first_end(self._watch(namesrv), self._resync(namesrv, while_ready=ready))
+        except TimeoutError:
+            return
+        except CallError as failed:
+            if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
+                self._chooser.choose_anew()
+            elif failed.error.code == grpc.StatusCode.UNIMPLEMENTED or failed.error.reason == "LIMIT_EXCEEDED":
+                _log.warning("routes are polled: %s", _text(failed))
+                self.status.last_error = _text(failed)
+                await self._poll(namesrv, ready=ready)
+            else:
+                raise
         finally:
             if steady is not None:
                 steady.cancel()
 
-    async def _watched(self, namesrv: Namesrv, lasts: float | None) -> bool:
-        """Watches; False if the name server has no watch for this client, so that it must be polled."""
-        loop = asyncio.get_running_loop()
-        steady_at = loop.time() + STEADY_SECONDS
+    async def _watch(self, namesrv: Namesrv) -> None:
+        """Watches; never ends without an error."""
+        if not self._topics.additions:
+            self._connected("watch", namesrv)
+        while not self._topics.additions:
+            self._topics_changed.clear()
+            await self._topics_changed.wait()
+        session = WatchSession(namesrv, self._topics, self._sink, self._topics_changed, self._settings.timeout_seconds)
         try:
-            async with asyncio.timeout(lasts):
-                await self._watch_session(namesrv, lasts).run(self._topics_changed)
-        except TimeoutError:
-            return True
-        except CallError as failed:
-            if failed.error.reason == "WATCH_EXPIRED" and loop.time() >= steady_at:
-                self._chooser.choose_anew()
-                return True
-            if failed.error.code != grpc.StatusCode.UNIMPLEMENTED and failed.error.reason != "LIMIT_EXCEEDED":
-                raise
-            _log.warning("routes are polled: %s", _text(failed))
-            self.status.last_error = _text(failed)
-            return False
-        return True
+            await _first_end(session.read(lambda: self._connected("watch", namesrv)), session.send_updates())
+        finally:
+            self._topics.stream = None
 
-    def _watch_session(self, namesrv: Namesrv, lasts: float | None) -> WatchSession:
-        return WatchSession(
-            namesrv,
-            self._topics,
-            take=self._take,
-            refuse=self._refuse,
-            up_to_date=self.status.up_to_date,
-            stands=lambda: self._connected("watch", namesrv),
-            poll=lambda: self._poll_once(namesrv, while_ready=lasts is None),
-            resync_seconds=RESYNC_SECONDS * self._rng.uniform(0.9, 1.1),
-            timeout_seconds=self._settings.timeout_seconds,
-        )
-
-    async def _poll(self, namesrv: Namesrv, lasts: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + (lasts or RESYNC_SECONDS)
+    async def _resync(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         while True:
-            await self._poll_once(namesrv, while_ready=lasts is None)
+            await asyncio.sleep(RESYNC_SECONDS * self._rng.uniform(0.9, 1.1))
+            await self._poll_once(namesrv, while_ready=while_ready)
+
+    async def _poll(self, namesrv: Namesrv, *, ready: bool) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (RESYNC_SECONDS if ready else UNREADY_SECONDS)
+        while True:
+            await self._poll_once(namesrv, while_ready=ready)
             self._connected("poll", namesrv)
             pause = self._settings.poll_seconds * self._rng.uniform(0.9, 1.1)
-            if loop.time() + pause > until:
-                await asyncio.sleep(until - loop.time())
+            await asyncio.sleep(min(pause, until - loop.time()))
+            if loop.time() >= until:
                 return
-            await asyncio.sleep(pause)
 
     async def _poll_once(self, namesrv: Namesrv, *, while_ready: bool) -> None:
         if while_ready and not await namesrv.is_serving():
             raise _not_ready(namesrv.endpoint)
         topics = list(self._topics)
         for start in range(0, len(topics), BATCH_TOPICS):
-            batch = await namesrv.lookup(topics[start : start + BATCH_TOPICS])
-            for answer in batch.answers:
-                self._take(answer)
-            for problem in batch.refused:
-                self._refuse(problem)
+            (await namesrv.lookup(topics[start : start + BATCH_TOPICS])).put_into(self._sink)
 
     def _connected(self, mode: str, namesrv: Namesrv) -> None:
-        self._cache.cut_off = False
+        self._sink.set_cut_off(False)
         self.status.mode, self.status.endpoint = mode, namesrv.endpoint
+
+
+class WatchSession:
+    """A watch of all kept topics at one name server: where the last one ended, if that was here."""
+
+    def __init__(
+        self,
+        namesrv: Namesrv,
+        topics: KeptTopics,
+        sink: RouteSink,
+        wake: asyncio.Event,
+        timeout_seconds: float,
+    ) -> None:
+        """Opens the watch. There must be topics.
+
+        The event wakes it when topics have changed. While a request has no answer, each message must arrive in time.
+        """
+        self._namesrv = namesrv
+        self._topics = topics
+        self._sink = sink
+        self._wake = wake
+        self._timeout_seconds = timeout_seconds
+        self._clock = asyncio.get_running_loop().time
+        self._open(topics.resume_at(namesrv.endpoint))
+
+    def _open(self, resume: WatchedUpTo | None) -> None:
+        if resume is None:
+            self._stream = WatchStream(self._topics.additions)
+        else:
+            self._stream = WatchStream(resume.topics, resume.point)
+        self._topics.stream = self._stream
+        self._watch: Watch = self._namesrv.watch(self._stream.opening())
+        self._asked_at = self._heard_at = self._clock()
+
+    async def read(self, on_message: Callable[[], None]) -> None:
+        """Reads the watch, and once more from the beginning; never ends without an error.
+
+        Args:
+            on_message: Called after each message once the name server has sent all routes.
+        """
+        try:
+            await self._read(on_message)
+        except CallError as failed:
+            resumes = self._stream.resume_point is not None and self._topics.additions
+            if failed.error.reason not in FROM_THE_BEGINNING or not resumes:
+                raise
+            self._topics.watched = None
+            self._open(None)
+            self._wake.set()
+            await self._read(on_message)
+
+    async def send_updates(self) -> None:
+        """Asks for the topics that were added and dropped. Raises CallError if a request has no answer in time."""
+        while True:
+            self._wake.clear()
+            seconds = self._update()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _update(self) -> float | None:
+        """Asks for changed topics if it is time; returns the seconds to the next look, None if there is none."""
+        now = self._clock()
+        if self._stream.is_waiting:
+            if now >= self._heard_at + self._timeout_seconds:
+                error = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "did not answer a request of the watch in time")
+                raise CallError(self._namesrv.endpoint, error)
+            return self._heard_at + self._timeout_seconds - now
+        if now < self._asked_at + UPDATE_SECONDS:
+            return self._asked_at + UPDATE_SECONDS - now
+        request = self._stream.update(self._topics.additions)
+        if request is None:
+            return None
+        self._watch.send(request)
+        self._asked_at = self._heard_at = now
+        return self._timeout_seconds
+
+    async def _read(self, on_message: Callable[[], None]) -> None:
+        stream, watch = self._stream, self._watch
+        try:
+            while True:
+                response = await watch.next()
+                self._heard_at = self._clock()
+                was_waiting = stream.is_waiting
+                try:
+                    answers = stream.take(response)
+                finally:
+                    point, here = stream.resume_point, self._namesrv.endpoint
+                    self._topics.watched = None if point is None else WatchedUpTo(here, stream.counted, point)
+                for answer in answers:
+                    if isinstance(answer, Answer):
+                        self._sink.take(answer)
+                    else:
+                        self._sink.refuse(answer)
+                if stream.stands:
+                    on_message()
+                if was_waiting and not stream.is_waiting:
+                    self._wake.set()  # the next request can be sent
+        finally:
+            await watch.close()
+
+
+async def _first_end(*parts: Coroutine[Any, Any, None]) -> None:
+    """Runs coroutines until one of them ends or fails, and cancels the others."""
+    tasks = [asyncio.create_task(part, name="route-client-session") for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _text(failed: CallError | WatchBroken) -> str:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import grpc
 
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import CallError, RichError
-from route_client.cache import Answer
 from route_client.endpoints import EndpointChooser
 from route_client.errors import ClientClosedError, NoNamesrvAnsweredError, RequestRefusedError, RouteClientError
-from route_client.namesrv import BatchAnswer, Namesrvs
-
-BATCH_TOPICS = 500
-"""Most topics of one lookup; a name server takes 1,000."""
+from route_client.namesrv import BATCH_TOPICS, BatchAnswer, Namesrvs, RouteSink
 
 PATIENCE_SECONDS = 1.0
 """Silence of a name server after which the next one is asked as well."""
@@ -37,21 +33,11 @@ ASK_ELSEWHERE = frozenset(
 class Lookups:
     """Asks for topics, each at most once at a time."""
 
-    def __init__(
-        self,
-        namesrvs: Namesrvs,
-        chooser: EndpointChooser,
-        take: Callable[[Answer], ValueError | None],
-        refuse: Callable[[ValueError], None],
-    ) -> None:
-        """Takes whom to ask, and where answers go and routes that cannot be read.
-
-        ``take`` returns why an answer is not taken.
-        """
+    def __init__(self, namesrvs: Namesrvs, chooser: EndpointChooser, sink: RouteSink) -> None:
+        """Asks nobody yet. The sink gets all answers."""
         self._namesrvs = namesrvs
         self._chooser = chooser
-        self._take = take
-        self._refuse = refuse
+        self._sink = sink
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._gathered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,14 +98,16 @@ class Lookups:
                 for call in answered:
                     endpoint = asked.pop(call)
                     try:
-                        errors[endpoint] = self._take_batch(await call)
+                        taken, problems = (await call).put_into(self._sink)
+                        for topic in taken:
+                            self._settle(topic)
+                        errors[endpoint] = _no_answer(problems)
                     except CallError as failed:
                         if failed.error.code not in ASK_ELSEWHERE:
                             self._settle_all(topics, RequestRefusedError(endpoint, failed.error))
                             return
                         errors[endpoint] = failed.error
-                        if failed.error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                            self._chooser.doubt(endpoint)
+                        self._chooser.doubt(endpoint)
                 topics = [topic for topic in topics if topic in self._under_way]
                 if not topics:
                     return
@@ -139,22 +127,6 @@ class Lookups:
             for call in silent:
                 self._chooser.doubt(asked[call])
         return answered
-
-    def _take_batch(self, batch: BatchAnswer) -> RichError:
-        """Takes the answers of a name server; returns why it has none for the topics that are left."""
-        refused = [*self._take_all(batch.answers), *batch.refused]
-        for problem in batch.refused:
-            self._refuse(problem)
-        return _no_answer(refused)
-
-    def _take_all(self, answers: Iterable[Answer]) -> Iterator[ValueError]:
-        """Takes answers; yields why some are not taken."""
-        for answer in answers:
-            problem = self._take(answer)
-            if problem is None:
-                self._settle(answer.topic)
-            else:
-                yield problem
 
     def _settle_all(self, topics: list[str], error: RouteClientError) -> None:
         for topic in topics:

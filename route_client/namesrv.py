@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, Protocol, cast
 
 import grpc
-from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
@@ -25,7 +24,22 @@ _SERVICES = (_ROUTES, health_pb2.DESCRIPTOR.services_by_name["Health"])
 KEEPALIVE_SECONDS = 5.0
 """Silence after which a name server is pinged, and time for its answer. A name server that hangs is left after 10 s.
 Name servers permit a ping every second."""
+BATCH_TOPICS = 500
+"""Most topics of one lookup; a name server takes 1,000."""
 _HAS_NO_HEALTH = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
+
+
+class RouteSink(Protocol):
+    """Takes what name servers say about topics."""
+
+    def take(self, answer: Answer) -> ValueError | None:
+        """Takes an answer; returns why not, if it is not taken."""
+
+    def set_cut_off(self, cut_off: bool) -> None:
+        """No name server keeps the routes up to date, or one does again."""
+
+    def refuse(self, problem: ValueError) -> None:
+        """Counts and logs an answer that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +53,47 @@ class BatchAnswer:
     refused: tuple[ValueError, ...]
     """Routes that could not be read."""
 
+    def put_into(self, sink: RouteSink) -> tuple[list[str], list[ValueError]]:
+        """Hands all answers on. Returns the topics whose answer is taken, and why others are not."""
+        problems = {answer.topic: sink.take(answer) for answer in self.answers}
+        for problem in self.refused:
+            sink.refuse(problem)
+        taken = [topic for topic, problem in problems.items() if problem is None]
+        return taken, [*filter(None, problems.values()), *self.refused]
+
     def __add__(self, other: BatchAnswer) -> BatchAnswer:
         return BatchAnswer(self.answers + other.answers, self.warming + other.warming, self.refused + other.refused)
 
 
-class WatchRequests:
-    """The requests of one watch, in the order in which they are sent. Belongs to its event loop."""
+class Watch:
+    """An open watch of topics: requests out, messages in. Pings of the connection notice a dead name server."""
 
-    def __init__(self, opening: pb.WatchTopicRoutesRequest) -> None:
+    def __init__(self, client: AioNamesrvClient, opening: pb.WatchTopicRoutesRequest) -> None:
         """Begins with the request that opens the watch."""
-        # One request that waits, and the end.
-        self._waiting: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue(2)
-        self._waiting.put_nowait(opening)
+        self._endpoint = client.endpoint
+        self._requests: asyncio.Queue[pb.WatchTopicRoutesRequest | None] = asyncio.Queue()
+        self._requests.put_nowait(opening)
+        self._messages = client.endless_stream("WatchTopicRoutes", self._sent())
 
-    def put(self, request: pb.WatchTopicRoutesRequest) -> None:
-        """Has a request sent. The one before it must have been answered."""
-        self._waiting.put_nowait(request)
+    def send(self, request: pb.WatchTopicRoutesRequest) -> None:
+        """Sends a request. The one before it must have been answered."""
+        self._requests.put_nowait(request)
 
-    def end(self) -> None:
-        """Ends the requests, once: gRPC goes on waiting for the next one of a call that has ended."""
-        self._waiting.put_nowait(None)
+    async def next(self) -> pb.WatchTopicRoutesResponse:
+        """Returns the next message. Raises CallError if there is none."""
+        try:
+            return cast("pb.WatchTopicRoutesResponse", await anext(self._messages))
+        except StopAsyncIteration:
+            raise CallError(self._endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
 
-    def __aiter__(self) -> Self:
-        return self
+    async def close(self) -> None:
+        """Ends the call, and the requests: gRPC waits for the next one even after the call."""
+        self._requests.put_nowait(None)
+        await self._messages.aclose()
 
-    async def __anext__(self) -> pb.WatchTopicRoutesRequest:
-        request = await self._waiting.get()
-        if request is None:
-            raise StopAsyncIteration
-        return request
+    async def _sent(self) -> AsyncGenerator[pb.WatchTopicRoutesRequest, None]:
+        while (request := await self._requests.get()) is not None:
+            yield request
 
 
 class Namesrv:
@@ -117,20 +143,9 @@ class Namesrv:
             answer, pending = answer + _batch_answer(response), response.topics_left_out
         return answer
 
-    def watch(self, requests: WatchRequests) -> AsyncGenerator[Message, None]:
-        """Opens a watch; to be closed. Pings of the connection notice a name server that is gone."""
-        return self._client.endless_stream("WatchTopicRoutes", requests)
-
-    async def next_of(self, watch: AsyncGenerator[Message, None]) -> pb.WatchTopicRoutesResponse:
-        """The next message of a watch.
-
-        Raises:
-            CallError: There is none.
-        """
-        try:
-            return cast("pb.WatchTopicRoutesResponse", await anext(watch))
-        except StopAsyncIteration:
-            raise CallError(self.endpoint, RichError(grpc.StatusCode.UNAVAILABLE, "ended the watch")) from None
+    def watch(self, opening: pb.WatchTopicRoutesRequest) -> Watch:
+        """Opens a watch; to be closed."""
+        return Watch(self._client, opening)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Ends the connection, after its calls or after a time at most."""

@@ -26,6 +26,10 @@ NOT_AVAILABLE_MILLIS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
 ISOLATION_LATENCY_MILLIS = 30_000
 """The latency that a failed call counts as."""
 
+MAX_FAULT_ITEMS = 10_000
+"""Most brokers that are remembered: a fleet whose broker names change must not fill memory. Over the limit, the half
+whose faults end first is forgotten."""
+
 
 def not_available_millis(latency_millis: float) -> int:
     """How long a broker that took so long is left alone."""
@@ -58,6 +62,9 @@ class LatencyFaults:
     def update_fault_item(self, name: str, latency_millis: float, not_available_millis: float) -> None:
         """Remembers a broker's latency and leaves it alone for a time, in milliseconds."""
         self._items[name] = FaultItem(name, latency_millis, self._clock() + not_available_millis / 1000)
+        if len(self._items) > MAX_FAULT_ITEMS:
+            items = sorted(self._items.values(), key=lambda item: item.available_from)
+            self._items = {item.name: item for item in items[len(items) // 2 :]}
 
     def report(self, name: str, latency_millis: float, *, failed: bool = False) -> None:
         """Tells how a call to a broker went: how long it took, or that it failed."""

@@ -30,8 +30,9 @@ from route_client.errors import (
 from route_client.keeper import RouteKeeper
 from route_client.lookups import Lookups
 from route_client.namesrv import Namesrvs
+from route_client.queues import PublishInfoCache
 from route_client.settings import ClientSettings
-from route_client.watch import KeptTopics
+from route_client.watch_stream import KeptTopics
 
 # The status of a client, for operators' eyes and metrics.
 
@@ -87,19 +88,18 @@ class RouteSource:
         self._topics = KeptTopics(settings.max_topics)
         for topic in topics:
             self._topics.add(_checked(topic))
+        self.infos = PublishInfoCache(settings)
         self.listeners = Listeners()
         self._disk = None if settings.cache_dir is None else DiskWriter(DiskCache(settings.cache_dir, settings.fleet))
         self._dns = DnsRefresh(listed, self._chooser, settings.timeout_seconds) if listed.dns_names else None
         self._namesrvs = Namesrvs(settings)
-        self._lookups = Lookups(self._namesrvs, self._chooser, self._take, self._refuse)
+        self._lookups = Lookups(self._namesrvs, self._chooser, self)
         self._keeper = RouteKeeper(
             settings=settings,
             namesrvs=self._namesrvs,
             chooser=self._chooser,
-            cache=self.cache,
             topics=self._topics,
-            take=self._take,
-            refuse=self._refuse,
+            sink=self,
             rng=rng,
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -123,9 +123,13 @@ class RouteSource:
             for topic in topics:
                 await self._restore(topic)
 
-    async def close(self, caller: threading.Thread | None) -> None:
-        """Ends all calls, tasks and threads. Routes that wait to be saved are saved."""
-        if self._closed:
+    async def close(self, caller: threading.Thread | None = None) -> None:
+        """Ends all calls, tasks and threads, and saves routes that wait for that. Does nothing in a forked process.
+
+        Args:
+            caller: A thread that waits for this, if it is another one.
+        """
+        if self._closed or self.is_inherited:
             return
         self._closed = True
         if self._hold_timer is not None:
@@ -136,7 +140,7 @@ class RouteSource:
         await self._lookups.close()
         await self._namesrvs.close()
         await self._close_disk()
-        await self._close_listeners(caller)
+        await self._close_listeners(caller or threading.current_thread())
 
     def known(self, topic: str) -> KnownRoute | None:
         """A topic's route if it can be told without asking anybody.
@@ -149,7 +153,7 @@ class RouteSource:
         known = self.cache.get(topic)
         if known is None or known.route is not None:
             return known
-        if topic in self._keeper.status.up_to_date:
+        if self._topics.is_current(topic):
             raise _not_found(known)
         return None
 
@@ -174,7 +178,7 @@ class RouteSource:
         """Keeps a topic no longer. Its file on disk stays."""
         self._topics.drop(topic)
         self.cache.forget(topic)
-        self._keeper.status.up_to_date.discard(topic)
+        self.infos.forget(topic)
         self._keeper.topics_changed()
 
     def status(self) -> ClientStatus:
@@ -224,18 +228,24 @@ class RouteSource:
         if route is not None and topic in self._topics:
             self._tell(self.cache.restore(topic, route))
 
-    def _take(self, answer: Answer) -> RoutesTooLarge | None:
+    def take(self, answer: Answer) -> RoutesTooLarge | None:
         """Takes an answer; returns why not, if it is not taken."""
         if answer.topic not in self._topics:
             return None
         try:
             self._tell(self.cache.offer(answer))
         except RoutesTooLarge as problem:
-            self._refuse(problem)
+            self.refuse(problem)
             return problem
         return None
 
-    def _refuse(self, problem: ValueError) -> None:
+    def set_cut_off(self, cut_off: bool) -> None:
+        """Notes whether no name server keeps the routes up to date, and reports routes that are stale since."""
+        for change in self.cache.set_cut_off(cut_off):
+            self.listeners.put(change)
+
+    def refuse(self, problem: ValueError) -> None:
+        """Counts and logs an answer that cannot be taken."""
         self.cache.counters.refused += 1
         _log.warning("an answer is not taken: %s", problem)
 
@@ -276,7 +286,7 @@ class RouteSource:
             _log.warning("the disk cache did not take all routes in time")
         self._disk.close()
 
-    async def _close_listeners(self, caller: threading.Thread | None) -> None:
+    async def _close_listeners(self, caller: threading.Thread) -> None:
         threads = self.listeners.close()
         if not threads:
             return

@@ -17,10 +17,11 @@ from route_client import (
     NoNamesrvAnsweredError,
     Origin,
     RouteClient,
+    Stale,
     TopicNotFoundError,
     keeper,
 )
-from route_client.watch import WatchStream
+from route_client.watch_stream import WatchStream
 from tests.integration.route_client.sessions import QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.patience import TIMEOUT
@@ -254,7 +255,7 @@ def test_a_name_server_whose_lookup_times_out_within_a_second_is_asked_last(fake
         endpoints, rng = first_is(hanging, str(fake.endpoint))
         with RouteClient(endpoints, ClientSettings(timeout_seconds=0.5), rng=rng) as client:
             assert client.route(TOPIC).route == route()
-            assert client._client._source._chooser.in_order() == [fake.endpoint, hanging.endpoint]
+            assert client._source._chooser.in_order() == [fake.endpoint, hanging.endpoint]
             hanging.hold_lookups.set()
 
 
@@ -268,3 +269,20 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked_after_the_f
             fake.stop()
             eventually(client.status, lambda status: status.mode == "disconnected")
             assert client.route(TOPIC).stale is None
+
+
+def test_readers_of_changes_learn_that_no_name_server_is_left_and_that_one_is_back(fake: FakeNameServer) -> None:
+    with (
+        RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
+        client.changes() as changes,
+    ):
+        watching(client, fake)
+        changes.take(0)
+        fake.stop()
+        lost = changes.take(TIMEOUT)
+        assert lost is not None
+        assert (lost.new_route, lost.after.stale) == (route(), Stale.DISCONNECTED)
+        fake.start()
+        back = changes.take(TIMEOUT)
+        assert back is not None
+        assert (back.new_route, back.after.stale) == (route(), None)

@@ -217,6 +217,7 @@ def test_the_example_prints_each_change_as_it_happens(start: Callable[..., Names
             unregister(broker)
             assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in example.stdout.readline()
             server.kill()
+            assert "no name server tells of changes at present" in example.stdout.readline()
             back = start(port=server.endpoint.port)
             assert "nobody says why; going on with the old route" in example.stdout.readline()
             with back.connect() as again:

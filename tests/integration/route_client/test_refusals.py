@@ -22,7 +22,7 @@ from route_client import (
     TooManyTopicsError,
     TopicNotFoundError,
     cache,
-    watch,
+    watch_stream,
 )
 from tests.integration.route_client.sessions import NOBODY, QUICK, TOPIC, first_is, shows, watching
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
@@ -192,7 +192,7 @@ def test_a_watch_without_a_bookmark_is_left_and_opened_again(fake: FakeNameServe
 
     fake.spoil = without_bookmark
     with (
-        mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=TIMEOUT)),
+        mock.patch.object(watch_stream, "WATCH_LIMITS", IntakeLimits(bytes=0, rows=0, seconds=TIMEOUT)),
         RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client,
     ):
         eventually(lambda: client.status().last_error, lambda error: "the watch since its last bookmark has" in error)

@@ -7,7 +7,7 @@ import pytest
 from groundwork.endpoints import Endpoint
 from route_client.errors import TooManyTopicsError
 from route_client.settings import ClientSettings
-from route_client.watch import KeptTopics, ResumePoint, WatchedUpTo
+from route_client.watch_stream import KeptTopics, ResumePoint, WatchedUpTo
 
 A, B = (Endpoint(name, 9876) for name in "ab")
 POINT = ResumePoint("0001", 7)

@@ -205,10 +205,12 @@ def test_a_route_from_disk_is_held_against_an_empty_answer_too(cache: RouteCache
 
 def test_routes_are_marked_while_nobody_would_tell_of_a_change(cache: RouteCache) -> None:
     cache.offer(answer(BOTH, 1))
-    cache.cut_off = True
-    assert shown(cache) == (BOTH, Stale.DISCONNECTED)
-    cache.cut_off = False
-    assert shown(cache) == (BOTH, None)
+    (lost,) = cache.set_cut_off(True)
+    assert shown(cache) == (lost.new_route, lost.after.stale) == (BOTH, Stale.DISCONNECTED)
+    assert cache.set_cut_off(True) == []
+    (back,) = cache.set_cut_off(False)
+    assert shown(cache) == (back.new_route, back.after.stale) == (BOTH, None)
+    assert back.before == lost.after
 
 
 def test_a_forgotten_topic_is_unknown(cache: RouteCache) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from route_client import queues
 from route_client.errors import NoWritableQueueError
 from route_client.queues import LatencyFaults, PublishInfo, QueueSelector, not_available_millis, publish_info
 from tests.support.routes.wire_routes import route
@@ -72,6 +73,16 @@ def test_scenario_85_available_and_quick_brokers_are_preferred_and_removal_makes
     assert {faults.pick_one_at_least() for _ in range(4)} == {"back"}
     faults.remove("slow")
     assert faults.is_available("slow")
+
+
+def test_faults_that_end_first_are_forgotten_over_a_limit(
+    clock: VirtualClock, faults: LatencyFaults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "MAX_FAULT_ITEMS", 2)
+    for name in "abacd":
+        clock.advance(1)
+        faults.report(name, 0.0, failed=True)
+    assert [faults.is_available(name) for name in "abcd"] == [True, True, False, False]
 
 
 def test_the_better_half_takes_turns(faults: LatencyFaults) -> None:

@@ -9,9 +9,9 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.intake import IntakeLimits
-from route_client import watch
+from route_client import watch_stream
 from route_client.cache import Answer
-from route_client.watch import Additions, ResumePoint, WatchBroken, WatchStream
+from route_client.watch_stream import Additions, ResumePoint, WatchBroken, WatchStream
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
 from tests.support.virtual_clock import VirtualClock
 
@@ -35,7 +35,11 @@ def change(topic: str = "T", told: route_data_pb2.TopicRouteData | None = None) 
 
 def watching(*topics: str, resume: ResumePoint | None = None) -> WatchStream:
     """A watch whose topics have the numbers 1, 2 and so on."""
-    return WatchStream(numbered(*topics), set(), resume)
+    return WatchStream(numbered(*topics), resume)
+
+
+def sent_of(stream: WatchStream) -> set[str]:
+    return {topic for topic, number in numbered("T", "U", "V").items() if stream.has_sent(topic, number)}
 
 
 def numbered(*topics: str) -> Additions:
@@ -43,8 +47,7 @@ def numbered(*topics: str) -> Additions:
 
 
 def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> None:
-    up_to_date: set[str] = set()
-    stream = WatchStream(numbered("T", "U", "V"), up_to_date)
+    stream = WatchStream(numbered("T", "U", "V"))
     assert list(stream.opening().topics) == ["T", "U", "V"]
     assert not stream.opening().HasField("resume_after")
     (answer,) = stream.take(message(7, change("T", wire_route()), bookmark=False))
@@ -55,7 +58,7 @@ def test_a_watch_begins_with_the_routes_and_stands_at_the_first_bookmark() -> No
     assert isinstance(gone, Answer)
     assert gone.route is None
     assert (stream.stands, stream.resume_point) == (True, ResumePoint("0001", 7))
-    assert up_to_date == {"T", "U"}, "of V the name server says nothing: it is not warm"
+    assert sent_of(stream) == {"T", "U"}, "of V the name server says nothing: it is not warm"
 
 
 def test_removals_come_with_the_change() -> None:
@@ -74,14 +77,13 @@ def test_what_was_not_asked_for_is_not_taken() -> None:
 
 def test_a_resumed_watch_goes_on_and_keeps_its_point_until_the_next_bookmark() -> None:
     point = ResumePoint("0001", 7)
-    up_to_date: set[str] = set()
-    stream = WatchStream(numbered("T"), up_to_date, point)
+    stream = WatchStream(numbered("T"), point)
     assert (stream.opening().resume_after.epoch, stream.opening().resume_after.revision) == ("0001", 7)
     stream.take(message(9, bookmark=False))
     assert stream.resume_point == point
     stream.take(message(9))
     assert stream.resume_point == ResumePoint("0001", 9)
-    assert up_to_date == {"T"}
+    assert sent_of(stream) == {"T"}
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,8 @@ def test_a_route_that_no_broker_can_have_is_told_from_the_others(number: int) ->
 
 def test_a_watch_that_brings_too_much_without_a_bookmark_is_broken() -> None:
     clock = VirtualClock()
-    with mock.patch.object(watch, "WATCH_LIMITS", IntakeLimits(bytes=1 << 20, rows=2, seconds=60.0)):
-        stream = WatchStream(numbered("T"), set(), monotonic=clock.monotonic)
+    with mock.patch.object(watch_stream, "WATCH_LIMITS", IntakeLimits(bytes=1 << 20, rows=2, seconds=60.0)):
+        stream = WatchStream(numbered("T"), monotonic=clock.monotonic)
     for revision in range(3):
         stream.take(message(revision, change(), change()))
         clock.advance(100.0)
@@ -160,24 +162,22 @@ def test_a_watch_resumes_with_the_topics_that_its_last_bookmark_counts() -> None
 
 
 def test_a_removed_topic_is_out_of_date_at_once_and_what_still_comes_of_it_is_not_taken() -> None:
-    up_to_date: set[str] = set()
-    stream = WatchStream(numbered("T", "U"), up_to_date)
+    stream = WatchStream(numbered("T", "U"))
     stream.take(message(7, change("T"), change("U")))
     assert stream.update(numbered("T")) == pb.WatchTopicRoutesRequest(removed_topics=["U"])
-    assert up_to_date == {"T"}
+    assert sent_of(stream) == {"T"}
     assert stream.take(message(8, change("U"))) == []
     stream.take(message(9, counts=2))
-    assert (up_to_date, stream.counted) == ({"T"}, numbered("T"))
+    assert (sent_of(stream), stream.counted) == ({"T"}, numbered("T"))
 
 
 def test_a_topic_that_is_removed_before_its_first_bookmark_is_not_up_to_date() -> None:
-    up_to_date: set[str] = set()
-    stream = WatchStream(numbered("T", "U"), up_to_date)
+    stream = WatchStream(numbered("T", "U"))
     stream.take(message(7, change("T")))  # the name server is cold, and does not know U
     stream.take(message(8, change("U"), bookmark=False))
     stream.update(numbered("T"))
     stream.take(message(9, counts=2))
-    assert up_to_date == {"T"}
+    assert sent_of(stream) == {"T"}
 
 
 def test_a_topic_that_went_and_came_back_is_removed_and_added_after_the_answer() -> None:

@@ -1,0 +1,235 @@
+"""The topics that the client keeps, and the messages of one watch of them. Pure: requests out, messages in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
+
+from groundwork.endpoints import Endpoint
+from groundwork.intake import Intake, IntakeLimits, TooMuchSent
+from route_client.cache import Answer, Origin, Removal
+from route_client.errors import TooManyTopicsError
+from route_client.route import from_wire
+
+Additions = dict[str, int]
+"""Topics, each with the number of its addition: a topic that is dropped and added again begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """The revision up to which everything has been received."""
+
+    epoch: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedUpTo:
+    """Where the last watch ended."""
+
+    endpoint: Endpoint
+    topics: Additions
+    """The topics that its last bookmark counts."""
+    point: ResumePoint
+
+
+class KeptTopics:
+    """All topics that the client keeps: the one place that knows which are current, and where a watch resumes."""
+
+    def __init__(self, max_topics: int) -> None:
+        """Takes how many they may be."""
+        self._max_topics = max_topics
+        self._additions = 0
+        self.additions: Additions = {}
+        self.stream: WatchStream | None = None
+        """The watch of these topics that is open."""
+        self.watched: WatchedUpTo | None = None
+        """Where the last watch ended, or the open one stands."""
+
+    def add(self, topic: str) -> bool:
+        """Keeps a topic; returns whether it is new.
+
+        Raises:
+            TooManyTopicsError: There are too many already.
+        """
+        if topic in self.additions:
+            return False
+        if len(self.additions) >= self._max_topics:
+            raise TooManyTopicsError(f"{self._max_topics} topics are kept already: forget one before {topic!r}")
+        self._additions += 1
+        self.additions[topic] = self._additions
+        return True
+
+    def drop(self, topic: str) -> None:
+        """Keeps a topic no longer, if it was kept."""
+        self.additions.pop(topic, None)
+
+    def is_current(self, topic: str) -> bool:
+        """Whether the open watch has sent a topic's route, or the lack of one, and would send each change of it."""
+        number, stream = self.additions.get(topic), self.stream
+        return number is not None and stream is not None and stream.has_sent(topic, number)
+
+    def resume_at(self, endpoint: Endpoint) -> WatchedUpTo | None:
+        """Where a watch at a name server can resume, and with which topics; None if it has to begin anew."""
+        if self.watched is None or self.watched.endpoint != endpoint:
+            return None
+        topics = dict(self.watched.topics.items() & self.additions.items())
+        return WatchedUpTo(endpoint, topics, self.watched.point) if topics else None
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self.additions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.additions))
+
+    def __len__(self) -> int:
+        return len(self.additions)
+
+
+class WatchBroken(Exception):
+    """The stream does not keep the contract: it must be opened again, from the beginning."""
+
+
+WATCH_LIMITS = IntakeLimits(bytes=1 << 30, rows=1_000_000, seconds=600.0)
+"""The most that a watch may bring from one bookmark to the next, or until the first: twice the bytes of all routes that
+a client keeps. A name server sends a bookmark at least every 30 s to a reader that keeps up."""
+
+
+class WatchStream:
+    """One watch. Its owner sends the requests and passes on the messages.
+
+    At most one request is unanswered: topics that come meanwhile are gathered into the next one.
+    """
+
+    def __init__(
+        self,
+        topics: Additions,
+        resume: ResumePoint | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            topics: The topics of the first request; at least one.
+            resume: Where an earlier watch of these topics at this name server ended.
+            monotonic: The clock, in seconds.
+        """
+        self._intake = Intake("the watch since its last bookmark", WATCH_LIMITS, monotonic)
+        self._asked = dict(topics)
+        self._requests = 1
+        self._answered = 0
+        self._sent: set[str] = set()
+        self._since_bookmark = set(topics) if resume else set[str]()
+        self._resume = resume
+        self._epoch = resume.epoch if resume else None
+        self._origin: Origin | None = None
+        self._revision = resume.revision if resume else -1
+        self.counted: Additions = self._asked if resume else {}
+        """The topics whose routes have been received up to the resume point."""
+
+    @property
+    def resume_point(self) -> ResumePoint | None:
+        """Where another watch of the counted topics can resume; None if it must start from the beginning."""
+        return self._resume
+
+    @property
+    def stands(self) -> bool:
+        """Whether a first bookmark has come: the current routes have been received."""
+        return self._answered > 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request has no bookmark yet that counts it."""
+        return self._answered < self._requests
+
+    def has_sent(self, topic: str, addition: int) -> bool:
+        """Whether the name server has sent this topic, up to a bookmark. One that is not warm sends no unknown topics.
+
+        Any thread may ask.
+        """
+        return topic in self._sent and self._asked.get(topic) == addition
+
+    def opening(self) -> pb.WatchTopicRoutesRequest:
+        """Returns the first request."""
+        request = pb.WatchTopicRoutesRequest(topics=sorted(self._asked))
+        if self._resume is not None:
+            request.resume_after.epoch = self._resume.epoch
+            request.resume_after.revision = self._resume.revision
+        return request
+
+    def update(self, topics: Additions) -> pb.WatchTopicRoutesRequest | None:
+        """Returns the next request, or None if these topics are watched, or a request has no answer yet.
+
+        A request either removes or adds: both together could be larger than a name server accepts.
+        """
+        if self.is_waiting:
+            return None
+        if removed := {topic for topic, _ in self._asked.items() - topics.items()}:
+            request = pb.WatchTopicRoutesRequest(removed_topics=sorted(removed))
+            self._asked = {topic: number for topic, number in self._asked.items() if topic not in removed}
+            self._sent -= removed
+            self._since_bookmark -= removed
+        elif added := dict(topics.items() - self._asked.items()):
+            request = pb.WatchTopicRoutesRequest(topics=sorted(added))
+            self._asked = self._asked | added
+        else:
+            return None
+        self._requests += 1
+        return request
+
+    def take(self, response: pb.WatchTopicRoutesResponse) -> list[Answer | ValueError]:
+        """The answers of one message, in order; a ValueError in place of one that cannot be read.
+
+        Raises:
+            WatchBroken: The stream changed its epoch, its revisions or its counts of requests went back, or it brings
+                too much.
+        """
+        try:
+            self._intake.take(response.ByteSize(), len(response.changes))
+        except TooMuchSent as error:
+            raise self._broken(str(error)) from error
+        origin = self._check(response.header)
+        revision = response.header.revision
+        answers = [_answer(change, origin, revision) for change in response.changes if change.topic in self._asked]
+        self._since_bookmark.update(answer.topic for answer in answers if isinstance(answer, Answer))
+        if response.bookmark:
+            self._count(response.request_count)
+            self._intake.begin_anew()
+            self._resume = ResumePoint(origin.epoch, revision)
+            self._sent |= self._since_bookmark
+            self._since_bookmark.clear()
+        return answers
+
+    def _count(self, requests: int) -> None:
+        least = max(1, self._answered)
+        if not least <= requests <= self._requests:
+            raise self._broken(f"a bookmark of the watch counts {requests} requests, not {least} to {self._requests}")
+        self._answered = requests
+        if not self.is_waiting:
+            self.counted = self._asked
+
+    def _check(self, header: route_data_pb2.NamesrvHeader) -> Origin:
+        origin = Origin(header.namesrv_name, header.epoch)
+        if self._epoch not in {None, header.epoch} or self._origin not in {None, origin}:
+            raise self._broken(f"the watch went from epoch {self._epoch} to {header.epoch} of {header.namesrv_name}")
+        if header.revision < self._revision:
+            raise self._broken(f"the watch went back from revision {self._revision} to {header.revision}")
+        self._origin, self._epoch, self._revision = origin, header.epoch, header.revision
+        return origin
+
+    def _broken(self, problem: str) -> WatchBroken:
+        self._resume = None
+        return WatchBroken(problem)
+
+
+def _answer(change: pb.TopicRouteChange, origin: Origin, revision: int) -> Answer | ValueError:
+    try:
+        route = from_wire(change.route) if change.HasField("route") else None
+    except ValueError as error:
+        return ValueError(f"the route of topic {change.topic!r}: {error}")
+    removals = tuple(map(Removal.from_wire, change.removals))
+    return Answer(change.topic, route, origin, revision, removals, change.route.ByteSize())
