@@ -9,16 +9,16 @@ import http.client
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 import structlog
 
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from groundwork.backoff import Backoff
-from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints
+from groundwork.endpoints import Endpoint, is_ip_address, parse_endpoints, preferred_addresses
 from groundwork.files import open_regular
 from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 
@@ -133,124 +133,106 @@ OnNames = Callable[[tuple[Endpoint, ...]], None]
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class NameSource(Protocol):
-    """A source of the names in force, which reports each change."""
+class ListSource:
+    """A list that changes while the agent runs, read in a thread. A bad one leaves the last one in force."""
+
+    def __init__(
+        self,
+        source: str,
+        read: Callable[[], tuple[Endpoint, ...]],
+        names: tuple[Endpoint, ...],
+        pause_seconds: Callable[[], float],
+        *,
+        first_delay: float = 0.0,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        """Creates it; nothing is read before ``start``.
+
+        Args:
+            source: Where the list is, for the log.
+            read: Reads the list; raises ValueError, OSError or HTTPException.
+            names: The list in force until another one is read.
+            pause_seconds: The time to the next read.
+        """
+        self.names = names
+        """The last good list."""
+        self._source = source
+        self._read_list = read
+        self._pause_seconds = pause_seconds
+        self._is_bad = False
+        self._on_names: OnNames = lambda _names: None
+        self._thread = PeriodicThread("broker-agent-namesrv-list", self._read, first_delay=first_delay, wait=wait)
 
     def start(self, on_names: OnNames) -> None:
-        """Calls with each list that differs from the one before, in a thread of the source, from now on."""
+        """Calls with each list that differs from the one before, in the thread, from now on."""
+        self._on_names = on_names
+        self._thread.start()
 
     def stop(self) -> None:
         """Ends, without waiting for that."""
+        self._thread.stop()
 
     def join(self, seconds: float) -> None:
         """Waits for the end, at most so long."""
-
-
-class ListFile:
-    """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of."""
-
-    def __init__(self, path: Path, wait: Wait = threading.Event.wait) -> None:
-        """Reads the list. Raises ValueError, which names the file, if that cannot be read or is no list."""
-        self._path = path
-        self._on_names: OnNames = lambda _names: None
-        self._list = WatchedFile([path], lambda: read_list_file(path), on_kept=self._kept)
-        self._thread = PeriodicThread("broker-agent-namesrv-file", self._look, wait=wait)
-
-    @property
-    def names(self) -> tuple[Endpoint, ...]:
-        """The list when it was last read."""
-        return self._list.value
-
-    def start(self, on_names: OnNames) -> None:
-        self._on_names = on_names
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._thread.stop()
-
-    def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
-    def _look(self) -> float:
-        problem, before = self._list.problem, self._list.generation
-        generation, names = self._list.look()
-        if problem is not None and self._list.problem is None:
-            _log.info("namesrv_list_good_again", source=str(self._path))
-        if generation != before:
-            self._on_names(names)
-        return CHECK_SECONDS
-
-    def _kept(self, error: ValueError) -> None:
-        _log_bad_list(str(self._path), error, self.names)
-
-
-class AddressServer:
-    """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr)."""
-
-    def __init__(
-        self, url: str, names: tuple[Endpoint, ...], timing: Timing, wait: Wait = threading.Event.wait
-    ) -> None:
-        """Creates it; nobody is asked yet.
-
-        Args:
-            names: The list in force until there is an answer.
-
-        Raises:
-            ValueError: The URL is not one of http or https.
-        """
-        self._url = split_address_server(url)
-        self._names = names
-        self._is_bad = False
-        self._on_names: OnNames = lambda _names: None
-        self._rng = timing.rng
-        self._thread = PeriodicThread(
-            "broker-agent-address-server", self._ask, first_delay=FIRST_FETCH_SECONDS, wait=wait
-        )
-
-    def start(self, on_names: OnNames) -> None:
-        self._on_names = on_names
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._thread.stop()
-
-    def join(self, seconds: float) -> None:
-        self._thread.join(seconds)
-
-    def _ask(self) -> float:
+    def _read(self) -> float:
         try:
-            names = self._fetch()
+            names = self._read_list()
         except (OSError, ValueError, http.client.HTTPException) as error:
             if not self._is_bad:
                 self._is_bad = True
-                _log_bad_list(self._url.geturl(), error, self._names)
+                problem, kept = str(error) or type(error).__name__, [str(name) for name in self.names]
+                _log.warning("namesrv_list_bad", source=self._source, error=problem[:300], kept=kept)
         else:
             if self._is_bad:
                 self._is_bad = False
-                _log.info("namesrv_list_good_again", source=self._url.geturl())
-            if names != self._names:
-                self._names = names
+                _log.info("namesrv_list_good_again", source=self._source)
+            if names != self.names:
+                self.names = names
                 self._on_names(names)
-        return FETCH_PERIOD_SECONDS * self._rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
-
-    def _fetch(self) -> tuple[Endpoint, ...]:
-        assert self._url.hostname is not None
-        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(self._url.hostname, self._url.port, timeout=FETCH_TIMEOUT_SECONDS)
-        try:
-            target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-            connection.request("GET", target, headers={"Accept": "text/plain"})
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                raise ValueError(f"the address server answered {response.status}, not 200")
-            return parse_list(decode_list(_whole_body(response)))
-        finally:
-            connection.close()
+        return self._pause_seconds()
 
 
-def _log_bad_list(source: str, error: Exception, kept: tuple[Endpoint, ...]) -> None:
-    problem = str(error) or type(error).__name__
-    _log.warning("namesrv_list_bad", source=source, error=problem[:300], kept=[str(name) for name in kept])
+def list_file(path: Path, wait: Wait = threading.Event.wait) -> ListSource:
+    """A file that holds the list and is watched, also through the links that a mounted ConfigMap consists of.
+
+    Raises:
+        ValueError: The file cannot be read or is no list; the error names the file.
+    """
+    file = WatchedFile([path], lambda: read_list_file(path))
+
+    def read() -> tuple[Endpoint, ...]:
+        _, names = file.look()
+        if file.problem is not None:
+            raise ValueError(file.problem)
+        return names
+
+    return ListSource(str(path), read, file.value, lambda: CHECK_SECONDS, wait=wait)
+
+
+def address_server(
+    url: str, names: tuple[Endpoint, ...], timing: Timing, wait: Wait = threading.Event.wait
+) -> ListSource:
+    """An HTTP server whose answer is the list (RocketMQ: fetchNameServerAddr). Raises ValueError for another URL."""
+    parts = split_address_server(url)
+
+    def pause_seconds() -> float:
+        return FETCH_PERIOD_SECONDS * timing.rng.uniform(1 - FETCH_JITTER, 1 + FETCH_JITTER)
+
+    return ListSource(url, lambda: _fetched(parts), names, pause_seconds, first_delay=FIRST_FETCH_SECONDS, wait=wait)
+
+
+def _fetched(url: SplitResult) -> tuple[Endpoint, ...]:
+    assert url.hostname is not None
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    with closing(kind(url.hostname, url.port, timeout=FETCH_TIMEOUT_SECONDS)) as connection:
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        connection.request("GET", target, headers={"Accept": "text/plain"})
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            raise ValueError(f"the address server answered {response.status}, not 200")
+        return parse_list(decode_list(_whole_body(response)))
 
 
 def _whole_body(response: http.client.HTTPResponse) -> bytes:
@@ -289,21 +271,11 @@ Resolve = Callable[[Endpoint], tuple[Endpoint, ...]]
 
 
 def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
-    """The addresses behind a name, by the operating system, sorted.
-
-    Those of IPv4 if there are any, else those of IPv6: a name with both kinds is nearly always one name server that can
-    be reached in two ways, and it need not be registered with twice.
-
-    Raises:
-        OSError: The name cannot be resolved.
-    """
+    """The addresses behind a name, by the operating system, sorted. Raises OSError if it cannot be resolved."""
     try:
-        found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+        return preferred_addresses(name.port, socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM))
     except UnicodeError as error:  # Python's error for a label that the DNS cannot carry
         raise OSError(f"{name.host!r} is no name of the DNS: {error}") from error
-    hosts = {(family, str(address[0])) for family, _, _, _, address in found}
-    preferred = socket.AF_INET if any(family == socket.AF_INET for family, _ in hosts) else socket.AF_INET6
-    return tuple(sorted(Endpoint(host, name.port) for family, host in hosts if family == preferred))
 
 
 class ResolvedName:
@@ -320,10 +292,12 @@ class ResolvedName:
         resolve: Resolve = addresses_of,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        """Creates it; nothing is looked up before ``start``. An address as ``name`` stands for itself.
+        """Creates it; nothing is looked up before ``start``.
 
         ``on_change`` is called after each change of the addresses, in this name's thread.
         """
+        self.addresses: tuple[Endpoint, ...] = ()
+        """The addresses in force, sorted; none if none has been found yet."""
         self._name = name
         self._on_change = on_change
         self._rng = timing.rng
@@ -333,46 +307,26 @@ class ResolvedName:
         self._failures = 0
         self._lacked: dict[Endpoint, int] = {}  # how many lookups in a row an address that is in force was missing
         self._looked_up = threading.Event()
-        self._thread: PeriodicThread | None = None
-        self._addresses: tuple[Endpoint, ...] = ()
-        if is_ip_address(name.host):
-            self._addresses = (name,)
-            self._looked_up.set()
-        else:
-            self._thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
-
-    @property
-    def addresses(self) -> tuple[Endpoint, ...]:
-        """The addresses in force, sorted; none if none has been found yet."""
-        return self._addresses
-
-    def start(self) -> None:
-        """Looks the name up from now on."""
-        if self._thread is not None:
-            self._thread.start()
+        thread = PeriodicThread(f"broker-agent-resolve-{name.host}", self._lookup, wait=wait)
+        self.start, self.stop, self.join = thread.start, thread.stop, thread.join
 
     def wait_for_first(self, seconds: float) -> bool:
         """Waits until the first lookup has succeeded or failed, at most so long. Returns whether it has."""
         return self._wait(self._looked_up, max(0.0, seconds))
 
-    def stop(self) -> None:
-        """Looks up nothing further; does not wait for a lookup under way."""
-        if self._thread is not None:
-            self._thread.stop()
-
-    def join(self, seconds: float) -> None:
-        """Waits for the thread to end, at most so long."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-
     def _lookup(self) -> float:
         """Looks up once. Returns the seconds to the next time."""
         try:
             found = self._resolve(self._name)
+            if not found:
+                raise OSError("it has no address")  # noqa: TRY301 - handled like a failed lookup
         except OSError as error:
-            return self._failed(error)
-        if not found:
-            return self._failed(OSError("it has no address"))
+            if not self._failures:
+                kept = [str(address) for address in self.addresses]
+                _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
+            self._failures += 1
+            self._looked_up.set()
+            return self._backoff.after(self._failures)
         if self._failures:
             _log.info("namesrv_name_resolved_again", name=str(self._name), failures=self._failures)
         self._failures = 0
@@ -380,23 +334,14 @@ class ResolvedName:
         return RESOLVE_PERIOD_SECONDS * self._rng.uniform(1 - RESOLVE_JITTER, 1 + RESOLVE_JITTER)
 
     def _found(self, found: tuple[Endpoint, ...]) -> None:
-        self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self._addresses} - {*found}}
+        self._lacked = {address: self._lacked.get(address, 0) + 1 for address in {*self.addresses} - {*found}}
         kept = {address for address, times in self._lacked.items() if times < GONE_AFTER_LOOKUPS}
-        before, self._addresses = self._addresses, tuple(sorted({*found} | kept))
+        before, self.addresses = self.addresses, tuple(sorted({*found} | kept))
         self._looked_up.set()
-        if self._addresses != before:
-            addresses = [str(address) for address in self._addresses]
+        if self.addresses != before:
+            addresses = [str(address) for address in self.addresses]
             _log.info("namesrv_name_resolved", name=str(self._name), addresses=addresses)
             self._on_change()
-
-    def _failed(self, error: OSError) -> float:
-        """Keeps the known addresses and logs that once, not at each failure."""
-        if not self._failures:
-            kept = [str(address) for address in self._addresses]
-            _log.warning("namesrv_name_not_resolved", name=str(self._name), error=str(error), kept=kept)
-        self._failures += 1
-        self._looked_up.set()
-        return self._backoff.after(self._failures)
 
 
 # The list of name servers in force, with a listener for its changes.
@@ -427,12 +372,12 @@ def namesrv_list_of(
     """
     *lists, last = check_namesrv(namesrv)
     if last.startswith(FILE_PREFIX):
-        file = ListFile(Path(last.removeprefix(FILE_PREFIX)), wait)
+        file = list_file(Path(last.removeprefix(FILE_PREFIX)), wait)
         return NamesrvList(file.names, file, timing, resolve, wait)
     if not _is_url(last):
         return NamesrvList(parse_endpoints([*lists, last]), None, timing, resolve, wait)
     names = parse_endpoints(lists) if lists else ()
-    return NamesrvList(names, AddressServer(last, names, timing, wait), timing, resolve, wait)
+    return NamesrvList(names, address_server(last, names, timing, wait), timing, resolve, wait)
 
 
 class NamesrvList:
@@ -445,7 +390,7 @@ class NamesrvList:
     def __init__(
         self,
         names: tuple[Endpoint, ...],
-        source: NameSource | None,
+        source: ListSource | None,
         timing: Timing,
         resolve: Resolve = addresses_of,
         wait: Wait = threading.Event.wait,
@@ -458,8 +403,8 @@ class NamesrvList:
         self._wait = wait
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.RLock()  # guards all below; held while listeners are told, so that they see each in turn
-        self._names: tuple[ResolvedName, ...] = ()
-        self._by_name: dict[Endpoint, ResolvedName] = {}
+        self._names: tuple[Endpoint, ...] = ()
+        self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
         self._endpoints: tuple[Endpoint, ...] = ()
         self._stopped = False
         self._cut = False
@@ -489,7 +434,7 @@ class NamesrvList:
         """Calls no listener any more and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
-            ending: list[NameSource | ResolvedName] = [*self._by_name.values()]
+            ending: list[ListSource | ResolvedName] = [*self._resolved.values()]
         if self._source is not None:
             ending.append(self._source)
         for item in ending:
@@ -499,33 +444,35 @@ class NamesrvList:
             item.join(deadline - self._timing.clock())
 
     def _take_names(self, names: tuple[Endpoint, ...], *, told: bool = True) -> None:
-        """Puts other names in force once each new one has been looked up, so that the list is never short meanwhile."""
+        """Puts other names in force once each new one has been looked up, so that the list is never short."""
         with self._lock:
             if self._stopped:
                 return
-            before = self._by_name
-            after = {name: before.get(name) or self._resolved(name) for name in names}
-            new = [after[name] for name in after.keys() - before.keys()]
-            self._by_name = {**before, **after}
-        for item in new:
+            before = self._resolved
+            hosts = [name for name in names if not is_ip_address(name.host)]
+            new = {
+                name: ResolvedName(name, self._publish, self._timing, self._resolve, self._wait)
+                for name in hosts
+                if name not in before
+            }
+            self._resolved = {**before, **new}
+        for item in new.values():
             item.start()
         deadline = self._timing.clock() + FIRST_LOOKUP_SECONDS
-        for item in new:
+        for item in new.values():
             item.wait_for_first(deadline - self._timing.clock())
         with self._lock:
-            self._by_name = after
-            self._names = tuple(after.values())
+            self._resolved = {name: self._resolved[name] for name in hosts}
+            self._names = names
             self._publish(told=told)
-        for name in before.keys() - after.keys():
+        for name in before.keys() - self._resolved.keys():
             before[name].stop()
-
-    def _resolved(self, name: Endpoint) -> ResolvedName:
-        return ResolvedName(name, self._publish, self._timing, self._resolve, self._wait)
 
     def _publish(self, *, told: bool = True) -> None:
         with self._lock:
-            found = tuple(dict.fromkeys(chain.from_iterable(item.addresses for item in self._names)))
-            found = self._bounded(found)
+            resolved = self._resolved
+            addresses = (resolved[name].addresses if name in resolved else (name,) for name in self._names)
+            found = self._bounded(tuple(dict.fromkeys(chain.from_iterable(addresses))))
             if self._stopped or not found or found == self._endpoints:
                 return
             self._endpoints = found

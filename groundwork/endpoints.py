@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 MAX_ADDRESS_LENGTH = 260
 """Longest address: a DNS name has at most 253 characters, a colon and a port at most 6 more."""
@@ -67,6 +68,16 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def preferred_addresses(port: int, found: Iterable[tuple[Any, ...]]) -> tuple[Endpoint, ...]:
+    """The addresses in the records of ``getaddrinfo``, sorted: those of IPv4, or of IPv6 if there are none.
+
+    A name with both kinds is nearly always one server that can be reached in two ways, and must not count twice.
+    """
+    hosts = {(family, str(address[0])) for family, _, _, _, address in found}
+    preferred = socket.AF_INET if any(family == socket.AF_INET for family, _ in hosts) else socket.AF_INET6
+    return tuple(sorted(Endpoint(host, port) for family, host in hosts if family == preferred))
 
 
 def unreachable_addresses(addresses: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from groundwork.backoff import Backoff
-from groundwork.endpoints import Endpoint, parse_endpoints
+from groundwork.endpoints import Endpoint, parse_endpoints, preferred_addresses
 from route_client.errors import EndpointListError
 
 # The order in which name servers are asked, and when one is tried again. Pure but for the DNS.
@@ -179,10 +179,11 @@ class DnsRefresh:
         for name in self._endpoints.dns_names:
             try:
                 async with asyncio.timeout(self._timeout_seconds):
-                    addresses = await _addresses_of(name)
+                    found = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:  # a timeout is an OSError, too
                 _log.warning("the name servers of %s stay as they were: %r", name, error)
                 return
+            addresses = preferred_addresses(name.port, found)
             resolved += [address for address in addresses if address not in resolved]
         self._chooser.update(resolved)
 
@@ -191,9 +192,3 @@ class DnsRefresh:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             await self.refresh()
-
-
-async def _addresses_of(name: Endpoint) -> list[Endpoint]:
-    """All addresses of a name, each once; at least one, or OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(Endpoint(str(address[0]), name.port) for *_, address in found))

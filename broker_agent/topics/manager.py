@@ -62,6 +62,8 @@ class TopicConfigManager:
         self._state_version = 0
         self._listeners: tuple[Listener, ...] = ()
         self._changing = threading.Lock()
+        """Held by one change at a time, from the version before it to the file after it. A disk that hangs delays other
+        changes only: readers and registrations take ``table`` without it."""
 
     @classmethod
     def own(

@@ -1,4 +1,4 @@
-"""AddressServer: asked after 10 s, then every 120 s; an answer that is no list changes nothing."""
+"""An address server: asked after 10 s, then every 120 s; an answer that is no list changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_agent.namesrv_list import (
     FETCH_PERIOD_SECONDS,
     MAX_LIST_BYTES,
     MAX_NAME_SERVERS,
-    AddressServer,
+    address_server,
 )
 from groundwork.endpoints import Endpoint
 from tests.support.fakes.name_system import endpoints
@@ -73,7 +73,7 @@ class Asking:
     def __init__(self, url: str, first: str = "10.0.9.9:9876") -> None:
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.source = AddressServer(url, endpoints(first), agent_timing(self.time), self.time.wait)
+        self.source = address_server(url, endpoints(first), agent_timing(self.time), self.time.wait)
         self.source.start(self.told.append)
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ from broker_agent.namesrv_list import (
     FIRST_LOOKUP_SECONDS,
     MAX_NAME_SERVERS,
     RESOLVE_PERIOD_SECONDS,
+    ListSource,
     NamesrvList,
     OnNames,
     namesrv_list_of,
@@ -26,7 +27,7 @@ from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 
 
-class Source:
+class Source(ListSource):
     """A source whose list the test changes."""
 
     def __init__(self) -> None:
@@ -78,9 +79,12 @@ def follow(system: NameSystem) -> Iterator[Callable[[str], Following]]:
         following.list.stop()
 
 
-def test_addresses_and_names_may_be_mixed_and_each_address_counts_once(follow: Callable[[str], Following]) -> None:
-    following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2")
-    assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2")
+def test_addresses_and_names_may_be_mixed_and_each_address_counts_once(
+    follow: Callable[[str], Following], system: NameSystem
+) -> None:
+    following = follow("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
+    assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
+    assert sorted(system.asked) == ["ns", "other"]
 
 
 def test_the_list_at_the_start_is_told_nobody(follow: Callable[[str], Following]) -> None:

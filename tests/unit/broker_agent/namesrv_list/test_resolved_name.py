@@ -128,20 +128,6 @@ def test_an_answer_without_addresses_is_a_failure(watched: Watched, system: Name
     assert watched.name.addresses == endpoints("10.0.0.1:9876 10.0.0.2:9876")
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "::1"])
-def test_an_address_stands_for_itself_and_is_never_looked_up(host: str) -> None:
-    def not_asked(name: Endpoint) -> tuple[Endpoint, ...]:
-        raise AssertionError(name)
-
-    time = VirtualClock()
-    name = ResolvedName(Endpoint(host, 1), lambda: None, agent_timing(time), not_asked, time.wait)
-    name.start()
-    assert name.wait_for_first(0)
-    assert name.addresses == (Endpoint(host, 1),)
-    name.stop()
-    name.join(10)
-
-
 def test_scenario_66_the_addresses_of_localhost_include_127_0_0_1() -> None:
     assert Endpoint("127.0.0.1", 6789) in addresses_of(Endpoint("localhost", 6789))
 
