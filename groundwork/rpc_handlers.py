@@ -21,7 +21,7 @@ from groundwork.call_metrics import CallObserver, observed
 from groundwork.errors import CommonReason, Refused, internal_defect, limit_exceeded, malformed_request
 from groundwork.grpc_errors import ErrorTable, RichError
 
-# The admission of a call before it is answered: a gate, and room in memory. By default both are open.
+# The admission of a call before it is answered: a gate, and memory. By default both are open.
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,14 +44,14 @@ class Gate(Protocol):
         """The call of whoever entered has ended."""
 
     def has_room(self) -> bool:
-        """Whether ``enter`` would refuse nobody now for want of room, whoever it is."""
+        """Whether ``enter`` would refuse nobody now for lack of memory, whoever it is."""
 
 
 class Memory(Protocol):
     """Bounds the bytes of all requests under way."""
 
     def take(self, entered: Any, size: int) -> int:
-        """Takes room for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
+        """Takes memory for a request of so many bytes; returns what to give back. Raises Refused if there is none."""
 
     def give_back(self, entered: Any, taken: int) -> None:
         """Gives back what ``take`` returned."""

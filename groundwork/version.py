@@ -1,3 +1,3 @@
-"""The version of the whole distribution, in one place."""
+"""The version of the whole distribution."""
 
 __version__ = "0.2.0"
