@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -15,7 +15,7 @@ from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Change, GroupPut, KvPut
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, LiveKey
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_CHANNEL_EVENTS
@@ -221,24 +221,23 @@ class ChannelNotices:
         came = after.min_id < before.min_id
         if not came and not after.enable_acting_master:
             return
-        left_addr = before.addrs[before.min_id]
-        lowest = self._live(after, after.min_id)
+        left_addr = before.members[0].broker_addr
+        first, *others = after.members
+        lowest = self._live(after, first)
         event = pb.OpenChannelResponse(
             min_broker_id_changed=pb.MinBrokerIdChanged(
                 cluster_name=after.key.cluster_name,
                 broker_name=after.key.broker_name,
                 min_broker_id=after.min_id,
-                min_broker_addr=after.addrs[after.min_id],
+                min_broker_addr=first.broker_addr,
                 offline_broker_addr=None if came or left_addr in after.addrs.values() else left_addr,
                 ha_broker_addr=lowest.ha_server_addr,
             )
         )
-        others = [broker_id for broker_id in after.addrs if broker_id != after.min_id]
-        told: Iterable[int] = (others or after.addrs) if came else after.addrs
-        for broker_id in told:
-            channel_id = self._live(after, broker_id).channel_id
+        for member in others if came and others else after.members:
+            channel_id = self._live(after, member).channel_id
             if channel_id is not None:
                 self._channels.send(channel_id, event)
 
-    def _live(self, group: BrokerData, broker_id: int) -> BrokerLiveInfo:
-        return self._state.tables.broker_live_table[LiveKey(group.key.cluster_name, group.addrs[broker_id])]
+    def _live(self, group: BrokerData, member: Member) -> BrokerLiveInfo:
+        return self._state.tables.broker_live_table[group.live_key(member)]

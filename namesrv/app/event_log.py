@@ -156,13 +156,11 @@ def listen_for_mass_loss(state: RouteState) -> None:
 
 def _log_mass_loss(change: Change, hold_seconds: float) -> None:
     lives = [row.live for row in change.rows if isinstance(row, LivePut)]
-    groups = [
-        (row.before.addrs if row.before else {}, row.after.addrs) for row in change.rows if isinstance(row, GroupPut)
-    ]
+    puts = [row for row in change.rows if isinstance(row, GroupPut)]
     _log.warning(
         "mass_loss_guard",
         brokers=len(lives),
-        brought_back=sum(len(after.keys() - before.keys()) for before, after in groups),
+        brought_back=sum(len(row.after.members) - len(row.before.members if row.before else ()) for row in puts),
         first=", ".join(map(_name, lives[:BROKERS_NAMED])),
         hold_seconds=hold_seconds,
         revision=change.revision,

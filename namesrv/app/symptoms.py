@@ -11,7 +11,7 @@ from groundwork.endpoints import unreachable_addresses
 from groundwork.topic_names import is_application
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Change, QueuesRemoved
-from namesrv.core.model import MASTER_ID, READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
+from namesrv.core.model import READ, WRITE, BrokerData, BrokerKey, QueueData, RemovalReason, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 from namesrv.core.state import RouteState
@@ -72,14 +72,14 @@ class SymptomCounter:
         state, tables = self._state, self._state.tables
         self._revision = state.revision
         departures, self._departures = self._departures, deque(maxlen=MAX_DEPARTURES)
-        groups, names = dict(tables.broker_addr_table), tables.names_of_groups()
+        groups, names = tables.broker_addr_table, tables.names_of_groups()
         topics, find = tables.topic_queue_table, tables.queue_datas.find
 
         def counted() -> tuple[Symptoms, list[str]]:
-            addresses = [addr for group in groups.values() for addr in group.addrs.values()]
+            addresses = [member.broker_addr for group in groups.values() for member in group.members]
             found = Symptoms(
                 unwritable_topics=_unwritable(topics, groups, find, names),
-                groups_without_master=sum(MASTER_ID not in group.addrs for group in groups.values()),
+                groups_without_master=sum(not group.has_master for group in groups.values()),
                 local_brokers=len(unreachable_addresses(addresses)),
             )
             return found, _lost(topics, departures, names)
@@ -103,7 +103,7 @@ class SymptomCounter:
 
 
 def _unwritable(
-    topics: PersistentMap[TopicQueues],
+    topics: PersistentMap[str, TopicQueues],
     groups: Mapping[BrokerKey, BrokerData],
     find: Callable[[bytes], QueueData | None],
     names: Collection[str],
@@ -124,7 +124,7 @@ def _is_writable(queues: QueueData | None, groups: Mapping[BrokerKey, BrokerData
     group = groups.get(queues.broker) if queues is not None else None
     if queues is None or group is None:
         return True  # the group is changing, and the next count knows
-    return MASTER_ID in group.addrs and queues.is_writable_under(group.write)
+    return group.has_master and queues.is_writable_under(group.write)
 
 
 def _lost(topics: Mapping[str, TopicQueues], departures: Collection[QueuesRemoved], names: frozenset[str]) -> list[str]:

@@ -6,10 +6,11 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, ChangeLog, GroupPut, GroupRemoved, QueuesPut, QueuesRemoved
-from namesrv.core.model import BrokerKey, BrokerLiveInfo, LiveKey, QueueData, StaticMapping
+from namesrv.core.changes import Change, ChangeLog, GroupRemoved, QueuesPut, QueuesRemoved
+from namesrv.core.model import BrokerKey, BrokerLiveInfo, QueueData, StaticMapping
 from namesrv.core.pace import breathe, paced
 from namesrv.core.slices import sorted_in_slices, with_breaths
 from namesrv.core.tables import Tables
@@ -62,8 +63,8 @@ class RouteDigests:
     def __init__(self, tables: Tables, change_log: ChangeLog) -> None:
         self._tables = tables
         self._entries: dict[BrokerKey, _Entry] = {}
-        self._sorted_groups: dict[str, list[str]] = {}
-        """Names of groups by cluster, until a group comes or goes."""
+        self._sorted_groups: tuple[int, list[BrokerKey]] = 0, []
+        """The names' version of the table of groups, and its keys in order."""
         change_log.listen(self._on_change)
 
     def missing(self, position: Position, limit: int) -> list[Undigested]:
@@ -111,20 +112,17 @@ class RouteDigests:
                 break
 
     def _groups_from(self, position: Position) -> Iterator[BrokerKey]:
-        clusters = self._tables.cluster_addr_table
-        names = sorted(clusters)
-        for cluster_name in names[bisect_left(names, position.cluster_name) :]:
-            groups = self._sorted_groups.get(cluster_name)
-            if groups is None:
-                groups = self._sorted_groups[cluster_name] = sorted(clusters[cluster_name])
-            first = bisect_left(groups, position.broker_name) if cluster_name == position.cluster_name else 0
-            for broker_name in groups[first:]:
-                yield BrokerKey(cluster_name, broker_name)
+        table, (version, keys) = self._tables.broker_addr_table, self._sorted_groups
+        if version != table.names_version:
+            keys = sorted(table)
+            self._sorted_groups = table.names_version, keys
+        return islice(keys, bisect_left(keys, position[:2]), None)
 
     def _brokers(self, broker: BrokerKey, digest: bytes) -> Iterator[DigestedBroker]:
         tables = self._tables
-        for _, addr in sorted(tables.broker_addr_table[broker].addrs.items()):
-            yield DigestedBroker(tables.broker_live_table[LiveKey(broker.cluster_name, addr)], digest)
+        group = tables.broker_addr_table[broker]
+        for member in group.members:
+            yield DigestedBroker(tables.broker_live_table[group.live_key(member)], digest)
 
     def _digest(self, broker: BrokerKey) -> bytes:
         held = dict(self._tables.held_by_group.get(broker, {}))  # one step, as the event loop may change it
@@ -159,11 +157,8 @@ class RouteDigests:
         for row in change.rows:
             if isinstance(row, QueuesPut | QueuesRemoved):
                 self._entries.pop(row.broker, None)
-            elif isinstance(row, GroupPut) and row.before is None:
-                self._sorted_groups.pop(row.after.key.cluster_name, None)
             elif isinstance(row, GroupRemoved):
                 self._entries.pop(row.before.key, None)
-                self._sorted_groups.pop(row.before.key.cluster_name, None)
 
 
 def _mapping_text(mapping: StaticMapping) -> str:

@@ -42,7 +42,7 @@ from namesrv.core.model import (
     WriteRule,
 )
 from namesrv.core.pace import breathe, paced
-from namesrv.core.persistent_map import PersistentMap
+from namesrv.core.persistent_map import KeyT, PersistentMap, ValueT
 from namesrv.core.policy import Behaviour
 from namesrv.core.tables import HeldTopics, Tables
 
@@ -93,8 +93,12 @@ class TableEdit:
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
-        self.topics_after: PersistentMap[TopicQueues] = tables.topic_queue_table
-        """The topic table as this edit leaves it, once it is prepared."""
+        # The tables as this edit leaves them, and what changes that a reader can see, once it is prepared:
+        self.topics_after = tables.topic_queue_table
+        self.groups_after = tables.broker_addr_table
+        self.live_after = tables.broker_live_table
+        self.filters_after = tables.filter_server_table
+        self.rows: tuple[Row, ...] = ()
 
     def group(self, key: BrokerKey) -> BrokerData | None:
         """A broker group as this edit would leave it."""
@@ -154,7 +158,7 @@ class TableEdit:
     def is_acted_for(self, group: BrokerData) -> bool:
         """Whether a slave stands in for the master."""
         enabled = self.behaviour.support_acting_master and bool(group.enable_acting_master)
-        return enabled and MASTER_ID not in group.addrs
+        return enabled and not group.has_master
 
     def is_shown_acted_for(self, group: BrokerData, write: WriteRule) -> bool:
         """Whether routes show the slave that stands in for the master."""
@@ -166,7 +170,7 @@ class TableEdit:
         return group.write is write and bool(group.acting_fragment) is self.is_shown_acted_for(group, write)
 
     def put_group(self, group: BrokerData) -> None:
-        """Adds or replaces a broker group; its rule and fragments are made at publication."""
+        """Adds or replaces a broker group; ``prepare`` makes its rule and fragments."""
         self.groups[group.key] = group
 
     def put_live(self, live: BrokerLiveInfo) -> None:
@@ -307,9 +311,9 @@ class TableEdit:
         self.remove_live(live, reason)
         group = self.group(live.broker)
         assert group is not None, "a live broker is always in its group"
-        addrs = {broker_id: addr for broker_id, addr in group.addrs.items() if addr != live.broker_addr}
-        if addrs:
-            self.put_group(replace(group, addrs=addrs, unconfirmed=group.unconfirmed & addrs.keys()))
+        left = group.without(live.broker_addr)
+        if left.members:
+            self.put_group(left)
             return False
         self.remove_group(live.broker, reason)
         return True
@@ -326,7 +330,27 @@ class TableEdit:
             self.held[topic, broker] = None
 
     def prepare(self) -> None:
-        """Works out what the edit changes beyond what was asked, and the topic table that it leaves. Call it last."""
+        """Works out the tables that the edit leaves, and what changes that a reader can see. Call it last."""
+        tables, rows = self.tables, list[Row]()
+        if self.filters:
+            self._prepare_filters(rows)
+        if self.groups:
+            self._put_under_other_rules()
+            self._prepare_groups(rows)
+        for key, live in self.live.items():
+            before = tables.broker_live_table.get(key)
+            if live is None and before is not None:
+                rows.append(LiveRemoved(before, self.reasons[key]))
+            elif live is not None and (before is None or not live.same_but_renewed(before)):
+                rows.append(LivePut(live))
+        rows += (QueuesRemoved(broker, lost, reason) for broker, (lost, reason) in self.removed.items() if lost)
+        rows += (QueuesPut(broker, put, self.write_rule(broker)) for broker, put in self.put.items() if put)
+        self.topics_after = tables.topic_queue_table.changed(self.topics)
+        self.live_after = _compact(tables.broker_live_table).changed(self.live)
+        self.rows = tuple(rows)
+
+    def _put_under_other_rules(self) -> None:
+        """Puts all queues of a group whose rule changes, as its permission in force does."""
         for key, group in self.groups.items():
             before = self.tables.broker_addr_table.get(key)
             if group is None or before is None or self.write_rule(key) is before.write:
@@ -338,7 +362,66 @@ class TableEdit:
                 if topic not in gone and topic not in put:
                     queues = self.queues_of(topic) or ()
                     put[topic] = next(data for fragment in queues if (data := find(fragment)).broker == key)
-        self.topics_after = self.tables.topic_queue_table.changed(self.topics)
+
+    def _prepare_filters(self, rows: list[Row]) -> None:
+        """Works out filter servers. Groups of whose routes they are a part have to be encoded again."""
+        table, changed = self.tables.filter_server_table, dict[LiveKey, tuple[str, ...] | None]()
+        for key, filter_servers in self.filters.items():
+            if table.get(key, ()) != filter_servers:
+                live = self.live.get(key) or self.tables.broker_live_table[key]
+                rows.append(FilterServersPut(key, live.broker, filter_servers))
+                changed[key] = filter_servers or None
+                group = self.group(live.broker)
+                if group is not None:
+                    self.put_group(group)
+        self.filters_after = _compact(table).changed(changed)
+
+    def _prepare_groups(self, rows: list[Row]) -> None:
+        """Works out groups, and clusters that come with the first or go with the last.
+
+        A cluster may lose its only group and get another in one edit: then it has neither come nor gone.
+        """
+        table, clusters = self.tables.broker_addr_table, self.tables.cluster_addr_table
+        after: dict[BrokerKey, BrokerData | None] = {}
+        named: dict[str, set[str]] = {key.cluster_name: set() for key in self.groups}
+        left = {name: len(clusters.get(name, ())) for name in named}
+        changed: list[Row] = []
+        for key, group in self.groups.items():
+            before = table.get(key)
+            if group is not None:
+                after[key] = shown = self._with_fragments(replace(group, write=self.write_rule(key)))
+                named[key.cluster_name].add(key.broker_name)
+                left[key.cluster_name] += before is None
+                if before != shown:
+                    changed.append(GroupPut(before, shown))
+            elif before is not None:
+                after[key] = None
+                left[key.cluster_name] -= 1
+                changed.append(GroupRemoved(before, self.reasons[key]))
+        rows += (ClusterPut(name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
+        rows += changed
+        self.groups_after = _compact(table).changed(after)
+        for name in named:
+            if name in clusters and not left[name]:
+                reason = next(self.reasons[key] for key in self.groups if key.cluster_name == name)
+                rows.append(ClusterRemoved(name, reason))
+
+    def _with_fragments(self, group: BrokerData) -> BrokerData:
+        cluster_name = group.key.cluster_name
+        filters = ((member.broker_addr, self.filters_after.get(group.live_key(member))) for member in group.members)
+        acting_fragment = b""
+        if self.is_shown_acted_for(group, group.write):
+            lowest, *others = group.members
+            members = (lowest._replace(broker_id=MASTER_ID), *others)
+            acting_fragment = encoding.broker_data_fragment(replace(group, members=members))
+        return replace(
+            group,
+            fragment=encoding.broker_data_fragment(group),
+            filter_fragment=b"".join(
+                encoding.filter_servers_fragment(cluster_name, addr, found) for addr, found in filters if found
+            ),
+            acting_fragment=acting_fragment,
+        )
 
     def _reported_by(self, broker: BrokerKey, topic: str) -> QueueData | None:
         """What a group reports of a topic, held or not."""
@@ -371,6 +454,11 @@ class TableEdit:
         tables.queue_datas.keep_only(broker, used)
 
 
+def _compact(table: PersistentMap[KeyT, ValueT]) -> PersistentMap[KeyT, ValueT]:
+    """Brokers are so few that this takes milliseconds."""
+    return table.compacted() if table.is_sparse else table
+
+
 def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
     """The queues with one group's part added or replaced; the same tuple if that changes nothing."""
     if len(queues) > _NARROW:
@@ -398,146 +486,60 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
     return (*queues[:index], fragment, *queues[index + 1 :])
 
 
-# The publication of an edit: one step makes it the tables' state and says what changed.
+# The publication of an edit: one step makes it the tables' state.
 
 
 def publish_edit(edit: TableEdit) -> tuple[Row, ...]:
-    """Makes the edit the tables' state. Call ``prepare`` before.
-
-    Returns:
-        What changed that a reader can see; empty if nothing did.
-    """
-    rows: list[Row] = []
-    refiltered = _publish_filters(edit, rows)
-    _publish_groups(edit, rows)
-    _renew_fragments(edit, refiltered)
-    _publish_live(edit, rows)
-    _publish_topics(edit, rows)
+    """Makes a prepared edit the tables' state. Returns what changed that a reader can see; empty if nothing did."""
+    tables = edit.tables
+    tables.topic_queue_table, tables.broker_live_table = edit.topics_after, edit.live_after
+    tables.broker_addr_table, tables.filter_server_table = edit.groups_after, edit.filters_after
+    _publish_topics_by_broker(edit)
+    _publish_groups(edit)
     _publish_held(edit)
-    return tuple(rows)
+    return edit.rows
 
 
-def _publish_filters(edit: TableEdit, rows: list[Row]) -> set[BrokerKey]:
-    """Publishes filter servers; returns the groups of whose routes they are a part."""
-    table, refiltered = edit.tables.filter_server_table, set()
-    for key, filter_servers in edit.filters.items():
-        if table.get(key, ()) == filter_servers:
-            continue
-        live = edit.live.get(key) or edit.tables.broker_live_table[key]
-        rows.append(FilterServersPut(key, live.broker, filter_servers))
-        refiltered.add(live.broker)
-        table[key] = filter_servers
-        if not filter_servers:
-            del table[key]
-    return refiltered
-
-
-def _renew_fragments(edit: TableEdit, groups: Iterable[BrokerKey]) -> None:
-    """Encodes again those of the groups whose filter servers alone have changed."""
-    table = edit.tables.broker_addr_table
-    for key in groups:
-        if key in table and key not in edit.groups:
-            table[key] = _with_fragments(edit, table[key])
-
-
-def _publish_groups(edit: TableEdit, rows: list[Row]) -> None:
+def _publish_topics_by_broker(edit: TableEdit) -> None:
     tables = edit.tables
-    clusters_removed = _publish_clusters(edit, rows)
-    for key, group in edit.groups.items():
-        before = tables.broker_addr_table.get(key)
-        if group is None:
-            if before is not None:
-                rows.append(GroupRemoved(before, edit.reasons[key]))
-                del tables.broker_addr_table[key]
-                _forget_name(edit, key)
-            continue
-        after = _with_fragments(edit, replace(group, write=edit.write_rule(key)))
-        tables.queue_datas.set_rule(key, after.write)
-        tables.broker_addr_table[key] = after
-        tables.clusters_by_name.setdefault(key.broker_name, {})[key.cluster_name] = None
-        if before != after:
-            rows.append(GroupPut(before, after))
-    rows += clusters_removed
-
-
-def _forget_name(edit: TableEdit, key: BrokerKey) -> None:
-    clusters = edit.tables.clusters_by_name[key.broker_name]
-    del clusters[key.cluster_name]
-    if not clusters:
-        del edit.tables.clusters_by_name[key.broker_name]
-
-
-def _publish_clusters(edit: TableEdit, rows: list[Row]) -> list[ClusterRemoved]:
-    """Publishes clusters that come; returns those that went, whose rows come after those of their groups.
-
-    A cluster may lose its only group and get another in one edit: then it has neither come nor gone.
-    """
-    table = edit.tables.cluster_addr_table
-    before = {key.cluster_name: key.cluster_name in table for key in edit.groups}
-    for key, group in edit.groups.items():
-        names = table.setdefault(key.cluster_name, set())
-        if group is None:
-            names.discard(key.broker_name)
-        else:
-            names.add(key.broker_name)
-    removed: list[ClusterRemoved] = []
-    for cluster_name, was_there in before.items():
-        names = table[cluster_name]
-        if not names:
-            del table[cluster_name]
-        if names and not was_there:
-            rows.append(ClusterPut(cluster_name, frozenset(names)))
-        elif was_there and not names:
-            reason = next(edit.reasons[key] for key in edit.groups if key.cluster_name == cluster_name)
-            removed.append(ClusterRemoved(cluster_name, reason))
-    return removed
-
-
-def _publish_live(edit: TableEdit, rows: list[Row]) -> None:
-    table = edit.tables.broker_live_table
-    for key, live in edit.live.items():
-        before = table.get(key)
-        if live is not None:
-            table[key] = live
-            if before is None or not live.same_but_renewed(before):
-                rows.append(LivePut(live))
-        elif before is not None:
-            del table[key]
-            rows.append(LiveRemoved(before, edit.reasons[key]))
-
-
-def _publish_topics(edit: TableEdit, rows: list[Row]) -> None:
-    tables = edit.tables
-    for broker, (lost, reason) in edit.removed.items():
+    for broker, (lost, _) in edit.removed.items():
         if lost:
             tables.table_fingerprints.pop(broker, None)
-            rows.append(QueuesRemoved(broker, lost, reason))
-            _publish_lost(edit, broker, lost)
-    for broker, put in edit.put.items():
-        rule = edit.write_rule(broker)
-        if put:
-            tables.table_fingerprints.pop(broker, None)
-            rows.append(QueuesPut(broker, put, rule))
-            tables.queue_datas.set_rule(broker, rule)
+        if broker not in edit.groups or edit.groups[broker] is not None:  # else all of its topics go with the group
+            topics = tables.topics_by_broker.get(broker, {})
+            for topic in lost:
+                topics.pop(topic, None)
     for broker, gained in edit.gained.items():
         known = tables.topics_by_broker.setdefault(broker, gained)
         smaller, larger = (known, gained) if len(known) < len(gained) else (gained, known)
         larger |= smaller
         tables.topics_by_broker[broker] = larger
-    for broker, group in edit.groups.items():
-        if group is None:
-            tables.topics_by_broker.pop(broker, None)
+    for broker, put in edit.put.items():
+        if put:
             tables.table_fingerprints.pop(broker, None)
-            tables.queue_datas.forget_group(broker)
-    tables.topic_queue_table = edit.topics_after
+            tables.queue_datas.set_rule(broker, edit.write_rule(broker))
 
 
-def _publish_lost(edit: TableEdit, broker: BrokerKey, lost: Iterable[str]) -> None:
-    if broker in edit.groups and edit.groups[broker] is None:
-        return  # all of its topics go with the group
-    topics = edit.tables.topics_by_broker[broker]
-    for topic in lost:
-        topics.pop(topic, None)
+def _publish_groups(edit: TableEdit) -> None:
+    tables = edit.tables
+    for key, group in edit.groups.items():
+        names = tables.cluster_addr_table.setdefault(key.cluster_name, set())
+        clusters = tables.clusters_by_name.setdefault(key.broker_name, {})
+        if group is not None:
+            tables.queue_datas.set_rule(key, edit.groups_after[key].write)
+            names.add(key.broker_name)
+            clusters[key.cluster_name] = None
+            continue
+        tables.topics_by_broker.pop(key, None)
+        tables.table_fingerprints.pop(key, None)
+        tables.queue_datas.forget_group(key)
+        names.discard(key.broker_name)
+        clusters.pop(key.cluster_name, None)
+    for cluster_name, broker_name in edit.groups:
+        if not tables.cluster_addr_table.get(cluster_name, True):
+            del tables.cluster_addr_table[cluster_name]
+        if not tables.clusters_by_name.get(broker_name, True):
+            del tables.clusters_by_name[broker_name]
 
 
 def _publish_held(edit: TableEdit) -> None:
@@ -557,34 +559,6 @@ def _publish_held(edit: TableEdit) -> None:
             del table[topic]
         if not held:
             del by_group[broker]
-
-
-def _with_fragments(edit: TableEdit, group: BrokerData) -> BrokerData:
-    cluster_name = group.key.cluster_name
-    filter_fragment = b"".join(
-        encoding.filter_servers_fragment(cluster_name, addr, filter_servers)
-        for _, addr in sorted(group.addrs.items())  # a group's routes are the same bytes at every copy of it
-        if (filter_servers := edit.tables.filter_server_table.get(LiveKey(cluster_name, addr)))
-    )
-    acting_fragment = b""
-    if edit.is_shown_acted_for(group, group.write):
-        acting_fragment = encoding.broker_data_fragment(_with_lowest_as_master(group))
-    return replace(
-        group,
-        fragment=encoding.broker_data_fragment(group),
-        filter_fragment=filter_fragment,
-        acting_fragment=acting_fragment,
-    )
-
-
-def _with_lowest_as_master(group: BrokerData) -> BrokerData:
-    """The group as readers of routes see it where its lowest slave stands in for the master."""
-    shown = {broker_id: MASTER_ID if broker_id == group.min_id else broker_id for broker_id in group.addrs}
-    return replace(
-        group,
-        addrs={shown[broker_id]: addr for broker_id, addr in group.addrs.items()},
-        unconfirmed=frozenset(shown[broker_id] for broker_id in group.unconfirmed),
-    )
 
 
 # The blast radius of a change: its effect on the routes, before or after it is made.
@@ -665,8 +639,7 @@ def _takes_messages(edit: TableEdit, queues: tuple[tuple[QueueData, WriteRule], 
     """Whether a producer finds a writable queue: clients ask only masters to store messages."""
     groups = edit.tables.broker_addr_table
     return any(
-        queue_data.is_writable_under(rule) and MASTER_ID in groups[queue_data.broker].addrs
-        for queue_data, rule in queues
+        queue_data.is_writable_under(rule) and groups[queue_data.broker].has_master for queue_data, rule in queues
     )
 
 

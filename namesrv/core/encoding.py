@@ -102,15 +102,14 @@ def broker_data_fragment(group: BrokerData) -> bytes:
 
 
 def broker_data(group: BrokerData) -> route_data_pb2.BrokerData:
-    addrs = group.addrs
     message = route_data_pb2.BrokerData(
         cluster_name=group.key.cluster_name,
         broker_name=group.key.broker_name,
         broker_addrs=[
-            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=addrs[broker_id]) for broker_id in sorted(addrs)
+            route_data_pb2.BrokerAddr(broker_id=broker_id, broker_addr=addr) for broker_id, addr, _ in group.members
         ],
         zone_name=group.zone_name,
-        unconfirmed_broker_ids=sorted(group.unconfirmed),
+        unconfirmed_broker_ids=[member.broker_id for member in group.unconfirmed],
     )
     if group.enable_acting_master is not None:
         message.enable_acting_master = group.enable_acting_master

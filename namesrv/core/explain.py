@@ -71,7 +71,7 @@ class Present:
         topic, zone_name = question.topic, question.zone_name
         self.question = question
         self.started_at = iso(started_at_millis)
-        self.groups = dict(tables.broker_addr_table)
+        self.groups = tables.broker_addr_table
         self.intents = state.intents.intents
         self.compacted_revision = state.change_log.compacted_revision
         held = tables.held_queue_table.get(topic, {})
@@ -86,13 +86,9 @@ class Present:
                 group = self.groups[broker]
                 # The route of this group alone is empty where the zone leaves the group out.
                 is_shown = zone_name is None or bool(join_route(tables, topic, (queue_data.fragment,), zone_name))
-                keys = (LiveKey(broker.cluster_name, group.addrs[broker_id]) for broker_id in group.unconfirmed)
-                unconfirmed = {key: state.unconfirmed[key] for key in keys}
-                doubted = {
-                    broker_id: doubts[key]
-                    for broker_id, addr in (group.addrs.items() if doubts else ())
-                    if (key := LiveKey(broker.cluster_name, addr)) in doubts
-                }
+                unconfirmed = {key: state.unconfirmed[key] for key in map(group.live_key, group.unconfirmed)}
+                keys = {member.broker_id: group.live_key(member) for member in group.members}
+                doubted = {broker_id: doubts[key] for broker_id, key in keys.items() if key in doubts}
                 self.in_table[broker] = GroupInTable(group, queue_data, is_shown, unconfirmed, doubted)
 
     def hold_on(self, broker: BrokerKey) -> Intent | None:
@@ -107,7 +103,8 @@ class Present:
         """The slave that readers of this route see as the master; None if there is none."""
         if not group.acting_fragment or self.question.topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
             return None
-        return named_brokers({group.min_id: group.addrs[group.min_id]})
+        lowest = group.members[0]
+        return named_brokers({lowest.broker_id: lowest.broker_addr})
 
 
 @dataclass(slots=True)
@@ -155,7 +152,7 @@ class Past:
             return True
         group, unconfirmed = now.in_table[broker].group, now.in_table[broker].unconfirmed
         guarded = {key for key, why in unconfirmed.items() if why is Unconfirmed.GUARD}
-        return (MASTER_ID in group.addrs or broker in self.master_left) and guarded <= self.unconfirmed.keys()
+        return (group.has_master or broker in self.master_left) and guarded <= self.unconfirmed.keys()
 
 
 # Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
@@ -326,7 +323,7 @@ def _of_group_in_table(broker: BrokerKey, now: Present, past: Past) -> Explanati
 def _queues(group: BrokerData, queue_data: QueueData) -> str:
     """What can be used of the queues; those to write only where somebody can write to them."""
     to_read = f"{counted(queue_data.read_queue_nums, 'queue')} to read"
-    writable = perm_under(group.write, queue_data.perm) & WRITE and MASTER_ID in group.addrs
+    writable = perm_under(group.write, queue_data.perm) & WRITE and group.has_master
     return f"{to_read} and {counted(queue_data.write_queue_nums, 'queue')} to write" if writable else to_read
 
 
@@ -342,7 +339,7 @@ def _permission_clauses(group: BrokerData, queue_data: QueueData, now: Present) 
 
 
 def _master_clauses(group: BrokerData, now: Present, past: Past) -> Iterable[Clause]:
-    if MASTER_ID in group.addrs:
+    if group.has_master:
         return
     change = past.master_left.get(group.key)
     since = f" since {iso(change.applied_at_millis)}" if change else ""
@@ -360,9 +357,9 @@ def _unconfirmed_clauses(
 ) -> Iterable[Clause]:
     addrs: dict[Unconfirmed, dict[int, str]] = {}
     changes = []
-    for broker_id in sorted(group.unconfirmed):
-        key = LiveKey(group.key.cluster_name, group.addrs[broker_id])
-        addrs.setdefault(unconfirmed[key], {})[broker_id] = key.broker_addr
+    for member in group.unconfirmed:
+        key = group.live_key(member)
+        addrs.setdefault(unconfirmed[key], {})[member.broker_id] = key.broker_addr
         if unconfirmed[key] is Unconfirmed.GUARD and key in past.unconfirmed:
             changes.append(past.unconfirmed[key])
     if Unconfirmed.SNAPSHOT_FILE in addrs:
@@ -446,7 +443,7 @@ def _registered(broker: BrokerKey, now: Present) -> str:
 
 def _slaves_clause(broker: BrokerKey, now: Present) -> list[Clause]:
     """That a registered group has slaves only, which bring no topics, if that is so."""
-    if MASTER_ID in now.groups[broker].addrs:
+    if now.groups[broker].has_master:
         return []
     return [Clause("no master is registered, and slaves bring no topics", Condition.NO_MASTER)]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum, IntEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 # The rows of the route tables. All are immutable: a table's value is replaced, never changed.
@@ -175,17 +176,24 @@ TopicQueues = tuple[bytes, ...]
 Plain tuples of bytes, because the garbage collector stops looking at these: a full table is half a million rows."""
 
 
+class Member(NamedTuple):
+    """A broker of a group."""
+
+    broker_id: int
+    broker_addr: str
+    unconfirmed: bool = False
+    """Whether it is known from a snapshot file or held by the mass-loss guard."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The addresses of one broker group (RocketMQ: BrokerData)."""
+    """The brokers of one group (RocketMQ: BrokerData)."""
 
     key: BrokerKey
-    addrs: Mapping[int, str]
-    """Broker id to address; never empty in a table."""
+    members: tuple[Member, ...] = ()
+    """By broker id; never empty in a table."""
     zone_name: str | None = None
     enable_acting_master: bool | None = None
-    unconfirmed: frozenset[int] = frozenset()
-    """Ids that are known from a snapshot file or held by the mass-loss guard."""
     write: WriteRule = WriteRule.REPORTED
     """What is made of the write permission that the group reports."""
     fragment: bytes = field(default=b"", compare=False, repr=False)
@@ -196,8 +204,36 @@ class BrokerData:
     """Like fragment, with the lowest slave as broker id 0; empty where no slave stands in for the master."""
 
     @property
+    def addrs(self) -> dict[int, str]:
+        """Addresses by broker id, in the order of the ids."""
+        return {member.broker_id: member.broker_addr for member in self.members}
+
+    @property
+    def unconfirmed(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.unconfirmed)
+
+    @property
     def min_id(self) -> int:
-        return min(self.addrs)
+        return self.members[0].broker_id
+
+    @property
+    def has_master(self) -> bool:
+        return bool(self.members) and self.members[0].broker_id == MASTER_ID
+
+    def live_key(self, member: Member) -> LiveKey:
+        return LiveKey(self.key.cluster_name, member.broker_addr)
+
+    def without(self, broker_addr: str) -> BrokerData:
+        """The group without the broker at an address."""
+        return replace(self, members=tuple(member for member in self.members if member.broker_addr != broker_addr))
+
+    def with_member(self, member: Member) -> BrokerData:
+        """The group with a broker, and none else with its id or its address; the same group if it has it."""
+        if member in self.members:
+            return self
+        others = (one for one in self.members if one.broker_id != member.broker_id)
+        kept = (one for one in others if one.broker_addr != member.broker_addr)
+        return replace(self, members=tuple(sorted((*kept, member))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +267,12 @@ class BrokerLiveInfo:
 
     def same_but_renewed(self, other: BrokerLiveInfo) -> bool:
         """Whether the other row differs at most in channel and generation, which no reader of a route sees."""
-        return self == replace(other, channel_id=self.channel_id, generation=self.generation)
+        return _SHOWN_OF_LIVE(self) == _SHOWN_OF_LIVE(other)
+
+
+_SHOWN_OF_LIVE = attrgetter(
+    *(each.name for each in fields(BrokerLiveInfo) if each.compare and each.name not in ("channel_id", "generation"))
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from namesrv.core.pace import paced
 
+KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 
 CHUNK = 85
@@ -18,7 +19,7 @@ SPARE = 100_000
 """Names without a row that are kept beyond as many as have one."""
 
 
-class PersistentMap(Mapping[str, ValueT], Generic[ValueT]):
+class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
     """Rows by name. A reader that takes a reference has all rows of that moment, on any thread, without a copy.
 
     Names lie in chunks in the order of their arrival, because names that arrive together change together: a broker's
@@ -30,8 +31,8 @@ class PersistentMap(Mapping[str, ValueT], Generic[ValueT]):
 
     def __init__(
         self,
-        index: dict[str, int] | None = None,
-        chunks: tuple[dict[str, ValueT], ...] = (),
+        index: dict[KeyT, int] | None = None,
+        chunks: tuple[dict[KeyT, ValueT], ...] = (),
         length: int = 0,
         names_version: int = 0,
     ) -> None:
@@ -47,47 +48,45 @@ class PersistentMap(Mapping[str, ValueT], Generic[ValueT]):
         return self._len
 
     def __contains__(self, name: object) -> bool:
-        number = self._index.get(name)  # type: ignore[call-overload]  # nothing else is in here
+        number = self._index.get(name)  # type: ignore[arg-type]  # nothing else is in here
         return number is not None and number < len(self.chunks) and name in self.chunks[number]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[KeyT]:
         return itertools.chain.from_iterable(self.chunks)
 
-    def __getitem__(self, name: str) -> ValueT:
-        value = self.get(name)
-        if value is None:
-            raise KeyError(name)
-        return value
+    def __getitem__(self, name: KeyT) -> ValueT:
+        try:
+            return self.chunks[self._index[name]][name]
+        except IndexError:  # it came later
+            raise KeyError(name) from None
 
-    def get(self, name: str, default: ValueT | None = None) -> ValueT | None:  # type: ignore[override]  # quicker
+    def get(self, name: KeyT, default: ValueT | None = None) -> ValueT | None:  # type: ignore[override]  # quicker
         number = self._index.get(name)
         if number is None or number >= len(self.chunks):
             return default
         return self.chunks[number].get(name, default)
 
-    def rows(self) -> Iterator[tuple[str, ValueT]]:
+    def rows(self) -> Iterator[tuple[KeyT, ValueT]]:
         return itertools.chain.from_iterable(chunk.items() for chunk in self.chunks)
 
-    def changed(self, changes: Mapping[str, ValueT | None]) -> PersistentMap[ValueT]:
+    def changed(self, changes: Mapping[KeyT, ValueT | None]) -> PersistentMap[KeyT, ValueT]:
         """The same rows but for some that are added, replaced or, with None, removed.
 
         Only one thread at a time may call it, for any version. It takes breaths.
         """
         if not changes:
             return self
-        index, chunks, copied = self._index, list(self.chunks), set[int]()
+        index, chunks, copies = self._index, list(self.chunks), dict[int, dict[KeyT, ValueT]]()
         length, has_same_names = self._len, True
         for name, value in paced(changes.items()):
             number = index.get(name)
             if number is None:
                 number = index[name] = len(index) // CHUNK
-            while number >= len(chunks):
-                copied.add(len(chunks))
-                chunks.append({})
-            if number not in copied:
-                copied.add(number)
-                chunks[number] = chunks[number].copy()
-            chunk = chunks[number]
+            chunk = copies.get(number)
+            if chunk is None:
+                while number >= len(chunks):
+                    chunks.append({})
+                chunk = copies[number] = chunks[number] = chunks[number].copy()
             if (name in chunk) is (value is None):
                 has_same_names = False
                 length += -1 if value is None else 1
@@ -102,7 +101,7 @@ class PersistentMap(Mapping[str, ValueT], Generic[ValueT]):
         """Whether more names have no row than have one, and ``compacted`` pays."""
         return len(self._index) > 2 * self._len + SPARE
 
-    def compacted(self) -> PersistentMap[ValueT]:
+    def compacted(self) -> PersistentMap[KeyT, ValueT]:
         """The same rows without the names that have none."""
-        fresh = PersistentMap[ValueT](names_version=self.names_version - bool(self._len))
+        fresh = PersistentMap[KeyT, ValueT](names_version=self.names_version - bool(self._len))
         return fresh.changed(dict(paced(self.rows())))

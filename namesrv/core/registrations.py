@@ -16,6 +16,7 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
+    Member,
     QueueData,
     QueueNumbers,
     RegisterBrokerResult,
@@ -128,8 +129,8 @@ class Registrations:
         if not may_speak or registration.enable_acting_master is None:
             return False
         group = self.state.tables.broker_addr_table.get(registration.broker)
-        addrs = {} if group is None else group.addrs
-        return all(broker_id <= other for other, addr in addrs.items() if addr != registration.broker_addr)
+        members = () if group is None else group.members
+        return all(broker_id <= one.broker_id for one in members if one.broker_addr != registration.broker_addr)
 
 
 class BrokerRegistration:
@@ -145,6 +146,7 @@ class BrokerRegistration:
     ) -> None:
         self.state = registrations.state
         self._registration = registration
+        self._key = registration.live_key
         self._cause = cause
         self._principal = principal
         self._unread = unread
@@ -174,7 +176,7 @@ class BrokerRegistration:
         registration, tables = self._registration, self.state.tables
         named = self._unread_topics if self._topics is None else len(self._topics)
         said = named + _mapped_queues(self._topics, registration.mappings) // QUEUES_LIKE_A_TOPIC
-        live = tables.broker_live_table.get(registration.live_key)
+        live = tables.broker_live_table.get(self._key)
         if live is not None and (live.broker, live.broker_id) == (registration.broker, registration.broker_id):
             return said
         # It comes to its group, or leaves another one: what either has may change.
@@ -185,7 +187,7 @@ class BrokerRegistration:
         state, registration = self.state, self._registration
         self._check_open()
         self._edit = edit = state.begin_edit()
-        self._before = before = state.tables.broker_live_table.get(registration.live_key)
+        self._before = before = state.tables.broker_live_table.get(self._key)
         _check_base_version(registration, before)
         self._brings_topics = self._reads_topics(registration)
         if self._brings_topics and self._topics is None:  # they did not count before
@@ -195,7 +197,7 @@ class BrokerRegistration:
         if self._brings_topics:
             self._put_topics(edit)
         if registration.filter_servers is not None:
-            edit.put_filter_servers(registration.live_key, registration.filter_servers)
+            edit.put_filter_servers(self._key, registration.filter_servers)
         edit.put_live(self._renewed)
         edit.prepare()
 
@@ -216,12 +218,11 @@ class BrokerRegistration:
     def _note_increment(self, *, was_known: bool) -> None:
         """Remembers a broker that may have sent increments only. A known broker has sent more before."""
         registration = self._registration
-        key = registration.live_key
         says_little = registration.topic_by_topic and registration.topic_count <= 1
-        if says_little and (not was_known or key in self.state.possibly_partial):
-            self.state.possibly_partial.add(key)
+        if says_little and (not was_known or self._key in self.state.possibly_partial):
+            self.state.possibly_partial.add(self._key)
         else:
-            self.state.possibly_partial.discard(key)
+            self.state.possibly_partial.discard(self._key)
 
     def _note_mark(self) -> None:
         """Remembers the fingerprint of a table that was taken whole."""
@@ -245,7 +246,7 @@ class BrokerRegistration:
             topics = len(edit.lost_queues(before.broker)) if group_gone else 0
             replaced.append(RemovedBroker(before, RemovalReason.REPLACED, group_gone, topics))
         broker, broker_id, broker_addr = registration.broker, registration.broker_id, registration.broker_addr
-        group = edit.group(broker) or BrokerData(broker, {})
+        group = edit.group(broker) or BrokerData(broker)
         holder_addr = group.addrs.get(broker_id, broker_addr)
         if holder_addr != broker_addr:
             holder = self.state.tables.broker_live_table[LiveKey(broker.cluster_name, holder_addr)]
@@ -335,18 +336,13 @@ class TopicRegistration:
 
 def _with_broker(group: BrokerData, registration: Registration) -> BrokerData:
     """A group with the broker in it, and with what else the broker says of it; the same one if that changes nothing."""
-    broker_id, broker_addr = registration.broker_id, registration.broker_addr
-    # On a change of role <1, addr> goes before <0, addr> comes.
-    addrs = {other_id: addr for other_id, addr in group.addrs.items() if addr != broker_addr or other_id == broker_id}
-    addrs[broker_id] = broker_addr
-    unconfirmed = (group.unconfirmed & addrs.keys()) - {broker_id}
+    after = group.with_member(Member(registration.broker_id, registration.broker_addr))
     zone_name = group.zone_name if registration.zone_name is None else registration.zone_name
     stated = registration.enable_acting_master
     acting = group.enable_acting_master if stated is None else stated
-    said = addrs, unconfirmed, zone_name, acting
-    if said == (group.addrs, group.unconfirmed, group.zone_name, group.enable_acting_master):
-        return group
-    return replace(group, addrs=addrs, unconfirmed=unconfirmed, zone_name=zone_name, enable_acting_master=acting)
+    if (zone_name, acting) == (group.zone_name, group.enable_acting_master):
+        return after
+    return replace(after, zone_name=zone_name, enable_acting_master=acting)
 
 
 def _mapped_queues(topics: Mapping[str, ReportedQueues] | None, mappings: Mapping[str, StaticMapping]) -> int:

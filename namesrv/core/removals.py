@@ -11,9 +11,11 @@ from namesrv.core.edit import TableEdit, blast_radius
 from namesrv.core.mass_loss import LostBroker
 from namesrv.core.model import (
     BlastRadius,
+    BrokerData,
     BrokerKey,
     BrokerLiveInfo,
     LiveKey,
+    Member,
     QueueData,
     RemovalReason,
     RemovedBroker,
@@ -187,7 +189,7 @@ class Removal:
                     gone.live,
                     tables.broker_addr_table[gone.live.broker],
                     _lost_queues(edit, gone.live.broker) if gone.group_gone else {},
-                    tables.filter_server_table.get(gone.live.key, ()),
+                    tables.filter_server_table.get(gone.live.key) or (),
                 )
                 for gone in self._removed
                 if gone.reason in vanished and gone.live.key not in self.state.unconfirmed
@@ -237,7 +239,9 @@ class Hold:
     def prepare(self) -> None:
         self._edit = edit = self.state.begin_edit()
         for live in paced(self._losing):
-            _keep_unconfirmed(edit, live)
+            group = edit.group(live.broker)
+            assert group is not None, "a live broker is always in its group"
+            _keep_unconfirmed(edit, group, live)
         self._removed_before = self.state.guard.recently_removed(self._principals)
         brought_back = (self._bring_back(edit, lost) for lost in self._removed_before)
         self._brought_back = [live for live in brought_back if live is not None]
@@ -260,11 +264,10 @@ class Hold:
     def _bring_back(self, edit: TableEdit, lost: LostBroker) -> BrokerLiveInfo | None:
         """Puts a lost broker back and returns it, unless somebody has its place meanwhile."""
         live, tables = lost.live, self.state.tables
-        group = edit.group(live.broker) or replace(lost.group, addrs={}, unconfirmed=frozenset())
+        group = edit.group(live.broker) or replace(lost.group, members=())
         if live.key in tables.broker_live_table or live.broker_id in group.addrs:
             return None
-        edit.put_group(replace(group, addrs={**group.addrs, live.broker_id: live.broker_addr}))
-        _keep_unconfirmed(edit, live)
+        _keep_unconfirmed(edit, group, live)
         if lost.filter_servers:
             edit.put_filter_servers(live.key, lost.filter_servers)
         known, held = tables.topics_by_broker.get(live.broker, ()), tables.held_queue_table
@@ -277,10 +280,8 @@ class Hold:
         return live
 
 
-def _keep_unconfirmed(edit: TableEdit, live: BrokerLiveInfo) -> None:
-    group = edit.group(live.broker)
-    assert group is not None, "a live broker is always in its group"
-    edit.put_group(replace(group, unconfirmed=group.unconfirmed | {live.broker_id}))
+def _keep_unconfirmed(edit: TableEdit, group: BrokerData, live: BrokerLiveInfo) -> None:
+    edit.put_group(group.with_member(Member(live.broker_id, live.broker_addr, unconfirmed=True)))
     edit.put_live(replace(live, unconfirmed=True, channel_id=None))
 
 

@@ -10,7 +10,7 @@ from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core import encoding
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import BrokerData, BrokerLiveInfo, Doubted, LiveKey, TopicQueues
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, Doubted, LiveKey, TopicQueues
 from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 
@@ -24,10 +24,6 @@ _TOPIC_ROW_TAG = tag(_CHUNK.TOPICS_FIELD_NUMBER)
 _TOPIC_NAME_TAG = tag(route_service_pb2.TopicQueues.TOPIC_FIELD_NUMBER)
 _VARINTS = tuple(varint(number) for number in range(1 << 14))
 """Lengths are nearly always below 16 Ki: encoding one is then an index."""
-
-
-NO_TOPICS: PersistentMap[TopicQueues] = PersistentMap()
-"""Of a snapshot without topics."""
 
 
 class RouteTable(Enum):
@@ -45,20 +41,17 @@ ALL_TABLES = frozenset(RouteTable)
 
 @dataclass(frozen=True, slots=True)
 class RouteSnapshot:
-    """All tables at one revision, or some of them."""
+    """All tables at one revision."""
 
-    tables: Collection[RouteTable]
-    """Which it holds; what it has of the others means nothing."""
     revision: int
     header_fragment: bytes
     """NamesrvHeader, framed as field 1."""
     taken_at_millis: int
-    clusters: Mapping[str, frozenset[str]]
-    topics: PersistentMap[TopicQueues]
+    topics: PersistentMap[str, TopicQueues]
     in_force: Mapping[bytes, bytes]
     """Fragments of queues whose permission in force is another than the reported one."""
-    groups: tuple[BrokerData, ...]
-    live: tuple[BrokerLiveInfo, ...]
+    groups: PersistentMap[BrokerKey, BrokerData]
+    live: PersistentMap[LiveKey, BrokerLiveInfo]
     last_heard: Mapping[LiveKey, int]
     """When each live broker was last heard of, by the wall clock in milliseconds."""
     doubts: Mapping[LiveKey, Doubted]
@@ -68,7 +61,6 @@ class RouteSnapshot:
 
     def messages(self, tables: Collection[RouteTable] = ALL_TABLES) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. Takes breaths: for a thread."""
-        assert all(table in self.tables for table in tables), "it was taken without one of these tables"
         start = route_service_pb2.SnapshotHeader(taken_at_millis=self.taken_at_millis)
         if self.warm is not None:
             start.warm = self.warm
@@ -84,18 +76,21 @@ class RouteSnapshot:
     def _rows(self, tables: Collection[RouteTable], end: route_service_pb2.SnapshotEnd) -> Iterator[bytes]:
         """Rows of the tables, framed as fields of a SnapshotChunk, counted in the end marker."""
         if RouteTable.CLUSTERS in tables:
-            end.cluster_count = len(self.clusters)
-            for cluster_name, broker_names in self.clusters.items():
+            clusters: dict[str, list[str]] = {}
+            for cluster_name, broker_name in self.groups:
+                clusters.setdefault(cluster_name, []).append(broker_name)
+            end.cluster_count = len(clusters)
+            for cluster_name, broker_names in clusters.items():
                 yield frame(_CHUNK.CLUSTERS_FIELD_NUMBER, encoding.cluster_data(cluster_name, broker_names))
         if RouteTable.BROKER_GROUPS in tables:
             end.broker_data_count = len(self.groups)
-            yield from (group.fragment for group in self.groups)
+            yield from (group.fragment for _, group in self.groups.rows())
         if RouteTable.FILTER_SERVERS in tables:
-            yield from (group.filter_fragment for group in self.groups if group.filter_fragment)
+            yield from (group.filter_fragment for _, group in self.groups.rows() if group.filter_fragment)
         if RouteTable.LIVE_BROKERS in tables:
             end.live_broker_count = len(self.live)
-            for live in paced(self.live):
-                row = encoding.broker_live_info(live, self.last_heard[live.key], self.doubts.get(live.key))
+            for key, live in paced(self.live.rows()):
+                row = encoding.broker_live_info(live, self.last_heard[key], self.doubts.get(key))
                 yield frame(_CHUNK.LIVE_BROKERS_FIELD_NUMBER, row.SerializeToString())
         if RouteTable.TOPIC_QUEUES in tables:
             yield from self._topic_rows(end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
@@ -15,6 +15,7 @@ from namesrv.core.model import (
     BrokerLiveInfo,
     DataVersion,
     LiveKey,
+    Member,
     ReportedQueues,
     ReportedTopic,
     StaticMapping,
@@ -125,8 +126,8 @@ class _SnapshotReader:
         loaded = self._loaded
         named = {BrokerKey(cluster, name) for cluster, names in self._clusters.items() for name in names}
         _check(named == loaded.groups.keys(), "the clusters name other broker groups than there are")
-        members = {(key, *member) for key, group in loaded.groups.items() for member in group.addrs.items()}
-        live = {(live.broker, live.broker_id, live.broker_addr) for live in loaded.live.values()}
+        members = {(key, *member) for key, group in loaded.groups.items() for member in group.members}
+        live = {(live.broker, live.broker_id, live.broker_addr, live.unconfirmed) for live in loaded.live.values()}
         _check(members == live, "the broker groups have other members than there are live brokers")
         _check(loaded.filter_servers.keys() <= loaded.live.keys(), "there are filter servers of no live broker")
 
@@ -155,12 +156,12 @@ class _SnapshotReader:
     def _take_group(self, row: route_data_pb2.BrokerData) -> None:
         group = group_of(row)
         _check(group.key not in self._loaded.groups, f"broker group {group.key} is there twice")
-        _check(bool(group.addrs), f"broker group {group.key} has no members")
+        _check(bool(group.members), f"broker group {group.key} has no members")
         self._loaded.topic_configs[group.key] = []
-        self._loaded.groups[group.key] = replace(group, unconfirmed=frozenset(group.addrs))
+        self._loaded.groups[group.key] = group
 
     def _take_live(self, row: route_data_pb2.BrokerLiveInfo) -> None:
-        live = replace(live_of(row), unconfirmed=True)
+        live = live_of(row)
         self._loaded.live[live.key] = live
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
@@ -195,18 +196,17 @@ class _SnapshotReader:
 
 
 def group_of(row: route_data_pb2.BrokerData) -> BrokerData:
-    """A broker group from its row on the wire."""
+    """A broker group from its row on the wire, with all of its brokers unconfirmed."""
     return BrokerData(
         BrokerKey(row.cluster_name, row.broker_name),
-        {member.broker_id: member.broker_addr for member in row.broker_addrs},
+        tuple(sorted(Member(one.broker_id, one.broker_addr, unconfirmed=True) for one in row.broker_addrs)),
         zone_name=row.zone_name if row.HasField("zone_name") else None,
         enable_acting_master=row.enable_acting_master if row.HasField("enable_acting_master") else None,
-        unconfirmed=frozenset(row.unconfirmed_broker_ids),
     )
 
 
 def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
-    """A live broker from its row on the wire, without its channel."""
+    """A live broker from its row on the wire, unconfirmed and without its channel."""
     version = row.data_version
     return BrokerLiveInfo(
         broker=BrokerKey(row.cluster_name, row.broker_name),
@@ -217,7 +217,7 @@ def live_of(row: route_data_pb2.BrokerLiveInfo) -> BrokerLiveInfo:
         channel_id=None,
         generation=row.generation,
         timeout_seconds=row.heartbeat_timeout_millis / 1000,
-        unconfirmed=row.unconfirmed,
+        unconfirmed=True,
         topic_by_topic=row.topic_by_topic,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from namesrv.core.mass_loss import MassLossGuard
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, BrokerLiveInfo, IntentKey, IntentTable, LiveKey
 from namesrv.core.policy import Behaviour, Clock
 from namesrv.core.slices import Leftovers
-from namesrv.core.snapshot import ALL_TABLES, NO_TOPICS, RouteSnapshot, RouteTable
+from namesrv.core.snapshot import RouteSnapshot
 from namesrv.core.snapshot_load import LoadedSnapshot, read_snapshot
 from namesrv.core.tables import Tables, route_fragments
 from namesrv.core.topic_lists import TopicLists
@@ -140,27 +140,24 @@ class RouteState:
         name, epoch = self.identity
         return route_data_pb2.NamesrvHeader(namesrv_name=name, epoch=epoch, revision=self.revision)
 
-    def snapshot(self, wanted: Collection[RouteTable] = ALL_TABLES) -> RouteSnapshot:
-        """Tables as they are now. Costs shallow copies of the brokers; topics are shared.
+    def snapshot(self) -> RouteSnapshot:
+        """Tables as they are now, which costs no copy of their rows.
 
         Raises SHUTTING_DOWN if a commit has failed.
         """
         if self.is_half_made:
             raise shutting_down()
         tables = self.tables
-        has_live = RouteTable.LIVE_BROKERS in wanted
         return RouteSnapshot(
-            tables=wanted,
             revision=self.revision,
             header_fragment=self.header_fragment(),
             taken_at_millis=self.clock.wall_millis(),
-            clusters={cluster: frozenset(names) for cluster, names in tables.cluster_addr_table.items()},
-            topics=tables.topic_queue_table if RouteTable.TOPIC_QUEUES in wanted else NO_TOPICS,
+            topics=tables.topic_queue_table,
             in_force=tables.queue_datas.in_force,
-            groups=tuple(tables.broker_addr_table.values()),
-            live=tuple(tables.broker_live_table.values()) if has_live else (),
-            last_heard=self.last_heard() if has_live else {},
-            doubts=dict(self.liveness.doubted) if has_live else {},
+            groups=tables.broker_addr_table,
+            live=tables.broker_live_table,
+            last_heard=self.last_heard(),
+            doubts=dict(self.liveness.doubted),
         )
 
     def is_confirmed(self, live: BrokerLiveInfo) -> bool:
@@ -184,7 +181,7 @@ class RouteState:
 
     def groups_named(self, broker_name: str, cluster_name: str | None) -> list[BrokerKey]:
         """The groups, registered or with an intent, that an operator may mean."""
-        clusters = {name for name, brokers in self.tables.cluster_addr_table.items() if broker_name in brokers}
+        clusters = set(self.tables.clusters_by_name.get(broker_name, ()))
         for key in self.intents.intents:
             if isinstance(key, BrokerKey) and key.broker_name == broker_name:
                 clusters.add(key.cluster_name)
@@ -233,7 +230,7 @@ class RouteState:
         edit = self.begin_edit()
         loaded.put_into(edit)
         edit.prepare()
-        self.publish(edit)  # its rows are no changes: nobody can have read the state before
+        publish_edit(edit)  # its rows are no changes: nobody can have read the state before
         for key, live in loaded.live.items():
             self.unconfirmed[key] = Unconfirmed.SNAPSHOT_FILE
             seconds = min(live.timeout_seconds, self.expired_time)
@@ -264,13 +261,9 @@ class RouteState:
         Returns:
             Whether anything changed that a reader can see.
         """
-        rows = (*self.publish(edit), *more)
+        rows = (*publish_edit(edit), *more)
         self.append_change(cause, rows)
         return bool(rows)
-
-    def publish(self, edit: TableEdit) -> tuple[Row, ...]:
-        """Makes an edit the tables' state. Returns the changes that a reader can see."""
-        return publish_edit(edit)
 
     def check_not_frozen(self) -> None:
         if self.frozen:

@@ -11,7 +11,6 @@ from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core import encoding
 from namesrv.core.encoding import frame
 from namesrv.core.model import (
-    MASTER_ID,
     BrokerData,
     BrokerKey,
     BrokerLiveInfo,
@@ -172,17 +171,20 @@ class HeldTopics(dict[str, QueueData]):
 
 @dataclass(slots=True)
 class Tables:
-    """The five tables of RocketMQ's RouteInfoManager, and what belongs to them."""
+    """The five tables of RocketMQ's RouteInfoManager, and what belongs to them.
 
-    topic_queue_table: PersistentMap[TopicQueues] = field(default_factory=PersistentMap)
-    """Topic to queues. A commit replaces it."""
-    broker_addr_table: dict[BrokerKey, BrokerData] = field(default_factory=dict)
+    The maps of topics, groups, live brokers and filter servers never change, and a commit replaces them: a reader that
+    takes a reference has all rows of that moment.
+    """
+
+    topic_queue_table: PersistentMap[str, TopicQueues] = field(default_factory=PersistentMap)
+    broker_addr_table: PersistentMap[BrokerKey, BrokerData] = field(default_factory=PersistentMap)
+    broker_live_table: PersistentMap[LiveKey, BrokerLiveInfo] = field(default_factory=PersistentMap)
+    filter_server_table: PersistentMap[LiveKey, tuple[str, ...]] = field(default_factory=PersistentMap)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)
     """Clusters that have a group of a name, in the order in which these groups came. RocketMQ's protocol, on which a
     route has no cluster, shows the first."""
-    broker_live_table: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
-    filter_server_table: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)
     """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries from names
     to None, because the garbage collector looks at sets and not at these.
@@ -260,6 +262,6 @@ def _may_act(topic: str) -> bool:
 
 def _is_in_zone(group: BrokerData, zone_name: str, *, acting: bool) -> bool:
     """As in RocketMQ, a group that is shown without a master, real or acting, stays whatever its zone."""
-    if MASTER_ID not in group.addrs and not (acting and group.acting_fragment):
+    if not group.has_master and not (acting and group.acting_fragment):
         return True
     return group.zone_name is not None and group.zone_name.casefold() == zone_name.casefold()

@@ -28,9 +28,9 @@ NamesAfter = Callable[[str, int], list[str]]
 class SortedNames:
     """All topic names of one moment, sorted when they are first asked for."""
 
-    def __init__(self, topics: PersistentMap[TopicQueues]) -> None:
+    def __init__(self, topics: PersistentMap[str, TopicQueues]) -> None:
         self.version = topics.names_version
-        self._topics: PersistentMap[TopicQueues] | None = topics
+        self._topics: PersistentMap[str, TopicQueues] | None = topics
         self._names: list[str] = []
 
     def get(self) -> list[str]:
@@ -93,13 +93,12 @@ class TopicLists:
         return lambda after, limit: _page(with_breaths(sorted_in_slices(names)), after, limit)
 
     def broker_addr(self) -> str | None:
-        """Address of some broker, which knows its own system topics: the lowest id of the group known longest."""
+        """Address of some broker, which knows its own system topics: the lowest id of some group."""
         table = self._tables.broker_addr_table
         first: BrokerKey | None = next(iter(table), None)
         if first is None:
             return None
-        addrs = table[first].addrs
-        return addrs[min(addrs)]
+        return table[first].members[0].broker_addr
 
     def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
         """Topics whose rows match. A group that goes while the list is read has none any more."""
@@ -118,7 +117,7 @@ class TopicLists:
         return after
 
 
-def _names(topics: PersistentMap[TopicQueues]) -> Sliced[list[str]]:
+def _names(topics: PersistentMap[str, TopicQueues]) -> Sliced[list[str]]:
     """The names in no order."""
     names: list[str] = []
     due = NAMES_SLICE

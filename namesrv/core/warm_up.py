@@ -70,8 +70,8 @@ class WarmUp:
         return self._warm_up_seconds
 
     def _coming_back_seconds(self) -> float:
-        lives = tuple(self._state.tables.broker_live_table.values())  # metrics are read on another thread
-        return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for live in lives) else COMING_BACK_SECONDS
+        lives = self._state.tables.broker_live_table.rows()
+        return ROCKETMQ_COMING_BACK_SECONDS if any(live.topic_by_topic for _, live in lives) else COMING_BACK_SECONDS
 
     def _has_brokers_of_file(self) -> bool:
         # They are the first in there, so this does not look at the guard's.

@@ -292,7 +292,7 @@ class BrokerGroupCalls:
         """GET_BROKER_MEMBER_GROUP, 901."""
         check(("cluster_name", request.cluster_name, NAME), ("broker_name", request.broker_name, NAME))
         key = BrokerKey(request.cluster_name, request.broker_name)
-        group = self._state.tables.broker_addr_table.get(key) or BrokerData(key, {})
+        group = self._state.tables.broker_addr_table.get(key) or BrokerData(key)
         return pb.GetBrokerMemberGroupResponse(
             header=self._state.header(),
             broker_data=encoding.broker_data(group),

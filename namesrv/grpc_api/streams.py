@@ -332,7 +332,7 @@ class SnapshotCalls:
         _check_resuming(request)
         sharer = sharer_of(context)
         if not request.follow:
-            with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
+            with self._streams.holding(sharer), self._snapshot(request) as snapshot:
                 async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
                     yield message
             return
@@ -340,7 +340,7 @@ class SnapshotCalls:
             if request.HasField("resume_after"):
                 watcher.reader.revision = resume_revision(self._state, "resume_after", request.resume_after)
             else:
-                with self._streams.holding(sharer), self._snapshot(request, tables) as snapshot:
+                with self._streams.holding(sharer), self._snapshot(request) as snapshot:
                     watcher.reader.revision = snapshot.revision
                     self._state.change_log.check_reaches(snapshot.revision)
                     async for message in made_on(self._reader, snapshot.messages(tables), sharer.name):
@@ -376,12 +376,10 @@ class SnapshotCalls:
             await watcher.woken.wait()
 
     @contextmanager
-    def _snapshot(
-        self, request: pb.StreamRouteSnapshotRequest, tables: Collection[RouteTable]
-    ) -> Iterator[RouteSnapshot]:
+    def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[RouteSnapshot]:
         """The tables as they were pinned, or as they are now."""
         if not request.HasField("pin_id"):
-            yield replace(self._state.snapshot(tables), warm=self._warm_up.is_warm())
+            yield replace(self._state.snapshot(), warm=self._warm_up.is_warm())
             return
         with self._pins.reading(request.pin_id) as snapshot:
             yield snapshot

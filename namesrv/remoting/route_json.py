@@ -143,13 +143,11 @@ class RouteJson:
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
         """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
-        tables = self._state.tables
-        shown: dict[str, BrokerData] = {}
-        for key, group in tables.broker_addr_table.items():
-            shown.setdefault(key.broker_name, group)
+        tables, groups = self._state.tables, self._state.tables.broker_addr_table
+        shown = self._shown_clusters(tables.clusters_by_name)
         yield b'{"brokerAddrTable":{'
-        for count, (name, group) in enumerate(shown.items()):
-            comma = b"," if count else b""
+        for count, (name, cluster_name) in enumerate(shown.items()):
+            comma, group = b"," if count else b"", groups[BrokerKey(cluster_name, name)]
             yield comma + json.dumps(name).encode() + b":" + self._group(group, bare_keys=bare_keys)
             yield None
         clusters = {cluster: sorted(names) for cluster, names in tables.cluster_addr_table.items()}

@@ -124,18 +124,18 @@ def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
     for row in change.rows:
         match row:
             case GroupRemoved(before=before, reason=reason):
-                left = before.addrs
+                left = before.members
             case GroupPut(before=before, after=after) if before is not None:
                 # Without a removal reason its address is in another group now, or another broker has its place.
                 reason, kept = RemovalReason.REPLACED, set(after.addrs.values())
-                left = {broker_id: addr for broker_id, addr in before.addrs.items() if addr not in kept}
+                left = tuple(member for member in before.members if member.broker_addr not in kept)
             case _:
                 continue
         key = before.key
         if left:
             removals[key] = tuple(
                 _removal(key, broker_id, addr, reasons.get(LiveKey(key.cluster_name, addr), reason))
-                for broker_id, addr in left.items()
+                for broker_id, addr, _ in left
             )
     return removals
 

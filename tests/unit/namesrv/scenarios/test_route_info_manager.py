@@ -46,7 +46,7 @@ def test_one_address_in_two_clusters_is_two_brokers_with_a_version_each(fleet: F
     here, there = LiveKey(CLUSTER, A), LiveKey(OTHER_CLUSTER, A)
     assert (live[here].data_version, live[there].data_version) == (VERSION, version(2))
     fleet.unregister(A, cluster=OTHER_CLUSTER)
-    assert set(live) == {here}
+    assert set(fleet.state.tables.broker_live_table) == {here}
 
 
 def test_wipe_and_add_count_the_groups_topics_whether_or_not_they_change_them(fleet: Fleet) -> None:

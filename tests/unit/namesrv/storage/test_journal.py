@@ -48,6 +48,7 @@ from namesrv.core.model import (
     Intent,
     IntentKind,
     LiveKey,
+    Member,
     QueueData,
     RemovalReason,
     WriteRule,
@@ -206,7 +207,7 @@ TOPICS = ["t", "tt", "T", "%RETRY%t", "b"]
 GROUPS = st.builds(BrokerKey, st.sampled_from(CLUSTERS), st.sampled_from(BROKERS))
 NAMED = st.sets(st.sampled_from(TOPICS), min_size=1)
 LIVE = GROUPS.map(lambda group: BrokerLiveInfo(group, 0, "10.0.0.1:1", None, DataVersion(1, 1), None, 1, 120.0))
-DATA = GROUPS.map(lambda group: BrokerData(group, {0: "10.0.0.1:1"}))
+DATA = GROUPS.map(lambda group: BrokerData(group, (Member(0, "10.0.0.1:1"),)))
 REASONS = st.sampled_from(RemovalReason)
 ROWS: st.SearchStrategy[Row] = st.one_of(
     st.builds(lambda broker, topics: put(*topics, broker=broker), GROUPS, NAMED),

@@ -37,6 +37,7 @@ from namesrv.core.model import (
     IntentKey,
     IntentKind,
     LiveKey,
+    Member,
     QueueData,
     RemovalReason,
     WriteRule,
@@ -47,7 +48,7 @@ GROUP = BrokerKey("DefaultCluster", "broker-a")
 ADDR = "10.0.0.1:10911"
 QUEUES = QueueData(GROUP, 4, 4, 6, 0, b"", b"", b"")
 MASTER = BrokerLiveInfo(GROUP, 0, ADDR, None, DataVersion(1, 1), None, 1, 120.0)
-DATA = BrokerData(GROUP, {0: ADDR})
+DATA = BrokerData(GROUP, (Member(0, ADDR),))
 WHO = "broker-a (10.0.0.1:10911, id 0) of DefaultCluster"
 
 
@@ -120,7 +121,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         "hold of topic TopicA in other lifted",
     ),
     (
-        (GroupPut(DATA, replace(DATA, addrs={0: ADDR, 1: "10.0.0.2:1"}, zone_name="z", enable_acting_master=True)),),
+        (GroupPut(DATA, replace(DATA.with_member(Member(1, "10.0.0.2:1")), zone_name="z", enable_acting_master=True)),),
         "broker-a of DefaultCluster: 2 brokers in the group now; zone is z now; acting master allowed now",
     ),
     (
@@ -130,7 +131,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     (
         (
             LivePut(replace(MASTER, unconfirmed=True)),
-            GroupPut(DATA, replace(DATA, unconfirmed=frozenset({0}), write=WriteRule.WIPED)),
+            GroupPut(DATA, replace(DATA.with_member(Member(0, ADDR, unconfirmed=True)), write=WriteRule.WIPED)),
         ),
         f"{WHO} is kept unconfirmed: 1 of the group unconfirmed now; write permission taken away now",
     ),
@@ -162,15 +163,17 @@ def test_every_kind_of_row_reason_and_intent_can_be_told() -> None:
 
 
 def test_every_part_of_a_group_that_can_change_is_told() -> None:
-    others: dict[str, Any] = {
-        "addrs": {},
-        "zone_name": "z",
-        "enable_acting_master": True,
-        "unconfirmed": frozenset({0}),
-        "write": WriteRule.ADDED,
-    }
-    assert others.keys() == {field.name for field in fields(BrokerData) if field.compare} - {"key"}
-    for name, value in others.items():
+    (member,) = DATA.members
+    members: dict[str, Any] = {"broker_id": 1, "broker_addr": "10.0.0.2:1", "unconfirmed": True}
+    assert members.keys() == set(Member._fields)
+    others: list[tuple[str, Any]] = [
+        *(("members", (member._replace(**{name: value}),)) for name, value in members.items()),
+        ("zone_name", "z"),
+        ("enable_acting_master", True),
+        ("write", WriteRule.ADDED),
+    ]
+    assert {name for name, _ in others} == {field.name for field in fields(BrokerData) if field.compare} - {"key"}
+    for name, value in others:
         assert summary(change(GroupPut(DATA, replace(DATA, **{name: value})))).endswith(" now"), name
 
 

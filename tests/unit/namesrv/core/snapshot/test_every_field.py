@@ -47,12 +47,14 @@ def register(fleet: Fleet, registration: Registration) -> None:
 
 def compared(row: BrokerData | BrokerLiveInfo) -> dict[str, Any]:
     passing = RENEWED | UNTIL_CONFIRMED
+    if isinstance(row, BrokerData):
+        row = replace(row, members=tuple(member._replace(unconfirmed=False) for member in row.members))
     return {each.name: getattr(row, each.name) for each in fields(row) if each.compare and each.name not in passing}
 
 
 def shown(snapshot: RouteSnapshot) -> object:
-    groups = [(group, group.filter_fragment) for group in snapshot.groups]
-    return dict(snapshot.topics), groups, [compared(live) for live in snapshot.live]
+    groups = [(group, group.filter_fragment) for group in snapshot.groups.values()]
+    return dict(snapshot.topics), groups, [compared(live) for live in snapshot.live.values()]
 
 
 def test_every_field_of_a_registration_is_here() -> None:

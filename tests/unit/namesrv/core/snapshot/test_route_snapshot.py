@@ -19,8 +19,8 @@ def test_a_snapshot_does_not_change_with_the_tables(fleet: Fleet) -> None:
     fleet.register(A, topics=("T1",), version=NEXT_VERSION)
     fleet.register(B, 1)
     assert set(taken.topics) == {"T"}
-    assert [dict(group.addrs) for group in taken.groups] == [{0: A}]
-    assert [live.broker_addr for live in taken.live] == [A]
+    assert [group.addrs for group in taken.groups.values()] == [{0: A}]
+    assert [live.broker_addr for live in taken.live.values()] == [A]
 
 
 def test_two_snapshots_of_one_revision_share_the_topic_table(fleet: Fleet) -> None:
@@ -36,5 +36,5 @@ def test_messages_are_made_with_breaths(fleet: Fleet, table: RouteTable, monkeyp
     monkeypatch.setattr(pace.paced, "__defaults__", (10,))
     for number in range(31):
         fleet.register(f"10.0.0.{number}:10911", topics=[f"T{number}"], name=f"broker-{number}")
-    messages = fleet.state.snapshot([table]).messages([table])
+    messages = fleet.state.snapshot().messages([table])
     assert breaths_of(lambda: list(messages)) == 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core import encoding
-from namesrv.core.model import BrokerData, BrokerKey
+from namesrv.core.model import BrokerData, BrokerKey, Member
 from namesrv.core.snapshot import topic_row
 from tests.support.core_fleet import addrs_of
 
@@ -41,7 +41,8 @@ def test_a_queue_data_fragment_is_a_field_of_the_route(cluster: str, name: str, 
 def test_a_broker_data_fragment_is_a_field_of_the_route(
     cluster: str, name: str, addrs: dict[int, str], zone: str | None, acting: bool | None
 ) -> None:
-    fragment = encoding.broker_data_fragment(BrokerData(BrokerKey(cluster, name), addrs, zone, acting))
+    members = tuple(Member(broker_id, addr) for broker_id, addr in sorted(addrs.items()))
+    fragment = encoding.broker_data_fragment(BrokerData(BrokerKey(cluster, name), members, zone, acting))
     parsed = route_data_pb2.TopicRouteData.FromString(fragment)
     assert len(parsed.broker_datas) == 1
     group = parsed.broker_datas[0]

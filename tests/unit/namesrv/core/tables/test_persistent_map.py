@@ -30,7 +30,7 @@ def small_chunks() -> Iterator[None]:
 @given(changes=CHANGES)
 def test_each_changed_copy_is_a_dictionary_and_stays_so(changes: list[dict[str, int | None]]) -> None:
     with small_chunks():
-        copies, expected = [PersistentMap[int]()], [dict[str, int]()]
+        copies, expected = [PersistentMap[str, int]()], [dict[str, int]()]
         for change in changes:
             rows = {**expected[-1], **change}
             expected.append({name: value for name, value in rows.items() if value is not None})
@@ -47,7 +47,7 @@ def test_each_changed_copy_is_a_dictionary_and_stays_so(changes: list[dict[str, 
 
 
 def test_a_change_copies_the_chunks_that_it_touches_with_breaths() -> None:
-    rows = PersistentMap[int]().changed({f"t-{number}": number for number in range(10_000)})
+    rows = PersistentMap[str, int]().changed({f"t-{number}": number for number in range(10_000)})
     after = rows.changed({"t-1": None})
     assert sum(mine is not its for mine, its in zip(rows.chunks, after.chunks, strict=True)) == 1
     assert breaths_of(lambda: rows.changed({f"t-{number}": 0 for number in range(0, 10_000, 2)})) >= 100
