@@ -80,7 +80,7 @@ demo: setup  ## Two name servers, a master and a slave: register, look up, lose 
 	$(BIN)/python -m examples.demo.run
 
 demo-rocketmq: install  ## Replace the three name servers of a real RocketMQ 5 broker and its clients (needs the native engine, Java 11 or later, and Maven)
-	$(BIN)/python -m examples.demo.rocketmq
+	$(BIN)/python -m tests.rocketmq.demo
 
 test: setup  ## Run the unit and integration tests; with TEST=path, one file, folder or test
 ifdef TEST

@@ -11,15 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 from rich.console import Console
 from rich.table import Table
 
+from examples.demo.processes import BIN, Agent, NameServer, addresses_of, eventually
 from namesrv.engines.factory import native_problem
-from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, Client, NamesrvProcess, addrs_of, eventually
 
 TOPIC = "TopicTest"
 MASTER, MASTER_HA = "127.0.0.1:10911", "127.0.0.1:10912"
@@ -38,42 +38,39 @@ def main() -> None:
         engine = "development"
     with contextlib.ExitStack() as processes:
         say("starting two independent name servers")
-        servers = [
-            processes.enter_context(NamesrvProcess("--name", f"namesrv-{letter}", engine=engine)) for letter in "ab"
-        ]
-        clients = [processes.enter_context(server.connect()) for server in servers]
-        namesrv = ";".join(str(server.endpoint) for server in servers)
+        servers = [processes.enter_context(NameServer(f"namesrv-{letter}", engine)) for letter in "ab"]
+        namesrv = ";".join(server.endpoint for server in servers)
 
-        watch_along = f'.venv/bin/python examples/producer_view.py --namesrv "{namesrv}" {TOPIC}'
+        watch_along = f'.venv/bin/python examples/producer.py --rate 0 --namesrv "{namesrv}" {TOPIC}'
         console.print(f"to see a producer's view, run in a second terminal: {watch_along}", soft_wrap=True)
         say(f"starting the agents of a master ({MASTER}) and a slave ({SLAVE}) with 11 topics")
         master = processes.enter_context(start_agent(namesrv, 0))
         processes.enter_context(start_agent(namesrv, 1))
-        for client in clients:
-            eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        for server in servers:
+            eventually(partial(server.addresses, TOPIC), lambda addrs: addrs == {0: MASTER, 1: SLAVE})
         folder = processes.enter_context(tempfile.TemporaryDirectory(prefix="route-demo-"))
         log = str(Path(folder) / "log")
         say("ingesting a snapshot of both name servers with Spark, which takes a few seconds to start")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
-        console.print(cluster_table(clients))
-        console.print(route_table(f"Route of {TOPIC}", clients))
+        console.print(cluster_table(servers))
+        console.print(route_table(f"Route of {TOPIC}", servers))
 
         say("killing the master's agent with SIGKILL, like a crash")
         killed_at = time.monotonic()
         master.kill()
-        for client in clients:
-            eventually(client.addrs, lambda addrs: addrs == {1: SLAVE})
+        for server in servers:
+            eventually(partial(server.addresses, TOPIC), lambda addrs: addrs == {1: SLAVE})
         gone_after = time.monotonic() - killed_at
         title = f"Route of {TOPIC}: broker id 0 left both name servers after {gone_after * 1000:.0f} ms"
-        console.print(route_table(title, clients))
+        console.print(route_table(title, servers))
 
         say("starting the master's agent again")
         back_at = time.monotonic()
         processes.enter_context(start_agent(namesrv, 0))
-        for client in clients:
-            eventually(client.addrs, lambda addrs: addrs == {0: MASTER, 1: SLAVE})
+        for server in servers:
+            eventually(partial(server.addresses, TOPIC), lambda addrs: addrs == {0: MASTER, 1: SLAVE})
         title = f"Route of {TOPIC}: the master was back on both name servers after {time.monotonic() - back_at:.1f} s"
-        console.print(route_table(title, clients))
+        console.print(route_table(title, servers))
 
         say("ingesting the changes, and querying the topic's history in Spark")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
@@ -85,7 +82,7 @@ def main() -> None:
 def start_agent(namesrv: str, broker_id: int) -> Agent:
     """Starts the agent of the master or the slave."""
     addr, ha_server_addr = (SLAVE, SLAVE_HA) if broker_id else (MASTER, MASTER_HA)
-    return Agent(namesrv, "--ha-server-addr", ha_server_addr, broker_id=broker_id, broker_addr=addr)
+    return Agent(namesrv, broker_id, addr, ha_server_addr)
 
 
 def route_pipeline(*arguments: str) -> None:
@@ -93,15 +90,15 @@ def route_pipeline(*arguments: str) -> None:
     subprocess.run([str(BIN / "route-pipeline"), *arguments], check=True, timeout=300)
 
 
-def cluster_table(clients: Sequence[Client]) -> Table:
+def cluster_table(servers: Sequence[NameServer]) -> Table:
     """Returns the clusters and brokers of each name server as a table."""
     table = Table(title="Cluster", title_justify="left")
     for heading in ("name server", "revision", "cluster", "broker", "id", "address"):
         table.add_column(heading)
-    for client in clients:
-        info = client.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=10)
+    for server in servers:
+        info = server.routes.GetBrokerClusterInfo(route_service_pb2.GetBrokerClusterInfoRequest(), timeout=10)
         for group in info.broker_datas:
-            for broker_id, addr in addrs_of(group).items():
+            for broker_id, addr in addresses_of(group).items():
                 header = info.header
                 role = "master" if broker_id == 0 else "slave"
                 table.add_row(
@@ -111,16 +108,16 @@ def cluster_table(clients: Sequence[Client]) -> Table:
     return table
 
 
-def route_table(title: str, clients: Sequence[Client]) -> Table:
+def route_table(title: str, servers: Sequence[NameServer]) -> Table:
     """Returns the topic's route on each name server as a table."""
     table = Table(title=title, title_justify="left")
     for heading in ("name server", "revision", "broker", "addresses", "read queues", "write queues", "permission"):
         table.add_column(heading)
-    for client in clients:
-        answer = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic=TOPIC), timeout=10)
+    for server in servers:
+        answer = server.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic=TOPIC), timeout=10)
         header, route = answer.header, answer.route
         for queues, group in zip(route.queue_datas, route.broker_datas, strict=True):
-            addresses = ", ".join(f"{broker_id}: {addr}" for broker_id, addr in addrs_of(group).items())
+            addresses = ", ".join(f"{broker_id}: {addr}" for broker_id, addr in addresses_of(group).items())
             table.add_row(
                 header.namesrv_name, str(header.revision), queues.broker_name, addresses,
                 str(queues.read_queue_nums), str(queues.write_queue_nums), permission(queues),

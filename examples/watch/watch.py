@@ -45,6 +45,7 @@ class Watch:
     topics: list[str]
     credentials: grpc.ChannelCredentials | None = None
     """None: plaintext."""
+    metadata: tuple[tuple[str, str], ...] = ()
     bookmark: pb.ResumePoint | None = None
     """All that happened up to this point was told. It is of one name server, and means nothing to another."""
     failures: int = 0
@@ -61,7 +62,9 @@ class Watch:
         request = pb.WatchTopicRoutesRequest(topics=self.topics, resume_after=self.bookmark)
         with connect(namesrv, self.credentials) as channel:
             # Later messages would add topics to the open watch.
-            stream = route_service_pb2_grpc.RouteServiceStub(channel).WatchTopicRoutes(iter([request]))
+            stream = route_service_pb2_grpc.RouteServiceStub(channel).WatchTopicRoutes(
+                iter([request]), metadata=self.metadata
+            )
             first_message = threading.Timer(FIRST_MESSAGE_SECONDS, stream.cancel)
             first_message.start()
             try:
@@ -116,12 +119,17 @@ def read_credentials() -> grpc.ChannelCredentials | None:
     ca, key, certificate = (Path(os.environ[name]).read_bytes() if name in os.environ else None for name in names)
     if ca is None:
         return None
-    tls = grpc.ssl_channel_credentials(ca, key, certificate)
-    if "NAMESRV_TOKEN" not in os.environ:
-        return tls
-    # gRPC sends "authorization: Bearer TOKEN" with each call.
-    token = grpc.access_token_call_credentials(os.environ["NAMESRV_TOKEN"])
-    return grpc.composite_channel_credentials(tls, token)
+    return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def read_metadata() -> tuple[tuple[str, str], ...]:
+    """Reads the token from the environment: the metadata of each call. Plaintext connections send none.
+
+    Do not use gRPC's call credentials for it: closing a connection can hang (grpc/grpc#42247).
+    """
+    if "NAMESRV_CA" not in os.environ or "NAMESRV_TOKEN" not in os.environ:
+        return ()
+    return (("authorization", f"Bearer {os.environ['NAMESRV_TOKEN']}"),)
 
 
 def connect(namesrv: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
@@ -156,7 +164,7 @@ def reason_and_pause(error: grpc.RpcError) -> tuple[str, float]:
 
 def main(namesrvs: list[str], topics: list[str]) -> int:
     """Watches until a name server says that this cannot work; returns the exit code."""
-    watch, at = Watch(topics, read_credentials()), 0
+    watch, at = Watch(topics, read_credentials(), read_metadata()), 0
     while True:
         code, reason, wanted_seconds = "OK", "", 0.0
         try:

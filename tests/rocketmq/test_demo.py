@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo.rocketmq import STEPS
+from tests.rocketmq.demo import STEPS
 from tests.support.pages import ROOT
 from tests.support.rocketmq_programs.maven import missing
 
@@ -22,7 +22,7 @@ def test_the_demo_takes_all_steps_and_leaves_no_files(tmp_path: Path) -> None:
     if problem is not None:
         pytest.skip(problem)
     done = subprocess.run(
-        [sys.executable, "-m", "examples.demo.rocketmq"],
+        [sys.executable, "-m", "tests.rocketmq.demo"],
         cwd=ROOT,
         env={"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,

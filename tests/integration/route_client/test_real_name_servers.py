@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,13 @@ from route_client import (
     Stale,
     TopicNotFoundError,
 )
-from tests.support.programs.agents import Agent
+from tests.support.programs.agents import Agent, StandInBroker
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import identity, registration
 
 TOPIC = "TopicTest"
 MASTER = "127.0.0.1:10911"
-EXAMPLE = Path(__file__).parents[3] / "examples" / "producer_view.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
 QUICK = ClientSettings(poll_seconds=0.2, timeout_seconds=5)
 
 
@@ -205,7 +207,7 @@ def test_the_only_broker_s_crash_is_held_back_and_its_orderly_end_is_not(start: 
 
 def test_the_example_prints_each_change_as_it_happens(start: Callable[..., NamesrvProcess]) -> None:
     server = start()
-    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", TOPIC]
+    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
     with server.connect() as broker, subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as example:
         try:
             assert example.stdout is not None
@@ -217,7 +219,7 @@ def test_the_example_prints_each_change_as_it_happens(start: Callable[..., Names
             unregister(broker)
             assert f"send to 4 queues of broker-b; {MASTER} left: UNREGISTERED" in example.stdout.readline()
             server.kill()
-            assert "no name server tells of changes at present" in example.stdout.readline()
+            assert "no name server can be reached; going on with this route" in example.stdout.readline()
             back = start(port=server.endpoint.port)
             assert "nobody says why; going on with the old route" in example.stdout.readline()
             with back.connect() as again:
@@ -229,11 +231,70 @@ def test_the_example_prints_each_change_as_it_happens(start: Callable[..., Names
             example.kill()
 
 
+def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(
+    start: Callable[..., NamesrvProcess], tmp_path: Path
+) -> None:
+    servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
+    namesrv = ";".join(str(server.endpoint) for server in servers)
+    with ExitStack() as stack:
+        brokers = {name: stack.enter_context(StandInBroker()) for name in ("broker-a", "broker-b")}
+        for name, broker in brokers.items():
+            agent = Agent(namesrv, "--broker-name", name, broker_addr=str(broker.endpoint), probe="tcp")
+            stack.enter_context(agent)
+        for server in servers:
+            with server.connect() as client:
+                eventually(
+                    partial(client.route, TOPIC), lambda route: route is not None and len(route.broker_datas) == 2
+                )
+        program = [sys.executable, str(EXAMPLE), "--namesrv", namesrv, "--rate", "200", "--seconds", "120", TOPIC]
+        lines = Lines(stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE, text=True)))
+        stack.callback(lines.stop)
+        lines.wait_for("sent to broker-a ", ", broker-b ")
+        with servers[1].connect() as client:
+            servers[0].kill()
+            lines.wait_for("sent to broker-a ", ", broker-b ")
+            drain = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.WipeWritePermOfBroker(drain, timeout=20)
+            lines.wait_for("sent to broker-b ")
+            restore = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.AddWritePermOfBroker(restore, timeout=20)
+            lines.wait_for("sent to broker-a ", ", broker-b ")
+            brokers["broker-b"].kill()
+            lines.wait_for("BROKER_DOWN")
+            lines.wait_for("sent to broker-a ")
+    assert not lines.with_text("nobody")
+
+
+class Lines:
+    """What a program prints, and a wait for it."""
+
+    def __init__(self, program: subprocess.Popen[str]) -> None:
+        self._program = program
+        self._read: list[str] = []
+
+    def wait_for(self, *texts: str) -> None:
+        """Reads until a line ends with these texts, each with a number behind it if it ends with a space."""
+        assert self._program.stdout is not None
+        pattern = "".join(re.escape(text) + (r"\d+" if text.endswith(" ") else ".*") for text in texts)
+        for line in self._program.stdout:
+            self._read.append(line)
+            if re.search(f"{pattern}$", line):
+                return
+        raise AssertionError("".join(self._read[-20:]))
+
+    def with_text(self, text: str) -> list[str]:
+        return [line for line in self._read if text in line]
+
+    def stop(self) -> None:
+        self._program.kill()
+
+
 def test_two_processes_share_a_cache_folder(start: Callable[..., NamesrvProcess], tmp_path: Path) -> None:
     server = start()
     with server.connect() as broker:
         register(broker)
-    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--cache-dir", str(tmp_path), TOPIC]
+    flags = ("--namesrv", str(server.endpoint), "--cache-dir", str(tmp_path), "--rate", "0")
+    program = [sys.executable, str(EXAMPLE), *flags, TOPIC]
     with ExitStack() as stack:
 
         def example() -> subprocess.Popen[str]:
@@ -256,4 +317,4 @@ def test_the_example_says_what_is_wrong_with_its_arguments() -> None:
     program = [sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
-    assert "producer_view: address 'nowhere' has no port" in ended.stderr
+    assert "producer: address 'nowhere' has no port" in ended.stderr

@@ -1,7 +1,7 @@
 """Writes .demo/route-report.html: the pipeline's report of a simulated fleet in one hour.
 
 The fleet runs on a virtual clock, with deploys, drains, crashes, and lost and restarted name servers. The same seed
-makes the same hour. Run it with ``python -m examples.demo.route_report``.
+makes the same hour. Run it with ``python -m bench.route_report``.
 """
 
 from __future__ import annotations
