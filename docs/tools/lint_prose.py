@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Lints the prose of pages, docstrings and comments: spelling with codespell, style with Vale, links of pages.
 
-The rules are in docs/.vale/, and docs/style.md explains them. On strict pages each error and warning fails. Everywhere
-else the findings per area and rule may not exceed docs/.vale/baseline.json, which ``--write-baseline`` rewrites.
+The rules are in docs/.vale/, and docs/style.md explains them. On pages each error and warning fails. Everywhere else
+the findings per area and rule may not exceed docs/.vale/baseline.json, which ``--write-baseline`` rewrites.
 """
 
 from __future__ import annotations
@@ -25,21 +25,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = ROOT / "docs/.vale.ini"
 BASELINE = ROOT / "docs/.vale/baseline.json"
-STRICT = (
-    "CHANGELOG.md",
-    "README.md",
-    "SECURITY.md",
-    "examples/demo/README.md",
-    "docs/glossary.md",
-    "docs/install.md",
-    "docs/limits.intro.md",
-    "docs/operating.md",
-    "docs/runbook.md",
-    "docs/testing.md",
-    "docs/performance.md",
-    "docs/rocketmq.md",
-    "docs/style.md",
-)
+LENIENT = ("docs/pipeline.md", "engine/README.md")
+"""Pages whose findings the baseline counts. On all other pages, each error and warning fails."""
 GENERATED = ("docs/clients.md", "docs/limits.md", "docs/nsctl.md", "docs/states.md")
 """Their sources are linted."""
 QUOTING = ("docs/glossary.md", "docs/style.md")
@@ -203,10 +190,10 @@ def git(*arguments: str) -> str:
 def area(finding: Finding) -> str:
     """The area that counts a finding: ``strict`` if it fails, empty for a suggestion on a strict page."""
     path = finding.path
-    if path in STRICT:
-        return "" if finding.severity == "suggestion" else "strict"
-    if path.endswith(".md"):
+    if path in LENIENT:
         return "pages"
+    if path.endswith(".md"):
+        return "" if finding.severity == "suggestion" else "strict"
     folder = path.partition("/")[0]
     if folder in PRODUCT:
         return "product"
