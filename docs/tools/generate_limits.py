@@ -16,7 +16,7 @@ from types import ModuleType
 
 from broker_agent import broker_outer_api, listener, namesrv_list, registration
 from broker_agent.clients import limits as client_limits
-from broker_agent.topics import files, table, topic_service
+from broker_agent.topics import json_files, table, topic_service
 from groundwork import channels, endpoints, metrics_http, namesrv_client, permits, topic_names
 from namesrv import limits, runtime_settings
 from namesrv.app import administration
@@ -46,7 +46,7 @@ SECTIONS: dict[str, tuple[str, tuple[ModuleType, ...]]] = {
     "## The broker agent's clients": (r"[A-Z]\w*", (client_limits,)),
     "## The broker agent's operators": (
         r"MAX_\w*|KEEPALIVE_SECONDS|CONNECTION_AGE_GRACE_SECONDS",
-        (listener, table, files, topic_service, registration, broker_outer_api, namesrv_list),
+        (listener, table, json_files, topic_service, registration, broker_outer_api, namesrv_list),
     ),
     "## Answers of servers": (r"MAX_\w*", (channels, namesrv_client, cache)),
 }

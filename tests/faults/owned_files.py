@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from broker_agent.topics.storage import TopicsFile
+from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from namesrv.core.changes import Cause, Change, KvPut
 from namesrv.core.journal import JournalEntry, JournalQuery

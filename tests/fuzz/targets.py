@@ -14,7 +14,9 @@ from google.protobuf.message import DecodeError
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from broker_agent.namesrv_list import check_namesrv, decode_list, parse_list, split_address_server
-from broker_agent.topics.files import BrokenTopics, decode_mappings, decode_topics, encode_topics
+from broker_agent.topics.json_files import BrokenTopics
+from broker_agent.topics.mappings_json import decode_mappings
+from broker_agent.topics.topics_json import decode_topics, encode_topics
 from groundwork.certificates import CertificateError, read_token
 from groundwork.endpoints import Endpoint, parse_endpoints
 from groundwork.grpc_errors import DETAILS_KEY, RichError

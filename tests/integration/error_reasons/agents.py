@@ -22,11 +22,11 @@ from broker_agent.clients import channels, limits
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.server import ClientServer
 from broker_agent.topics import manager as topics_manager
-from broker_agent.topics.files import encode_topics
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.storage import TopicsFile
+from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
+from broker_agent.topics.topics_json import encode_topics
 from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from groundwork.permits import Permits, Principal, token_key

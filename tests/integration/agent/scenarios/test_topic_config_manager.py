@@ -11,10 +11,10 @@ import pytest
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
-from broker_agent.topics.files import load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion
 from broker_agent.topics.topic_service import TopicConfigServicer
+from broker_agent.topics.topics_json import load_topic_config_table
 from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 
 

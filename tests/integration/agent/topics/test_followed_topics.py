@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from broker_agent.topics.files import decode_topics
 from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.topics_json import decode_topics
 from tests.integration.agent.topics import topics_writer
 from tests.support.programs.processes import Process, eventually
 

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from broker_agent import listener
 from broker_agent.topics import topic_service
-from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topic_service import TopicConfigServicer
+from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from groundwork.endpoints import Endpoint
 from tests.support.agents.topic_agents import error_of, stub_of, topic_agent
 from tests.support.programs.processes import eventually

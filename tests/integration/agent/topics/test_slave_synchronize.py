@@ -10,12 +10,12 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
 from broker_agent.topics import slave_synchronize, topic_service
-from broker_agent.topics.files import encode_topics, load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
+from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize, master_agent_endpoint
-from broker_agent.topics.storage import TopicsFile
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
+from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
 from groundwork.endpoints import Endpoint
 from groundwork.intake import IntakeLimits
 from tests.support.agents.topic_agents import topic_agent

@@ -8,7 +8,7 @@ import pytest
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.storage import TopicsFile
+from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from tests.support.topic_edits import put_topic
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_agent.topics.files import BrokenTopics, TopicQueueMappings, decode_mappings
+from broker_agent.topics.json_files import BrokenTopics
+from broker_agent.topics.mappings_json import TopicQueueMappings, decode_mappings
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, TopicQueueMapping
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 

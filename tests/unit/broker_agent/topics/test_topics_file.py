@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason, StartError
-from broker_agent.topics.files import decode_topics, encode_topics
-from broker_agent.topics.storage import TopicsFile, copy_of, replace_keeping_copy
+from broker_agent.topics.owned_file import TopicsFile, copy_of, replace_keeping_copy
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
+from broker_agent.topics.topics_json import decode_topics, encode_topics
 from groundwork import disk
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from broker_agent.topics.files import encode_topics
-from broker_agent.topics.storage import FollowedTopics
+from broker_agent.topics.followed_files import FollowedTopics
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topics_json import encode_topics
 from tests.support.timing import agent_timing
 from tests.support.virtual_clock import VirtualClock
 

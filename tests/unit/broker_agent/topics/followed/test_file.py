@@ -12,13 +12,8 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
 from broker_agent.topics import table as table_module
-from broker_agent.topics.storage import (
-    BROKEN_SECONDS,
-    START_SECONDS,
-    TopicsFile,
-    copy_of,
-    replace_keeping_copy,
-)
+from broker_agent.topics.followed_files import BROKEN_SECONDS, START_SECONDS
+from broker_agent.topics.owned_file import TopicsFile, copy_of, replace_keeping_copy
 from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower, seen, table
 
 

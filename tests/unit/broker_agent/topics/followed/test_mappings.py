@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_agent.errors import StartError
-from broker_agent.topics.files import mappings_path
-from broker_agent.topics.storage import BROKEN_SECONDS, copy_of
+from broker_agent.topics.followed_files import BROKEN_SECONDS
+from broker_agent.topics.mappings_json import mappings_path
+from broker_agent.topics.owned_file import copy_of
 from broker_agent.topics.table import TopicConfigTable
 from tests.support.static_topics import mappings_json
 from tests.unit.broker_agent.topics.followed.files import Passing, content, events, follower, seen

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.topics.storage import FollowedTopics, replace_keeping_copy
+from broker_agent.topics.followed_files import FollowedTopics
+from broker_agent.topics.owned_file import replace_keeping_copy
 from broker_agent.topics.table import TopicConfigTable
 from tests.support.patience import TIMEOUT
 from tests.support.timing import agent_timing
