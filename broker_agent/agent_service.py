@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
-from broker_agent_api.v1 import broker_agent_service_pb2_grpc
 
 from broker_agent.broker_outer_api import BrokerOuterAPI, Master
 from broker_agent.broker_probe import BrokerProbe
-from broker_agent.errors import invalid_field
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.registration import Registration
 from broker_agent.topics.topic_service import version_message
+from groundwork.errors import invalid_field
 from groundwork.topic_names import MAX_PERM
 from groundwork.version import __version__
 
 _MAX_INT64 = 2**63 - 1
 
 
-class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServicer):
+class BrokerAgentServicer:
     """Checks requests, has them done, answers."""
 
     def __init__(
@@ -33,18 +31,10 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
         self._change_broker_role = change_broker_role
         self._update_broker_permission = update_broker_permission
 
-    def GetAgentStatus(  # noqa: N802 - calls have the names of the wire contract, and are documented there
-        self,
-        request: pb.GetAgentStatusRequest,  # noqa: ARG002
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> pb.GetAgentStatusResponse:
+    def GetAgentStatus(self, _request: pb.GetAgentStatusRequest, _context: object) -> pb.GetAgentStatusResponse:
         return self._status()
 
-    def ChangeBrokerRole(  # noqa: N802
-        self,
-        request: pb.ChangeBrokerRoleRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> pb.ChangeBrokerRoleResponse:
+    def ChangeBrokerRole(self, request: pb.ChangeBrokerRoleRequest, _context: object) -> pb.ChangeBrokerRoleResponse:
         if not request.HasField("broker_id"):
             raise invalid_field("broker_id", "is missing; 0 is the master, above 0 a slave")
         if request.broker_id < 0:
@@ -56,10 +46,8 @@ class BrokerAgentServicer(broker_agent_service_pb2_grpc.BrokerAgentServiceServic
             raise invalid_field("state_version", str(error)) from error
         return pb.ChangeBrokerRoleResponse(state_version=state_version, accepted_count=accepted, target_count=targets)
 
-    def UpdateBrokerPermission(  # noqa: N802
-        self,
-        request: pb.UpdateBrokerPermissionRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
+    def UpdateBrokerPermission(
+        self, request: pb.UpdateBrokerPermissionRequest, _context: object
     ) -> pb.UpdateBrokerPermissionResponse:
         if not request.HasField("broker_permission"):
             raise invalid_field("broker_permission", f"is missing; write the permission bits, 0 to {MAX_PERM}")

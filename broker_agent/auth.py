@@ -12,10 +12,11 @@ import structlog
 from broker_agent_api.v1 import broker_agent_service_pb2, client_service_pb2, topic_config_service_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from broker_agent.errors import Refused, StartError, not_permitted
+from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
 from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
+from groundwork.errors import Refused, not_permitted
 from groundwork.group_patterns import Group
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls

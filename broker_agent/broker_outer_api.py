@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.errors import NameServerError, Refused
+from broker_agent.errors import NameServerError
 from broker_agent.fan_out import Lane, call_all
 from broker_agent.name_server import NamesrvTarget, RegisterBrokerResult
 from broker_agent.namesrv_list import MAX_NAME_SERVERS
@@ -19,6 +19,7 @@ from broker_agent.registration import Registration
 from broker_agent.registration_sync import CallRetries, RegistrationSync
 from broker_agent.timing import Timing
 from groundwork.endpoints import Endpoint
+from groundwork.errors import Refused
 
 # The broker's calls to all its name servers at once (RocketMQ: BrokerOuterAPI).
 

@@ -11,7 +11,7 @@ import typer
 
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe, connects_to
-from broker_agent.errors import Refused, StartError
+from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.namesrv_list import namesrv_list_of
 from broker_agent.settings import DEFAULT_BROKER_PORT, AgentSettings, default_listen, fast_endpoint
@@ -22,6 +22,7 @@ from groundwork.certificates import CertificateError
 from groundwork.channels import ClientFiles, ClientSecurity
 from groundwork.command_line import version_option
 from groundwork.endpoints import Endpoint
+from groundwork.errors import Refused
 from groundwork.hangup import reload_on_hangup
 from groundwork.health_check import check_health
 from groundwork.logs import configure_logs

@@ -8,49 +8,9 @@ from typing import cast
 
 import grpc
 
-from groundwork.errors import (
-    FieldProblems,
-    Refused,
-    internal_defect,
-    invalid_field,
-    limit_exceeded,
-    malformed_request,
-    not_authenticated,
-    not_durable,
-    not_permitted,
-)
+from groundwork.errors import Refused
 from groundwork.grpc_errors import ErrorTable, FailedCall, RichError
 from groundwork.rpc_handlers import Failures
-
-__all__ = [
-    "CODES",
-    "DOMAIN",
-    "FAILURES",
-    "RETRY_AFTER_SECONDS",
-    "AgentError",
-    "FieldProblems",
-    "NameServerError",
-    "Reason",
-    "Refused",
-    "StartError",
-    "channel_gone",
-    "consumer_group_not_found",
-    "internal_defect",
-    "invalid_field",
-    "limit_exceeded",
-    "malformed_request",
-    "not_authenticated",
-    "not_durable",
-    "not_master",
-    "not_permitted",
-    "producer_group_not_found",
-    "shutting_down",
-    "slow_reader",
-    "system_topic",
-    "topic_not_found",
-    "topics_file_changed",
-    "topics_followed",
-]
 
 # The agent's own exceptions: one tree.
 

@@ -22,6 +22,7 @@ from broker_agent.topics.table import (
     TopicQueueMapping,
     changed_topics,
 )
+from broker_agent.topics.topic_service import version_message
 
 # The registration of a broker: all that the agent tells name servers about it.
 
@@ -111,7 +112,7 @@ class Registration:
 
     def query(self) -> pb.QueryDataVersionRequest:
         """Asks whether a name server holds another version."""
-        return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=_data_version(self.version))
+        return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=version_message(self.version))
 
     def full(self) -> pb.RegisterBrokerRequest:
         """The whole table."""
@@ -137,7 +138,7 @@ class Registration:
         if topics is None or (topics and self.version == held.version):
             return None
         message = self._message(topics)
-        message.base_version.CopyFrom(_data_version(held.version))
+        message.base_version.CopyFrom(version_message(held.version))
         return message
 
     def _message(self, topics: Iterable[TopicConfig]) -> pb.RegisterBrokerRequest:
@@ -146,7 +147,7 @@ class Registration:
         message = pb.RegisterBrokerRequest(
             broker=self.broker.identity(),
             ha_server_addr=self.broker.ha_server_addr,
-            data_version=_data_version(self.version),
+            data_version=version_message(self.version),
             topic_configs=topic_configs,
             filter_servers=None if filter_servers is None else pb.FilterServerList(filter_servers=filter_servers),
             body_crc32=body_crc32(topic_configs),
@@ -190,12 +191,6 @@ def _mapping_message(mapping: TopicQueueMapping) -> route_data_pb2.StaticTopicMa
         dirty=mapping.is_dirty,
         topic_queue_ids=[topic_queue_id for topic_queue_id, _ in mapping.queue_ids],
         broker_queue_ids=[broker_queue_id for _, broker_queue_id in mapping.queue_ids],
-    )
-
-
-def _data_version(version: DataVersion) -> route_data_pb2.DataVersion:
-    return route_data_pb2.DataVersion(
-        timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
     )
 
 

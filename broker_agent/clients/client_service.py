@@ -21,9 +21,9 @@ from broker_agent.clients.consumer_manager import ConsumerGroupInfo
 from broker_agent.clients.housekeeping import ClientHousekeepingService
 from broker_agent.clients.managers import ClientManagers
 from broker_agent.clients.producer_manager import ClientChannelInfo
-from broker_agent.errors import FieldProblems, invalid_field, limit_exceeded
 from groundwork import topic_names
 from groundwork.endpoints import Endpoint
+from groundwork.errors import FieldProblems, invalid_field, limit_exceeded
 from groundwork.rpc_handlers import Context, methods_of
 from groundwork.shares import sharer_at
 

@@ -8,7 +8,7 @@ import structlog
 
 from broker_agent.clients.channels import ClientChannel
 from broker_agent.clients.limits import FILTER_SERVER_SILENCE_SECONDS, MAX_FILTER_SERVERS
-from broker_agent.errors import limit_exceeded
+from groundwork.errors import limit_exceeded
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

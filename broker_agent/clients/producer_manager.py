@@ -9,7 +9,7 @@ import structlog
 
 from broker_agent.clients import limits
 from broker_agent.clients.channels import ClientChannel
-from broker_agent.errors import limit_exceeded
+from groundwork.errors import limit_exceeded
 from groundwork.shares import MACHINE, Sharer, ShareRules, Shares
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

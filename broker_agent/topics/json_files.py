@@ -16,7 +16,7 @@ from groundwork.topic_names import MAX_NAME_LENGTH
 
 MAX_FILE_BYTES = 1024**3
 """Largest topics.json that is read: a million topics take some 250 MB, and a wrong path must not fill memory."""
-MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 ContentT = TypeVar("ContentT")
 _MISSING = object()
 
@@ -130,8 +130,8 @@ def version_of(version: Mapping[str, Any]) -> DataVersion:
     """The dataVersion of a file. Raises ValueError."""
     try:
         return DataVersion(
-            timestamp_millis=integer_of(version, "timestamp", MAX_INT64),
-            counter=integer_of(version, "counter", MAX_INT64 - 1),  # there is always a next one
+            timestamp_millis=integer_of(version, "timestamp", INT64_MAX),
+            counter=integer_of(version, "counter", INT64_MAX - 1),  # there is always a next one
             state_version=integer_of(version, "stateVersion", MAX_STATE_VERSION) if "stateVersion" in version else None,
         )
     except ValueError as error:

@@ -10,12 +10,13 @@ from typing import Self
 
 import structlog
 
-from broker_agent.errors import Refused, StartError, limit_exceeded, system_topic, topic_not_found, topics_followed
+from broker_agent.errors import StartError, system_topic, topic_not_found, topics_followed
 from broker_agent.timing import Timing
 from broker_agent.topics.followed_files import FollowedTopics
 from broker_agent.topics.owned_file import TopicsFile
 from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
 from broker_agent.topics.topics_json import log_skipped_topics
+from groundwork.errors import Refused, limit_exceeded
 
 Listener = Callable[[TopicConfigTable], None]
 """Called with each new table, in order, in the thread that made it. Must return quickly and change no topics itself."""

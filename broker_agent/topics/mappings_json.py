@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 
 from broker_agent.topics.json_files import (
-    MAX_INT32,
-    MAX_INT64,
+    INT32_MAX,
+    INT64_MAX,
     decoded,
     integer_of,
     object_of,
@@ -54,7 +54,7 @@ class TopicQueueMappings:
         topics, mine = table.data_version, self.data_version
         version = DataVersion(
             max(topics.timestamp_millis, mine.timestamp_millis),
-            min(topics.counter + mine.counter, MAX_INT64 - 1),  # there is always a next one
+            min(topics.counter + mine.counter, INT64_MAX - 1),  # there is always a next one
             topics.state_version,
         )
         found = ((table.get(name), mapping) for name, mapping in self.mappings.items())
@@ -116,11 +116,11 @@ def _mapping(name: str, value: object) -> TopicQueueMapping:
             check_name(scope)
         except ValueError as error:
             raise ValueError(f"scope {error}") from error
-    total = integer_of(detail, "totalQueues", MAX_INT32)
+    total = integer_of(detail, "totalQueues", INT32_MAX)
     hosted = object_of("hostedQueues", detail.get("hostedQueues", {}))
     queue_ids = tuple(sorted(_queue_ids(text_of("bname", detail.get("bname", "")), hosted, total)))
     return TopicQueueMapping(
-        scope, total, integer_of(detail, "epoch", MAX_INT64), detail.get("dirty") is True, queue_ids
+        scope, total, integer_of(detail, "epoch", INT64_MAX), detail.get("dirty") is True, queue_ids
     )
 
 

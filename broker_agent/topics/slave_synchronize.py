@@ -14,7 +14,7 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1 import topic_config_service_pb2_grpc
 
 from broker_agent.channel import NO_RETRIES
-from broker_agent.errors import AgentError, Refused
+from broker_agent.errors import AgentError
 from broker_agent.timing import PeriodicThread, Timing, Wait
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
@@ -22,6 +22,7 @@ from broker_agent.topics.topic_service import copied_topic, version_message, ver
 from groundwork.backoff import Backoff
 from groundwork.channels import ClientSecurity, open_channel
 from groundwork.endpoints import Endpoint
+from groundwork.errors import Refused
 from groundwork.grpc_errors import FailedCall, RichError
 from groundwork.intake import Intake, IntakeLimits, TooMuchSent
 

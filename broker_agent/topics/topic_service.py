@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import grpc
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
-from broker_agent_api.v1 import topic_config_service_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 
-from broker_agent.errors import FieldProblems, invalid_field, not_master, topic_not_found
+from broker_agent.errors import not_master, topic_not_found
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
+from groundwork.errors import FieldProblems, invalid_field
 from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
 # Topics and their versions between our records and the wire.
@@ -210,7 +209,7 @@ MAX_CHUNK_BYTES = 256 * 1024
 """Most bytes of topics in one message of a list. A larger topic has a message of its own."""
 
 
-class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServicer):
+class TopicConfigServicer:
     """Checks requests, and lets the manager do what they ask for."""
 
     def __init__(self, manager: TopicConfigManager, is_slave: Callable[[], bool]) -> None:
@@ -218,10 +217,8 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
         self._manager = manager
         self._is_slave = is_slave
 
-    def CreateOrUpdateTopic(  # noqa: N802 - the contract's name, documented there
-        self,
-        request: pb.CreateOrUpdateTopicRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
+    def CreateOrUpdateTopic(
+        self, request: pb.CreateOrUpdateTopicRequest, _context: object
     ) -> pb.CreateOrUpdateTopicResponse:
         """UPDATE_AND_CREATE_TOPIC, 17."""
         name = checked_name("topic_config.topic", request.topic_config.topic)
@@ -248,11 +245,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
             data_version=version_message(change.data_version),
         )
 
-    def DeleteTopic(  # noqa: N802
-        self,
-        request: pb.DeleteTopicRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> pb.DeleteTopicResponse:
+    def DeleteTopic(self, request: pb.DeleteTopicRequest, _context: object) -> pb.DeleteTopicResponse:
         """DELETE_TOPIC_IN_BROKER, 215."""
         name = checked_name("topic", request.topic)
         self._check_master()
@@ -262,11 +255,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
             data_version=version_message(change.data_version),
         )
 
-    def GetTopic(  # noqa: N802
-        self,
-        request: pb.GetTopicRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> pb.GetTopicResponse:
+    def GetTopic(self, request: pb.GetTopicRequest, _context: object) -> pb.GetTopicResponse:
         """GET_TOPIC_CONFIG, 351."""
         name = checked_name("topic", request.topic)
         table = self._manager.table
@@ -275,11 +264,7 @@ class TopicConfigServicer(topic_config_service_pb2_grpc.TopicConfigServiceServic
             raise topic_not_found(name)
         return pb.GetTopicResponse(topic_config=topic_message(topic), data_version=version_message(table.data_version))
 
-    def ListTopics(  # noqa: N802
-        self,
-        request: pb.ListTopicsRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002
-    ) -> Iterator[pb.ListTopicsResponse]:
+    def ListTopics(self, request: pb.ListTopicsRequest, _context: object) -> Iterator[pb.ListTopicsResponse]:
         """GET_ALL_TOPIC_CONFIG, 21."""
         table = self._manager.table
         version = version_message(table.data_version)

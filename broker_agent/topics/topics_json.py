@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from broker_agent.topics.json_files import (
-    MAX_INT32,
+    INT32_MAX,
     decoded,
     integer_of,
     load_file,
@@ -117,7 +117,7 @@ def _checked_topic(name: str, value: object) -> TopicConfig:
         read_queue_nums=integer_of(topic, "readQueueNums", MAX_QUEUE_NUMS),
         write_queue_nums=integer_of(topic, "writeQueueNums", MAX_QUEUE_NUMS),
         perm=integer_of(topic, "perm", MAX_PERM),
-        topic_sys_flag=integer_of(topic, "topicSysFlag", MAX_INT32) if "topicSysFlag" in topic else 0,
+        topic_sys_flag=integer_of(topic, "topicSysFlag", INT32_MAX) if "topicSysFlag" in topic else 0,
         order=order,
         topic_filter_type=text_of("topicFilterType", topic.get("topicFilterType", "SINGLE_TAG")),
         attributes=_attributes(topic.get("attributes")),

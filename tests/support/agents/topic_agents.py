@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
-from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceServicer, TopicConfigServiceStub
+from broker_agent_api.v1.topic_config_service_pb2_grpc import TopicConfigServiceStub
 
 from broker_agent.auth import AgentAdmission
 from broker_agent.listener import AgentServer
@@ -18,9 +18,7 @@ from groundwork.grpc_errors import RichError
 
 
 @contextmanager
-def topic_agent(
-    servicer: TopicConfigServiceServicer, port: int = 0, admission: AgentAdmission | None = None
-) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, port: int = 0, admission: AgentAdmission | None = None) -> Iterator[Endpoint]:
     """Runs a server for the time of the block."""
     server = AgentServer(Endpoint("127.0.0.1", port), [(SERVICE, servicer)], admission=admission)
     server.start()

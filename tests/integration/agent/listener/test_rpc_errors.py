@@ -9,11 +9,11 @@ from broker_agent_api.v1 import topic_config_service_pb2 as pb
 from broker_agent_api.v1.error_reason_pb2 import ErrorReason
 from structlog.testing import capture_logs
 
-from broker_agent.errors import CODES, Reason, invalid_field, limit_exceeded, not_durable
+from broker_agent.errors import CODES, Reason
 from broker_agent.listener import AgentServer
 from broker_agent.topics.topic_service import SERVICE
 from groundwork.endpoints import Endpoint
-from groundwork.errors import FieldViolation
+from groundwork.errors import FieldViolation, invalid_field, limit_exceeded, not_durable
 from groundwork.grpc_errors import RichError
 from tests.support.agents.topic_agents import error_of
 from tests.support.patience import TIMEOUT

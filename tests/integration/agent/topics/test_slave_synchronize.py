@@ -55,7 +55,7 @@ class FakeMaster(MasterAgent):
         if self.away:
             raise CopyFailed("UNAVAILABLE: connection refused")
         self.before_answer()
-        for chunk in self._servicer.ListTopics(request, None):  # type: ignore[arg-type]
+        for chunk in self._servicer.ListTopics(request, None):
             self.mend(chunk)
             yield chunk
 
