@@ -22,7 +22,7 @@ from namesrv.app.stall_detector import StallDetector
 from namesrv.app.symptoms import SymptomCounter
 from namesrv.app.upkeep import DigestSamples
 from namesrv.app.watches import WatchDispatcher
-from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import RemovalReason
 from namesrv.core.pins import Pins
 from namesrv.core.state import RouteState, Unconfirmed
@@ -163,7 +163,7 @@ class NamesrvMetrics(Collector):
     def _on_change(self, change: Change) -> None:
         self._changes.labels(change.cause.call or "start").inc()
         for row in change.rows:
-            if isinstance(row, LiveRemoved):
+            if isinstance(row, LiveChange) and row.reason is not None:
                 self._removals.labels(row.reason.name).inc()
 
 

@@ -14,7 +14,7 @@ from namesrv.app.event_log import log_removed
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
 from namesrv.app.writer import TableWriter
-from namesrv.core.changes import Change, GroupPut, KvPut
+from namesrv.core.changes import Change, GroupChange, KvPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerLiveInfo, Doubt, Member
 from namesrv.core.routes import Routes
 from namesrv.core.state import RouteState
@@ -205,18 +205,18 @@ class ChannelNotices:
 
     def _on_change(self, change: Change) -> None:
         for row in change.rows:
-            if isinstance(row, GroupPut) and self._state.behaviour.notify_min_broker_id_changed:
+            if isinstance(row, GroupChange) and self._state.behaviour.notify_min_broker_id_changed:
                 self._tell_min_id_change(row.before, row.after)
             elif isinstance(row, KvPut) and row.namespace == ORDER_TOPIC_CONFIG:
                 self._order_config_changed.set()
 
-    def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData) -> None:
+    def _tell_min_id_change(self, before: BrokerData | None, after: BrokerData | None) -> None:
         """Tells the group's brokers of its lowest id (RocketMQ 5: NOTIFY_MIN_BROKER_ID_CHANGE, 905).
 
         As in RocketMQ, a group's first broker causes no notice, and a lost one only where a slave may stand in. Unlike
         in RocketMQ, a lowest broker that gets a higher id causes one, too.
         """
-        if before is None or after.min_id == before.min_id:
+        if before is None or after is None or after.min_id == before.min_id:
             return
         came = after.min_id < before.min_id
         if not came and not after.enable_acting_master:

@@ -10,7 +10,7 @@ import structlog
 
 from groundwork.flood_log import FloodLog
 from groundwork.topic_names import SHOWN_CHARACTERS
-from namesrv.core.changes import Cause, Change, GroupPut, IntentPut, LivePut
+from namesrv.core.changes import Cause, Change, GroupChange, LiveChange
 from namesrv.core.errors import TOPICS_NAMED, Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.operator_changes import OperatorOutcome
@@ -86,8 +86,8 @@ def listen_for_names_in_two_clusters(state: RouteState) -> None:
 
     def on_change(change: Change) -> None:
         for row in change.rows:
-            if isinstance(row, GroupPut) and row.before is None:
-                cluster_name, broker_name = row.after.key
+            if isinstance(row, GroupChange) and row.before is None:
+                cluster_name, broker_name = row.key
                 first = next(iter(state.tables.clusters_by_name[broker_name]))
                 if first != cluster_name:
                     _log.warning(
@@ -155,13 +155,12 @@ def listen_for_mass_loss(state: RouteState) -> None:
 
 
 def _log_mass_loss(change: Change, hold_seconds: float) -> None:
-    lives = [row.live for row in change.rows if isinstance(row, LivePut)]
-    puts = [row for row in change.rows if isinstance(row, GroupPut)]
+    lives = [row for row in change.rows if isinstance(row, LiveChange)]
     _log.warning(
         "mass_loss_guard",
         brokers=len(lives),
-        brought_back=sum(len(row.after.members) - len(row.before.members if row.before else ()) for row in puts),
-        first=", ".join(map(_name, lives[:BROKERS_NAMED])),
+        brought_back=sum(row.before is None for row in lives),
+        first=", ".join(_name(row.live) for row in lives[:BROKERS_NAMED]),
         hold_seconds=hold_seconds,
         revision=change.revision,
     )
@@ -181,7 +180,7 @@ def log_intents(outcome: OperatorOutcome, cause: Cause, revision: int) -> None:
     for row in outcome.intents:
         intent = row.intent
         _log.info(
-            "intent_decided" if isinstance(row, IntentPut) else "intent_lifted",
+            "intent_decided" if row.after else "intent_lifted",
             kind=intent.kind.name,
             **_subject(intent.key),
             ends_at_millis=intent.ends_at_millis,

@@ -11,23 +11,19 @@ from namesrv.core import encoding
 from namesrv.core.changes import (
     Change,
     ChangeLog,
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
 )
 from namesrv.core.encoding import frame, tag, varint
-from namesrv.core.model import RemovalReason
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, LiveKey, RemovalReason
 from namesrv.core.snapshot import ALL_TABLES, RouteTable, chunks, topic_queues
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.watch.hub import Follower
@@ -51,18 +47,12 @@ CHANGE_SLICE = 500
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
     QueuesPut: (RouteTable.TOPIC_QUEUES,),
     QueuesRemoved: (RouteTable.TOPIC_QUEUES,),
-    GroupPut: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
-    GroupRemoved: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
-    LivePut: (RouteTable.LIVE_BROKERS,),
-    LiveRemoved: (RouteTable.LIVE_BROKERS,),
-    ClusterPut: (RouteTable.CLUSTERS,),
-    ClusterRemoved: (RouteTable.CLUSTERS,),
+    GroupChange: (RouteTable.BROKER_GROUPS, RouteTable.CLUSTERS),
+    LiveChange: (RouteTable.LIVE_BROKERS,),
+    ClusterChange: (RouteTable.CLUSTERS,),
     FilterServersPut: (RouteTable.FILTER_SERVERS,),
 }
 """The tables of a reader that each kind of row changes. Clusters name their groups, so they change with them."""
-
-_CHANGED_BY_NORMALISED = _CHANGED_BY | {GroupRemoved: (*_CHANGED_BY[GroupRemoved], RouteTable.TOPIC_QUEUES)}
-"""The same where a group that goes is one row, which stands for its queues, too."""
 
 _RESPONSE = route_service_pb2.StreamRouteChangesResponse
 _CHANGES = route_service_pb2.RouteChanges
@@ -127,11 +117,13 @@ def _rows(
 
     Intents and configurations are in no table of the routes: what they change there has rows of its own.
     """
-    groups_gone = {row.before.key for row in rows if isinstance(row, GroupRemoved)} if normalised else set()
-    changed_by = _CHANGED_BY_NORMALISED if normalised else _CHANGED_BY
+    groups_gone = {row.key for row in rows if normalised and isinstance(row, GroupChange) and row.after is None}
     for count, row in enumerate(rows, 1):
+        changed = _CHANGED_BY.get(type(row), ())
+        if isinstance(row, GroupChange) and row.key in groups_gone:
+            changed = (*changed, RouteTable.TOPIC_QUEUES)  # it stands for its queues, too
         match row:
-            case _ if not any(table in tables for table in changed_by.get(type(row), ())):
+            case _ if not any(table in tables for table in changed):
                 pass
             case QueuesRemoved() if row.broker in groups_gone:
                 pass
@@ -139,11 +131,9 @@ def _rows(
                 yield from _topic_rows(row.queues, partial(_topic_put, row))
             case QueuesRemoved():
                 yield from _topic_rows(row.topics, partial(_topic_removed, _removal_of_any_topic(row)))
-            case GroupPut() | LivePut() | ClusterPut() | FilterServersPut():
-                yield _framed(_put(row, applied_at_millis).SerializeToString())
-            case GroupRemoved() | LiveRemoved() | ClusterRemoved():
-                yield _framed(_removal(row).SerializeToString())
-            case KvPut() | IntentPut() | IntentLifted() | ConfigPut():
+            case GroupChange() | LiveChange() | ClusterChange() | FilterServersPut():
+                yield _framed(_row(row, applied_at_millis).SerializeToString())
+            case KvPut() | IntentChange() | ConfigPut():
                 pass
         if count % BROKER_SLICE == 0:
             yield b""
@@ -182,36 +172,35 @@ def _topic_removed(rest: bytes, topic: str) -> bytes:
     return b"".join((_TOPIC_REMOVED_TAG, varint(len(removal)), removal))
 
 
-def _put(
-    row: GroupPut | LivePut | ClusterPut | FilterServersPut, applied_at_millis: int
+def _row(
+    row: GroupChange | LiveChange | ClusterChange | FilterServersPut, applied_at_millis: int
 ) -> route_service_pb2.RouteChange:
     match row:
-        case GroupPut():
-            return _ROW(broker_put=encoding.broker_data(row.after))
-        case LivePut():
-            return _ROW(live_put=encoding.broker_live_info(row.live, applied_at_millis))
-        case ClusterPut():
-            names = sorted(row.broker_names)
-            return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.cluster_name, broker_names=names))
-        case FilterServersPut():
-            cluster_name, broker_addr = row.key
+        case GroupChange(after=BrokerData() as group):
+            return _ROW(broker_put=encoding.broker_data(group))
+        case LiveChange(after=BrokerLiveInfo() as live):
+            return _ROW(live_put=encoding.broker_live_info(live, applied_at_millis))
+        case ClusterChange(after=frozenset() as names):
+            return _ROW(cluster_put=route_data_pb2.ClusterData(cluster_name=row.key, broker_names=sorted(names)))
+        case FilterServersPut(key=LiveKey(cluster_name, broker_addr)):
             filter_put = route_data_pb2.FilterServerData(
                 cluster_name=cluster_name, broker_addr=broker_addr, filter_servers=row.filter_servers
             )
             return _ROW(filter_put=filter_put)
+        case _:
+            return _removal(row)
 
 
-def _removal(row: GroupRemoved | LiveRemoved | ClusterRemoved) -> route_service_pb2.RouteChange:
+def _removal(row: GroupChange | LiveChange | ClusterChange) -> route_service_pb2.RouteChange:
+    assert row.reason is not None, "a row goes for a reason"
     reason = _reason(row.reason)
     match row:
-        case GroupRemoved():
-            cluster_name, broker_name = row.before.key
+        case GroupChange(key=BrokerKey(cluster_name, broker_name)):
             group_removed = route_service_pb2.BrokerGroupRemoval(
                 cluster_name=cluster_name, broker_name=broker_name, reason=reason
             )
             return _ROW(group_removed=group_removed)
-        case LiveRemoved():
-            live = row.live
+        case LiveChange(live=live):
             broker_removed = route_service_pb2.BrokerRemoval(
                 cluster_name=live.broker.cluster_name,
                 broker_name=live.broker.broker_name,
@@ -220,8 +209,8 @@ def _removal(row: GroupRemoved | LiveRemoved | ClusterRemoved) -> route_service_
                 reason=reason,
             )
             return _ROW(broker_removed=broker_removed)
-        case ClusterRemoved():
-            cluster_removed = route_service_pb2.ClusterRemoval(cluster_name=row.cluster_name, reason=reason)
+        case ClusterChange():
+            cluster_removed = route_service_pb2.ClusterRemoval(cluster_name=row.key, reason=reason)
             return _ROW(cluster_removed=cluster_removed)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from namesrv.core.errors import revision_compacted, revision_not_reached
 from namesrv.core.model import (
@@ -17,6 +17,7 @@ from namesrv.core.model import (
     BrokerKey,
     BrokerLiveInfo,
     Intent,
+    IntentKey,
     LiveKey,
     QueueData,
     RemovalReason,
@@ -56,45 +57,53 @@ class QueuesRemoved(NamedTuple):
     reason: RemovalReason
 
 
-class GroupPut(NamedTuple):
-    """A broker group came or changed."""
-
-    before: BrokerData | None
-    after: BrokerData
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 
-class GroupRemoved(NamedTuple):
-    """A broker group lost its last broker. Its queues are in a QueuesRemoved of the same change."""
+@dataclass(frozen=True, slots=True)
+class RowChange(Generic[KeyT, ValueT]):
+    """A row that came, changed or went."""
 
-    before: BrokerData
-    reason: RemovalReason
-
-
-class LivePut(NamedTuple):
-    """A live broker came, or registered something new."""
-
-    live: BrokerLiveInfo
+    key: KeyT
+    before: ValueT | None
+    after: ValueT | None
+    reason: RemovalReason | None = None
+    """Why it went."""
 
 
-class LiveRemoved(NamedTuple):
-    """A broker left."""
+class GroupChange(RowChange[BrokerKey, BrokerData]):
+    """Of a broker group. The queues of one that goes are in a QueuesRemoved of the same change."""
 
-    live: BrokerLiveInfo
-    reason: RemovalReason
-
-
-class ClusterPut(NamedTuple):
-    """A cluster came. It names all of its groups as of that revision; those that come later have a GroupPut only."""
-
-    cluster_name: str
-    broker_names: frozenset[str]
+    __slots__ = ()
 
 
-class ClusterRemoved(NamedTuple):
-    """A cluster lost its last group."""
+class LiveChange(RowChange[LiveKey, BrokerLiveInfo]):
+    """Of a live broker, which comes or changes with a registration."""
 
-    cluster_name: str
-    reason: RemovalReason
+    __slots__ = ()
+
+    @property
+    def live(self) -> BrokerLiveInfo:
+        """The broker as it is, or as it was before it left."""
+        return self.after or self.before  # type: ignore[return-value]  # one of both is there
+
+
+class ClusterChange(RowChange[str, frozenset[str]]):
+    """Of a cluster that came with all of its groups, or went. Groups that come later have a GroupChange only."""
+
+    __slots__ = ()
+
+
+class IntentChange(RowChange[IntentKey, Intent]):
+    """Of an intent, which came into force, was lifted, or whose time ran out."""
+
+    __slots__ = ()
+
+    @property
+    def intent(self) -> Intent:
+        """The one in force, or the one that was lifted."""
+        return self.after or self.before  # type: ignore[return-value]  # one of both is there
 
 
 class FilterServersPut(NamedTuple):
@@ -113,18 +122,6 @@ class KvPut(NamedTuple):
     value: str | None
 
 
-class IntentPut(NamedTuple):
-    """An intent came into force."""
-
-    intent: Intent
-
-
-class IntentLifted(NamedTuple):
-    """An intent was lifted, or its time ran out."""
-
-    intent: Intent
-
-
 class ConfigPut(NamedTuple):
     """A setting got another value."""
 
@@ -135,16 +132,12 @@ class ConfigPut(NamedTuple):
 Row = (
     QueuesPut
     | QueuesRemoved
-    | GroupPut
-    | GroupRemoved
-    | LivePut
-    | LiveRemoved
-    | ClusterPut
-    | ClusterRemoved
+    | GroupChange
+    | LiveChange
+    | ClusterChange
     | FilterServersPut
     | KvPut
-    | IntentPut
-    | IntentLifted
+    | IntentChange
     | ConfigPut
 )
 
@@ -172,16 +165,8 @@ class Change:
     @property
     def groups(self) -> set[BrokerKey]:
         """The groups that routes show differently from now on, or no longer."""
-        groups: set[BrokerKey] = set()
-        for row in self.rows:
-            match row:
-                case GroupPut(after=group) | GroupRemoved(before=group):
-                    groups.add(group.key)
-                case FilterServersPut(broker=broker):
-                    groups.add(broker)
-                case _:
-                    pass
-        return groups
+        changed = {row.key for row in self.rows if isinstance(row, GroupChange)}
+        return changed.union(row.broker for row in self.rows if isinstance(row, FilterServersPut))
 
     @property
     def topics(self) -> list[str]:

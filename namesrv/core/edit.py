@@ -12,13 +12,10 @@ from typing import NamedTuple
 from groundwork.topic_names import application_first, is_application
 from namesrv.core import encoding
 from namesrv.core.changes import (
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    LivePut,
-    LiveRemoved,
+    GroupChange,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
@@ -339,10 +336,8 @@ class TableEdit:
             self._prepare_groups(rows)
         for key, live in self.live.items():
             before = tables.broker_live_table.get(key)
-            if live is None and before is not None:
-                rows.append(LiveRemoved(before, self.reasons[key]))
-            elif live is not None and (before is None or not live.same_but_renewed(before)):
-                rows.append(LivePut(live))
+            if live is None or before is None or not live.same_but_renewed(before):
+                rows.append(LiveChange(key, before, live, None if live else self.reasons[key]))
         rows += (QueuesRemoved(broker, lost, reason) for broker, (lost, reason) in self.removed.items() if lost)
         rows += (QueuesPut(broker, put, self.write_rule(broker)) for broker, put in self.put.items() if put)
         self.topics_after = tables.topic_queue_table.changed(self.topics)
@@ -386,27 +381,28 @@ class TableEdit:
         named: dict[str, set[str]] = {key.cluster_name: set() for key in self.groups}
         left = {name: len(clusters.get(name, ())) for name in named}
         changed: list[Row] = []
-        for key, group in self.groups.items():
-            before = table.get(key)
+        for key, wanted in self.groups.items():
+            before, group = table.get(key), self._shown(wanted)
             if group is not None:
-                after[key] = shown = self._with_fragments(replace(group, write=self.write_rule(key)))
                 named[key.cluster_name].add(key.broker_name)
-                left[key.cluster_name] += before is None
-                if before != shown:
-                    changed.append(GroupPut(before, shown))
-            elif before is not None:
-                after[key] = None
-                left[key.cluster_name] -= 1
-                changed.append(GroupRemoved(before, self.reasons[key]))
-        rows += (ClusterPut(name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
+            after[key] = group
+            left[key.cluster_name] += (group is not None) - (before is not None)
+            if group != before:
+                changed.append(GroupChange(key, before, group, None if group else self.reasons[key]))
+        came = ((name, frozenset(names)) for name, names in named.items() if names and name not in clusters)
+        rows += (ClusterChange(name, None, names) for name, names in came)
         rows += changed
         self.groups_after = _compact(table).changed(after)
         for name in named:
             if name in clusters and not left[name]:
                 reason = next(self.reasons[key] for key in self.groups if key.cluster_name == name)
-                rows.append(ClusterRemoved(name, reason))
+                rows.append(ClusterChange(name, frozenset(clusters[name]), None, reason))
 
-    def _with_fragments(self, group: BrokerData) -> BrokerData:
+    def _shown(self, group: BrokerData | None) -> BrokerData | None:
+        """A group with its rule and its fragments."""
+        if group is None:
+            return None
+        group = replace(group, write=self.write_rule(group.key))
         cluster_name = group.key.cluster_name
         filters = ((member.broker_addr, self.filters_after.get(group.live_key(member))) for member in group.members)
         acting_fragment = b""

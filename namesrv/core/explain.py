@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from groundwork.printable import counted
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import Cause, Change, GroupRemoved, LivePut, LiveRemoved, QueuesPut, QueuesRemoved, Row
+from namesrv.core.changes import Cause, Change, GroupChange, LiveChange, QueuesPut, QueuesRemoved, Row
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
     MASTER_ID,
@@ -114,7 +114,7 @@ class Past:
     question: Question
     queues: dict[BrokerKey, tuple[Change, QueuesPut | QueuesRemoved]] = field(default_factory=dict)
     """When a group got, changed or lost its queues of the topic."""
-    left: dict[BrokerKey, tuple[Change, GroupRemoved]] = field(default_factory=dict)
+    left: dict[BrokerKey, tuple[Change, GroupChange]] = field(default_factory=dict)
     """When a group went, whether it had the topic or not."""
     master_left: dict[BrokerKey, Change] = field(default_factory=dict)
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
@@ -134,12 +134,13 @@ class Past:
                 self.queues.setdefault(row.broker, (change, row))
             case QueuesRemoved() if self.question.topic in row.topics and self.question.is_about(row.broker):
                 self.queues.setdefault(row.broker, (change, row))
-            case GroupRemoved() if self.question.is_about(row.before.key):
-                self.left.setdefault(row.before.key, (change, row))
-            case LiveRemoved() if row.live.broker_id == MASTER_ID and self.question.is_about(row.live.broker):
-                self.master_left.setdefault(row.live.broker, change)
-            case LivePut() if row.live.unconfirmed and self.question.is_about(row.live.broker):
-                self.unconfirmed.setdefault(row.live.key, change)
+            case GroupChange(after=None) if self.question.is_about(row.key):
+                self.left.setdefault(row.key, (change, row))
+            case LiveChange() if self.question.is_about(row.live.broker):
+                if row.after is None and row.live.broker_id == MASTER_ID:
+                    self.master_left.setdefault(row.live.broker, change)
+                elif row.after is not None and row.after.unconfirmed:
+                    self.unconfirmed.setdefault(row.key, change)
 
     def _is_complete(self, now: Present) -> bool:
         cluster_name, broker_name = self.question.cluster_name, self.question.broker_name
@@ -393,8 +394,10 @@ def _of_held(broker: BrokerKey, now: Present, row: QueuesPut | QueuesRemoved | N
 
 
 def _of_gone_group(
-    broker: BrokerKey, now: Present, change: Change, row: GroupRemoved, *, had_topic: bool
+    broker: BrokerKey, now: Present, change: Change, row: GroupChange, *, had_topic: bool
 ) -> Explanation:
+    assert row.before is not None, "a group was there before it left"
+    assert row.reason is not None, "a group leaves for a reason"
     addrs, reason = row.before.addrs, row.reason
     last = f"the group's last broker{'' if len(addrs) == 1 else 's'}, {named_brokers(addrs)},"
     by = "" if reason is RemovalReason.REPLACED else by_caller(change.cause)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from namesrv.core.changes import Change, LiveRemoved
+from namesrv.core.changes import Change, LiveChange
 from namesrv.core.sentences import summary, touched_brokers, touched_topics
 
 
@@ -60,7 +60,7 @@ class TouchedNames(NamedTuple):
 
 
 def entry_of(epoch: str, change: Change) -> JournalEntry:
-    gone = [row.reason for row in change.rows if isinstance(row, LiveRemoved)]
+    gone = [row.reason for row in change.rows if isinstance(row, LiveChange) and row.reason is not None]
     return JournalEntry(
         epoch,
         change.revision,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from namesrv.core import model
-from namesrv.core.changes import Cause, ConfigPut, IntentLifted, IntentPut, KvPut
+from namesrv.core.changes import Cause, ConfigPut, IntentChange, KvPut
 from namesrv.core.edit import TableEdit, blast_radius, topics_in_use
 from namesrv.core.errors import topics_in_use as refused_in_use
 from namesrv.core.model import BlastRadius, HoldKey, Intent, IntentTable, TopicsInUse
@@ -23,7 +23,7 @@ class OperatorOutcome(NamedTuple):
     blast_radius: BlastRadius
     queue_data_count: int
     """Groups that lost queues of a topic, or have them again."""
-    intents: tuple[IntentPut | IntentLifted, ...] = ()
+    intents: tuple[IntentChange, ...] = ()
     """What came into force or was lifted."""
     in_use: TopicsInUse = NOT_IN_USE
     """Topics of applications that it takes from their producers."""
@@ -89,9 +89,8 @@ class IntentsChange:
         self._count = 0
         decided = False
         for row in paced(self._rows):
-            lifted = isinstance(row, IntentLifted)
-            decided = decided or not lifted
-            self._count += _apply(edit, row.intent, lifted=lifted)
+            decided = decided or row.after is not None
+            self._count += _apply(edit, row.intent, lifted=row.after is None)
         edit.prepare()
         self._blast_radius = blast_radius(edit)
         self._in_use = topics_in_use(edit) if decided else NOT_IN_USE
@@ -149,16 +148,16 @@ def check_not_in_use(topics: TopicsInUse) -> None:
         raise refused_in_use(topics.names, topics.topic_count)
 
 
-def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentPut | IntentLifted, ...]:
-    rows: list[IntentPut | IntentLifted] = []
+def _differences(before: IntentTable, after: IntentTable) -> tuple[IntentChange, ...]:
+    rows: list[IntentChange] = []
     for key, intent in paced(before.intents.items()):
         if key not in after.intents:
-            rows.append(IntentLifted(intent))
+            rows.append(IntentChange(key, intent, None))
     for key, intent in paced(after.intents.items()):
         former = before.intents.get(key)
         # Most are the same object, and comparing their fields would take five times as long.
         if former is not intent and former != intent:
-            rows.append(IntentPut(intent))
+            rows.append(IntentChange(key, former, intent))
     return tuple(rows)
 
 

@@ -11,17 +11,13 @@ from groundwork.topic_names import application_first
 from namesrv.core.changes import (
     Cause,
     Change,
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
@@ -164,13 +160,11 @@ def _topics_of(row: Row) -> Collection[str]:
             return row.queues
         case QueuesRemoved():
             return row.topics
-        case IntentPut() | IntentLifted():
-            return (row.intent.key.topic,) if isinstance(row.intent.key, HoldKey) else ()
+        case IntentChange():
+            return (row.key.topic,) if isinstance(row.key, HoldKey) else ()
         case KvPut():
             return (row.key,) if row.namespace == ORDER_TOPIC_CONFIG else ()
-        case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
-            return ()
-        case FilterServersPut() | ConfigPut():
+        case GroupChange() | LiveChange() | ClusterChange() | FilterServersPut() | ConfigPut():
             return ()
 
 
@@ -179,15 +173,13 @@ def _broker_of(row: Row) -> BrokerKey | None:
     match row:
         case QueuesPut() | QueuesRemoved() | FilterServersPut():
             return row.broker
-        case GroupPut():
-            return row.after.key
-        case GroupRemoved():
-            return row.before.key
-        case LivePut() | LiveRemoved():
+        case GroupChange():
+            return row.key
+        case LiveChange():
             return row.live.broker
-        case IntentPut() | IntentLifted():
-            return row.intent.key if isinstance(row.intent.key, BrokerKey) else None
-        case ClusterPut() | ClusterRemoved() | KvPut() | ConfigPut():
+        case IntentChange():
+            return row.key if isinstance(row.key, BrokerKey) else None
+        case ClusterChange() | KvPut() | ConfigPut():
             return None
 
 
@@ -196,47 +188,41 @@ def _about_group(broker: BrokerKey, rows: Iterable[Row]) -> str:
     brokers: list[str] = []
     group: list[str] = []
     for row in rows:
-        (brokers if isinstance(row, LivePut | LiveRemoved) else group).append(_about_row(row))
+        (brokers if isinstance(row, LiveChange) else group).append(_about_row(row))
     subject = f"{broker.broker_name} of {broker.cluster_name}"
     return ": ".join(part for part in ("; ".join(brokers) or subject, "; ".join(group)) if part)
 
 
-def _about_live(row: LivePut | LiveRemoved) -> str:
+def _about_live(row: LiveChange) -> str:
     live = row.live
     name = f"{live.broker.broker_name} ({live.broker_addr}, id {live.broker_id}) of {live.broker.cluster_name}"
-    if isinstance(row, LiveRemoved):
+    if row.reason is not None:
         return f"{name} {LEFT[row.reason]}"
     return f"{name} {'is kept unconfirmed' if live.unconfirmed else 'registered'}"
 
 
 def _about_row(row: Row) -> str:
     match row:
-        case LivePut() | LiveRemoved():
+        case LiveChange():
             text = _about_live(row)
-        case GroupPut() | GroupRemoved() | QueuesPut() | QueuesRemoved() | FilterServersPut():
+        case GroupChange() | QueuesPut() | QueuesRemoved() | FilterServersPut():
             text = _about_row_of_group(row)
-        case ClusterPut():
-            text = f"new cluster {row.cluster_name}"
-        case ClusterRemoved():
-            text = f"cluster {row.cluster_name} gone"
+        case ClusterChange():
+            text = f"new cluster {row.key}" if row.after else f"cluster {row.key} gone"
         case KvPut():
             what = "removed" if row.value is None else f"put: {_shown(row.value)}"
             text = f"KV configuration: {row.namespace!r} {row.key!r} {what}"
         case ConfigPut():
             text = f"setting {row.key} put: {_shown(row.value)}"
-        case IntentPut():
-            text = f"{_about_intent(row.intent)} decided"
-        case IntentLifted():
-            text = f"{_about_intent(row.intent)} lifted"
+        case IntentChange():
+            text = f"{_about_intent(row.intent)} {'decided' if row.after else 'lifted'}"
     return text
 
 
-def _about_row_of_group(row: GroupPut | GroupRemoved | QueuesPut | QueuesRemoved | FilterServersPut) -> str:
+def _about_row_of_group(row: GroupChange | QueuesPut | QueuesRemoved | FilterServersPut) -> str:
     match row:
-        case GroupPut():
-            return _about_group_put(row)
-        case GroupRemoved():
-            return "group gone"
+        case GroupChange():
+            return _about_group_change(row)
         case QueuesPut():
             return f"{counted(len(row.queues), 'topic')} put{_WRITE[row.write]}{_named(row.queues, row.broker)}"
         case QueuesRemoved():
@@ -249,10 +235,10 @@ def _about_row_of_group(row: GroupPut | GroupRemoved | QueuesPut | QueuesRemoved
             return f"{counted(len(row.filter_servers), 'filter server')} now"
 
 
-def _about_group_put(row: GroupPut) -> str:
+def _about_group_change(row: GroupChange) -> str:
     before, after = row.before, row.after
-    if before is None:
-        return "new group"
+    if before is None or after is None:
+        return "new group" if after else "group gone"
     told = (
         (before.addrs != after.addrs, f"{counted(len(after.addrs), 'broker')} in the group now"),
         (before.unconfirmed != after.unconfirmed, f"{len(after.unconfirmed):,} of the group unconfirmed now"),

@@ -14,22 +14,18 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.changes import (
     Change,
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
 )
 from namesrv.core.encoding import frame
-from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, LiveKey, RemovalReason
+from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, Member, RemovalReason
 from namesrv.core.state import RouteState
 
 ORDER_MESSAGE_ENABLE = "orderMessageEnable"
@@ -88,24 +84,15 @@ class AffectedTopics:
                 case QueuesRemoved(broker=broker, reason=reason):
                     left = self._earlier_removals.get(broker, ()) + removals.get(broker, ())
                     if reason is not RemovalReason.GROUP_GONE:
-                        left += (_removal(broker, None, "", reason),)
+                        left += (_removal(broker, None, reason),)
                     yield Affected(row.topics, left)
-                case GroupPut(before=before, after=after) if before is not None:
-                    yield Affected(of_group.get(after.key, ()), removals.get(after.key, ()))
+                case GroupChange() if row.before is not None and row.after is not None:
+                    yield Affected(of_group.get(row.key, ()), removals.get(row.key, ()))
                 case FilterServersPut():
                     yield Affected(of_group.get(row.broker, ()))
                 case KvPut() | ConfigPut():
                     yield Affected(self._reordered(row))
-                case (
-                    GroupPut()
-                    | GroupRemoved()
-                    | LivePut()
-                    | LiveRemoved()
-                    | ClusterPut()
-                    | ClusterRemoved()
-                    | IntentPut()
-                    | IntentLifted()
-                ):
+                case GroupChange() | LiveChange() | ClusterChange() | IntentChange():
                     pass  # a topic whose route it changes has a row of its own
         for group, brokers in removals.items():
             self._earlier_removals[group] = (self._earlier_removals.get(group, ()) + brokers)[-MAX_REMOVALS:]
@@ -119,28 +106,23 @@ class AffectedTopics:
 
 def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
     """The brokers that left each group. One that is in it under another id has not left."""
-    reasons = {row.live.key: row.reason for row in change.rows if isinstance(row, LiveRemoved)}
+    reasons = {row.key: row.reason for row in change.rows if isinstance(row, LiveChange)}
     removals: dict[BrokerKey, Removals] = {}
     for row in change.rows:
-        match row:
-            case GroupRemoved(before=before, reason=reason):
-                left = before.members
-            case GroupPut(before=before, after=after) if before is not None:
-                # Without a removal reason its address is in another group now, or another broker has its place.
-                reason, kept = RemovalReason.REPLACED, set(after.addrs.values())
-                left = tuple(member for member in before.members if member.broker_addr not in kept)
-            case _:
-                continue
-        key = before.key
-        if left:
-            removals[key] = tuple(
-                _removal(key, broker_id, addr, reasons.get(LiveKey(key.cluster_name, addr), reason))
-                for broker_id, addr, _ in left
+        if not isinstance(row, GroupChange) or row.before is None:
+            continue
+        kept = set(row.after.addrs.values()) if row.after else ()
+        if left := [member for member in row.before.members if member.broker_addr not in kept]:
+            # Without a removal reason its address is in another group now, or another broker has its place.
+            other = row.reason or RemovalReason.REPLACED
+            removals[row.key] = tuple(
+                _removal(row.key, member, reasons.get(row.before.live_key(member)) or other) for member in left
             )
     return removals
 
 
-def _removal(broker: BrokerKey, broker_id: int | None, broker_addr: str, reason: RemovalReason) -> Removal:
+def _removal(broker: BrokerKey, member: Member | None, reason: RemovalReason) -> Removal:
+    broker_id, broker_addr, _ = member or (None, "", None)
     removal = route_service_pb2.BrokerRemoval(
         cluster_name=broker.cluster_name,
         broker_name=broker.broker_name,

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from namesrv.core.changes import (
     Change,
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
+    RowChange,
 )
-from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, HoldKey, Intent, IntentKey, LiveKey
+from namesrv.core.model import BrokerData, BrokerKey, BrokerLiveInfo, HoldKey, Intent, IntentKey, LiveKey, RemovalReason
 from namesrv.core.state import RouteState
 
 
@@ -44,58 +42,49 @@ class ReaderTables:
         """Applies a change's rows in their order. What is removed must be there."""
         for row in change.rows:
             match row:
-                case QueuesPut() | QueuesRemoved() | FilterServersPut():
-                    self._apply_queues(row)
-                case GroupPut() | GroupRemoved() | LivePut() | LiveRemoved() | ClusterPut() | ClusterRemoved():
-                    self._apply_brokers(row)
+                case QueuesPut():
+                    for topic, data in row.queues.items():
+                        self.topics[topic, row.broker] = data.fragment_under(row.write)
+                case QueuesRemoved():
+                    for topic in row.topics:
+                        del self.topics[topic, row.broker]
+                case FilterServersPut():
+                    _put(self.filter_servers, row.key, row.filter_servers or None)
+                case KvPut():
+                    _put(self.kv, (row.namespace, row.key), row.value)
                 case _:
-                    self._apply_intent(row)
+                    self._apply_brokers(row)
 
-    def _apply_queues(self, row: QueuesPut | QueuesRemoved | FilterServersPut) -> None:
+    def _apply_brokers(self, row: Row) -> None:
         match row:
-            case QueuesPut():
-                for topic, data in row.queues.items():
-                    self.topics[topic, row.broker] = data.fragment_under(row.write)
-            case QueuesRemoved():
-                for topic in row.topics:
-                    del self.topics[topic, row.broker]
-            case FilterServersPut():
-                self.filter_servers[row.key] = row.filter_servers
-                if not row.filter_servers:
-                    del self.filter_servers[row.key]
-
-    def _apply_brokers(
-        self, row: GroupPut | GroupRemoved | LivePut | LiveRemoved | ClusterPut | ClusterRemoved
-    ) -> None:
-        match row:
-            case GroupPut():
-                assert row.before == self.groups.get(row.after.key)
-                self.groups[row.after.key] = row.after
-            case GroupRemoved():
-                assert row.before == self.groups.pop(row.before.key)
-            case LivePut():
-                self.live[row.live.key] = _as_read(row.live)
-            case LiveRemoved():
-                assert _as_read(row.live) == self.live.pop(row.live.key)
-            case ClusterPut():
-                assert row.cluster_name not in self.clusters
-                self.clusters.add(row.cluster_name)
-            case ClusterRemoved():
-                self.clusters.remove(row.cluster_name)
-
-    def _apply_intent(self, row: Row) -> None:
-        """Of an operator."""
-        match row:
-            case KvPut(namespace, key, None):
-                del self.kv[namespace, key]
-            case KvPut(namespace, key, str(value)):
-                self.kv[namespace, key] = value
-            case IntentPut(intent):
-                self.intents[intent.key] = intent
-            case IntentLifted(intent):
-                assert self.intents.pop(intent.key) == intent
+            case GroupChange():
+                _apply(self.groups, row)
+            case LiveChange(key, before, after, reason):
+                _apply(self.live, LiveChange(key, before and _as_read(before), after and _as_read(after), reason))
+            case ClusterChange():
+                assert (row.key in self.clusters) is (row.before is not None)
+                self.clusters ^= {row.key}
+            case IntentChange():
+                _apply(self.intents, row)
             case _:
                 assert isinstance(row, ConfigPut), "belongs to no table"
+
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+def _apply(table: dict[KeyT, ValueT], row: RowChange[KeyT, ValueT]) -> None:
+    assert row.before == table.get(row.key)
+    assert row.before != row.after
+    _put(table, row.key, row.after)
+
+
+def _put(table: dict[KeyT, ValueT], key: KeyT, value: ValueT | None) -> None:
+    if value is None:
+        del table[key]
+    else:
+        table[key] = value
 
 
 REMOVALS = frozenset({"UNREGISTERED gone", "CHANNEL_CLOSED gone", "EXPIRED gone", "REPLACED gone"})
@@ -110,16 +99,15 @@ def outcomes_of(change: Change, before: ReaderTables) -> Iterator[str]:
     """What a change means that tables before it get."""
     for row in change.rows:
         match row:
-            case LiveRemoved():
-                yield f"{row.reason.name} gone"
+            case LiveChange(reason=RemovalReason() as reason):
+                yield f"{reason.name} gone"
             case QueuesRemoved():
                 yield f"{row.reason.name} lost"
-            case LivePut(live) if live.unconfirmed:
+            case LiveChange(live=live) if live.unconfirmed:
                 yield "held by the guard" if live.key in before.live else "brought back by the guard"
-            case IntentPut(intent):
-                yield "hold" if isinstance(intent.key, HoldKey) else "permission"
-            case IntentLifted(intent):
-                yield "hold lifted" if isinstance(intent.key, HoldKey) else "permission lifted"
+            case IntentChange():
+                kind = "hold" if isinstance(row.key, HoldKey) else "permission"
+                yield kind if row.after else f"{kind} lifted"
             case _:
                 pass
 

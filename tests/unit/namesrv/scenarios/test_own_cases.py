@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.changes import GroupPut
+from namesrv.core.changes import GroupChange
 from namesrv.core.errors import Reason
 from namesrv.core.model import BrokerKey, DataVersion, LiveKey, RemovalReason
 from namesrv.core.policy import Behaviour
@@ -35,13 +35,14 @@ def everything(fleet: Fleet) -> object:
     return b"".join(fleet.state.snapshot().messages())
 
 
-def group_changes(fleet: Fleet, after_revision: int) -> list[tuple[int | None, int]]:
-    """The lowest broker id before and after each change of a group; None before the group came."""
+def group_changes(fleet: Fleet, after_revision: int) -> list[tuple[int | None, int | None]]:
+    """The lowest broker id before and after each change of a group; None if it is not there."""
     changes, change = [], fleet.state.change_log.after(after_revision)
     while change is not None:
-        changes += [row for row in change.rows if isinstance(row, GroupPut)]
+        changes += [row for row in change.rows if isinstance(row, GroupChange)]
         change = change.next
-    return [(row.before.min_id if row.before else None, row.after.min_id) for row in changes]
+    groups = [(row.before, row.after) for row in changes]
+    return [(before.min_id if before else None, after.min_id if after else None) for before, after in groups]
 
 
 # A deposed master

@@ -24,15 +24,13 @@ from namesrv.core.changes import (
     Cause,
     Change,
     ChangeLog,
-    ClusterPut,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
@@ -186,7 +184,7 @@ def test_entries_survive_a_restart_newest_first(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         before = Kept(db, db.next_epoch(1_000))
         before.append(KvPut("ns", "größer", "value"))
-        before.append(*[LiveRemoved(live, RemovalReason.EXPIRED)] * 2, comment="", at=1)
+        before.append(*[LiveChange(live.key, live, None, RemovalReason.EXPIRED)] * 2, comment="", at=1)
         before.write()
     with opened(tmp_path) as db:
         after = Kept(db, db.next_epoch(0))
@@ -205,6 +203,7 @@ CLUSTERS = ["c", "d"]
 BROKERS = ["b", "bb", "B", "b.", "c"]
 TOPICS = ["t", "tt", "T", "%RETRY%t", "b"]
 GROUPS = st.builds(BrokerKey, st.sampled_from(CLUSTERS), st.sampled_from(BROKERS))
+HOLDS = st.builds(HoldKey, st.sampled_from(TOPICS), st.none())
 NAMED = st.sets(st.sampled_from(TOPICS), min_size=1)
 LIVE = GROUPS.map(lambda group: BrokerLiveInfo(group, 0, "10.0.0.1:1", None, DataVersion(1, 1), None, 1, 120.0))
 DATA = GROUPS.map(lambda group: BrokerData(group, (Member(0, "10.0.0.1:1"),)))
@@ -212,19 +211,17 @@ REASONS = st.sampled_from(RemovalReason)
 ROWS: st.SearchStrategy[Row] = st.one_of(
     st.builds(lambda broker, topics: put(*topics, broker=broker), GROUPS, NAMED),
     st.builds(QueuesRemoved, GROUPS, NAMED, REASONS),
-    st.builds(GroupPut, st.none(), DATA),
-    st.builds(GroupRemoved, DATA, REASONS),
-    st.builds(LivePut, LIVE),
-    st.builds(LiveRemoved, LIVE, REASONS),
-    st.builds(ClusterPut, st.sampled_from(CLUSTERS), st.just(frozenset({"b"}))),
+    st.builds(lambda group: GroupChange(group.key, None, group), DATA),
+    st.builds(lambda group, reason: GroupChange(group.key, group, None, reason), DATA, REASONS),
+    st.builds(lambda live: LiveChange(live.key, None, live), LIVE),
+    st.builds(lambda live, reason: LiveChange(live.key, live, None, reason), LIVE, REASONS),
+    st.builds(lambda name: ClusterChange(name, None, frozenset({"b"})), st.sampled_from(CLUSTERS)),
     st.builds(lambda group: FilterServersPut(LiveKey("c", "10.0.0.1:1"), group, ()), GROUPS),
     st.builds(
         KvPut, st.sampled_from(["ORDER_TOPIC_CONFIG", "ns"]), st.sampled_from([*TOPICS, "t\nb", "\n"]), st.just("v")
     ),
-    st.builds(lambda group: IntentPut(Intent(IntentKind.WIPE_WRITE_PERM, group, "c", 1)), GROUPS),
-    st.builds(
-        lambda topic: IntentPut(Intent(IntentKind.TOPIC_HOLD, HoldKey(topic, None), "c", 1)), st.sampled_from(TOPICS)
-    ),
+    st.builds(lambda key: IntentChange(key, None, Intent(IntentKind.WIPE_WRITE_PERM, key, "c", 1)), GROUPS),
+    st.builds(lambda key: IntentChange(key, None, Intent(IntentKind.TOPIC_HOLD, key, "c", 1)), HOLDS),
     st.just(ConfigPut("b", "t")),
 )
 TIMES = st.integers(0, 5)

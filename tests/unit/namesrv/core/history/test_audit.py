@@ -12,17 +12,13 @@ import pytest
 from namesrv.core.changes import (
     Cause,
     Change,
-    ClusterPut,
-    ClusterRemoved,
+    ClusterChange,
     ConfigPut,
     FilterServersPut,
-    GroupPut,
-    GroupRemoved,
-    IntentLifted,
-    IntentPut,
+    GroupChange,
+    IntentChange,
     KvPut,
-    LivePut,
-    LiveRemoved,
+    LiveChange,
     QueuesPut,
     QueuesRemoved,
     Row,
@@ -64,6 +60,22 @@ def removed(*topics: str, reason: RemovalReason = RemovalReason.GROUP_GONE) -> Q
     return QueuesRemoved(GROUP, set(topics), reason)
 
 
+def registered(live: BrokerLiveInfo) -> LiveChange:
+    return LiveChange(live.key, None, live)
+
+
+def left(live: BrokerLiveInfo, reason: RemovalReason) -> LiveChange:
+    return LiveChange(live.key, live, None, reason)
+
+
+def decided(intent: Intent) -> IntentChange:
+    return IntentChange(intent.key, None, intent)
+
+
+def lifted(intent: Intent) -> IntentChange:
+    return IntentChange(intent.key, intent, None)
+
+
 def intent(kind: IntentKind, key: IntentKey) -> Intent:
     return Intent(kind, key, "caller", 1_700_000_000_000)
 
@@ -74,15 +86,24 @@ HOLD = intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", None))
 TOLD: list[tuple[tuple[Row, ...], str]] = [
     ((), "nothing"),
     (
-        (ClusterPut("DefaultCluster", frozenset({"broker-a"})), put("TopicA"), GroupPut(None, DATA), LivePut(MASTER)),
+        (
+            ClusterChange("DefaultCluster", None, frozenset({"broker-a"})),
+            put("TopicA"),
+            GroupChange(GROUP, None, DATA),
+            registered(MASTER),
+        ),
         f"{WHO} registered: 1 topic put (TopicA); new group; new cluster DefaultCluster",
     ),
     (
-        (LivePut(MASTER), put("TopicC", "TopicA", "TopicB")),
+        (registered(MASTER), put("TopicC", "TopicA", "TopicB")),
         f"{WHO} registered: 3 topics put (TopicA, TopicB, TopicC)",
     ),
     (
-        (LiveRemoved(MASTER, RemovalReason.EXPIRED), GroupRemoved(DATA, RemovalReason.GROUP_GONE), removed("TopicA")),
+        (
+            left(MASTER, RemovalReason.EXPIRED),
+            GroupChange(GROUP, DATA, None, RemovalReason.GROUP_GONE),
+            removed("TopicA"),
+        ),
         f"{WHO} expired: group gone; 1 topic lost its queues on it (TopicA)",
     ),
     (
@@ -98,7 +119,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)",
     ),
     (
-        (IntentPut(WIPE), put("TopicA", write=WriteRule.WIPED)),
+        (decided(WIPE), put("TopicA", write=WriteRule.WIPED)),
         (
             "broker-a of DefaultCluster: wipe of its write permission decided; "
             "1 topic put without write permission (TopicA)"
@@ -106,8 +127,8 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ),
     (
         (
-            IntentLifted(WIPE),
-            IntentPut(intent(IntentKind.ADD_WRITE_PERM, GROUP)),
+            lifted(WIPE),
+            decided(intent(IntentKind.ADD_WRITE_PERM, GROUP)),
             put("TopicA", write=WriteRule.ADDED),
         ),
         (
@@ -115,23 +136,31 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
             "1 topic put with write permission added (TopicA)"
         ),
     ),
-    ((IntentPut(HOLD),), "hold of topic TopicA in all clusters decided"),
+    ((decided(HOLD),), "hold of topic TopicA in all clusters decided"),
     (
-        (IntentLifted(intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", "other"))),),
+        (lifted(intent(IntentKind.TOPIC_HOLD, HoldKey("TopicA", "other"))),),
         "hold of topic TopicA in other lifted",
     ),
     (
-        (GroupPut(DATA, replace(DATA.with_member(Member(1, "10.0.0.2:1")), zone_name="z", enable_acting_master=True)),),
+        (
+            GroupChange(
+                GROUP,
+                DATA,
+                replace(DATA.with_member(Member(1, "10.0.0.2:1")), zone_name="z", enable_acting_master=True),
+            ),
+        ),
         "broker-a of DefaultCluster: 2 brokers in the group now; zone is z now; acting master allowed now",
     ),
     (
-        (GroupPut(replace(DATA, zone_name="z", enable_acting_master=True), DATA),),
+        (GroupChange(GROUP, replace(DATA, zone_name="z", enable_acting_master=True), DATA),),
         "broker-a of DefaultCluster: zone is none now; acting master not allowed now",
     ),
     (
         (
-            LivePut(replace(MASTER, unconfirmed=True)),
-            GroupPut(DATA, replace(DATA.with_member(Member(0, ADDR, unconfirmed=True)), write=WriteRule.WIPED)),
+            registered(replace(MASTER, unconfirmed=True)),
+            GroupChange(
+                GROUP, DATA, replace(DATA.with_member(Member(0, ADDR, unconfirmed=True)), write=WriteRule.WIPED)
+            ),
         ),
         f"{WHO} is kept unconfirmed: 1 of the group unconfirmed now; write permission taken away now",
     ),
@@ -139,7 +168,7 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
         (FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ("10.0.0.3:1",)),),
         "broker-a of DefaultCluster: 1 filter server now",
     ),
-    ((ClusterRemoved("DefaultCluster", RemovalReason.GROUP_GONE),), "cluster DefaultCluster gone"),
+    ((ClusterChange("DefaultCluster", frozenset(), None, RemovalReason.GROUP_GONE),), "cluster DefaultCluster gone"),
     ((KvPut("ns", "key", "broker-a:8"),), "KV configuration: 'ns' 'key' put: 'broke'... (10 characters)"),
     ((KvPut("ns", "two\nlines", None),), r"KV configuration: 'ns' 'two\nlines' removed"),
     ((ConfigPut("order_message_enable", "false"),), "setting order_message_enable put: 'fa'... (5 characters)"),
@@ -154,12 +183,12 @@ def test_a_summary_says_who_and_what(rows: tuple[Row, ...], line: str) -> None:
 def test_every_kind_of_row_reason_and_intent_can_be_told() -> None:
     told = [row for rows, _ in TOLD for row in rows]
     assert {type(row) for row in told} == set(get_args(Row))
-    lines = {summary(change(LiveRemoved(MASTER, reason))) for reason in RemovalReason}
+    lines = {summary(change(left(MASTER, reason))) for reason in RemovalReason}
     assert len(lines) == len(RemovalReason)
     assert len({summary(change(put("T", write=rule))) for rule in WriteRule}) == len(WriteRule)
     for kind in IntentKind:
         key = HoldKey("T", None) if kind is IntentKind.TOPIC_HOLD else GROUP
-        assert summary(change(IntentPut(intent(kind, key)))) != summary(change(IntentLifted(intent(kind, key))))
+        assert summary(change(decided(intent(kind, key)))) != summary(change(lifted(intent(kind, key))))
 
 
 def test_every_part_of_a_group_that_can_change_is_told() -> None:
@@ -174,7 +203,7 @@ def test_every_part_of_a_group_that_can_change_is_told() -> None:
     ]
     assert {name for name, _ in others} == {field.name for field in fields(BrokerData) if field.compare} - {"key"}
     for name, value in others:
-        assert summary(change(GroupPut(DATA, replace(DATA, **{name: value})))).endswith(" now"), name
+        assert summary(change(GroupChange(GROUP, DATA, replace(DATA, **{name: value})))).endswith(" now"), name
 
 
 def test_a_few_topics_are_named_and_the_others_counted() -> None:
@@ -190,7 +219,7 @@ def test_topics_of_applications_are_named_before_all_others() -> None:
 def test_both_brokers_of_a_group_are_told_of_when_they_leave_together() -> None:
     slave = BrokerLiveInfo(GROUP, 1, "10.0.0.2:10911", None, DataVersion(1, 1), None, 2, 120.0)
     gone = RemovalReason.CHANNEL_CLOSED
-    line = summary(change(LiveRemoved(MASTER, gone), LiveRemoved(slave, gone)))
+    line = summary(change(left(MASTER, gone), left(slave, gone)))
     assert line == f"{WHO} lost its channel; broker-a (10.0.0.2:10911, id 1) of DefaultCluster lost its channel"
 
 
@@ -228,8 +257,8 @@ def test_a_change_is_about_the_topics_whose_queues_hold_or_order_it_changes() ->
     about_topic_a: list[Row] = [
         put("TopicA", "TopicB"),
         removed("TopicA", "TopicB"),
-        IntentPut(HOLD),
-        IntentLifted(HOLD),
+        decided(HOLD),
+        lifted(HOLD),
         KvPut("ORDER_TOPIC_CONFIG", "TopicA", "broker-a:8"),
     ]
     for row in about_topic_a:
@@ -237,10 +266,10 @@ def test_a_change_is_about_the_topics_whose_queues_hold_or_order_it_changes() ->
     others: list[Row] = [
         put("TopicB"),
         KvPut("other", "TopicA", "v"),
-        IntentPut(WIPE),
-        LivePut(MASTER),
-        GroupPut(DATA, DATA),
-        ClusterPut("TopicA", frozenset({"TopicA"})),
+        decided(WIPE),
+        registered(MASTER),
+        GroupChange(GROUP, DATA, DATA),
+        ClusterChange("TopicA", None, frozenset({"TopicA"})),
     ]
     assert "TopicA" not in touched_topics(change(*others))
 
@@ -249,21 +278,21 @@ def test_a_change_is_about_the_groups_that_its_rows_name_in_any_cluster() -> Non
     about_broker_a: list[Row] = [
         put("T"),
         removed("T"),
-        GroupPut(None, DATA),
-        GroupRemoved(DATA, RemovalReason.EXPIRED),
-        LivePut(MASTER),
-        LiveRemoved(MASTER, RemovalReason.EXPIRED),
+        GroupChange(GROUP, None, DATA),
+        GroupChange(GROUP, DATA, None, RemovalReason.EXPIRED),
+        registered(MASTER),
+        left(MASTER, RemovalReason.EXPIRED),
         FilterServersPut(LiveKey("DefaultCluster", ADDR), GROUP, ()),
-        IntentPut(WIPE),
-        IntentLifted(WIPE),
+        decided(WIPE),
+        lifted(WIPE),
         put("T", broker=BrokerKey("another", "broker-a")),
     ]
     for row in about_broker_a:
         assert set(touched_brokers(change(ConfigPut("k", "v"), row))) == {"broker-a"}, row
     others: list[Row] = [
         put("broker-a", broker=BrokerKey("broker-a", "b")),
-        ClusterPut("DefaultCluster", frozenset({"broker-a", "broker-b"})),
-        IntentPut(HOLD),
+        ClusterChange("DefaultCluster", None, frozenset({"broker-a", "broker-b"})),
+        decided(HOLD),
         KvPut("ns", "broker-a", "v"),
     ]
     assert "broker-a" not in touched_brokers(change(*others))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator
 
-from namesrv.core.changes import Cause, Change, KvPut, LiveRemoved, QueuesRemoved, Row
+from namesrv.core.changes import Cause, Change, KvPut, LiveChange, QueuesRemoved, Row
 from namesrv.core.journal import entry_of, touched_names
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, RemovalReason
 
@@ -21,7 +21,8 @@ def removed(broker_name: str, topics: Collection[str]) -> QueuesRemoved:
 
 
 def test_an_entry_counts_removed_brokers_and_has_the_first_reason() -> None:
-    gone = [LiveRemoved(live("b"), RemovalReason.BROKER_DOWN), LiveRemoved(live("b"), RemovalReason.REPLACED)]
+    b = live("b")
+    gone = [LiveChange(b.key, b, None, reason) for reason in (RemovalReason.BROKER_DOWN, RemovalReason.REPLACED)]
     entry = entry_of(EPOCH, Change(7, 1_000, Cause("ReportBrokerDown", "caller", "why"), (removed("b", {"t"}), *gone)))
     assert entry[:6] == (EPOCH, 7, 1_000, "caller", "ReportBrokerDown", "why")
     assert (entry.removed_broker_count, entry.removal_reason) == (2, RemovalReason.BROKER_DOWN.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.changes import IntentLifted, IntentPut, QueuesPut
+from namesrv.core.changes import IntentChange, QueuesPut
 from namesrv.core.errors import Reason
 from namesrv.core.model import BlastRadius, BrokerKey, BrokerLiveInfo, HoldKey, TopicsInUse, WriteRule
 from namesrv.core.operator_changes import OperatorOutcome
@@ -36,7 +36,7 @@ def test_a_wipe_takes_the_write_permission_and_shows_the_reported_one_beside_it(
     assert perms(fleet) == perms(fleet, "Other") == [(4, 6)]
     assert fleet.state.topic_count(GROUP) == 2
     assert outcome.queue_data_count == 0
-    assert isinstance(outcome.intents[0], IntentPut)
+    assert outcome.intents[0].after is not None
 
 
 def test_a_wipe_survives_heartbeats_new_versions_and_new_topics(fleet: Fleet) -> None:
@@ -127,9 +127,11 @@ def test_an_intent_is_one_revision_with_its_topics_its_intent_and_who_and_why(fl
     put, intent = change.rows[-2:]
     assert isinstance(put, QueuesPut)
     assert (put.broker, set(put.queues), put.write) == (GROUP, {"a", "b"}, WriteRule.WIPED)
-    assert isinstance(intent, IntentPut)
+    assert isinstance(intent, IntentChange)
     lift(fleet, GROUP)
-    assert isinstance(fleet.state.change_log.last.rows[-1], IntentLifted)
+    lifted = fleet.state.change_log.last.rows[-1]
+    assert isinstance(lifted, IntentChange)
+    assert lifted.after is None
 
 
 def test_a_preview_tells_the_same_and_changes_nothing(fleet: Fleet) -> None:
