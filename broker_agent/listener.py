@@ -68,31 +68,31 @@ class CallThreads:
 # Limits on what operators and other agents may send to the fast listener and hold there.
 
 MAX_CONNECTIONS = 2_000
-"""Most connections, or half of the file descriptors less 256: operators and slaves, each for a while."""
+"""Most connections, or half of the file descriptors less 256. Operators and slaves connect for a while only."""
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""Largest request: a topic with its attributes is far below."""
+"""Largest request: a topic with its attributes is far smaller."""
 
 MAX_METADATA_BYTES = 16 * 1024
-"""Largest metadata of a request: it is in memory before anything else of a call is known."""
+"""Largest metadata of a request: it is in memory before the call is known."""
 
 MAX_CONCURRENT_STREAMS = 100
-"""Most calls open on one connection."""
+"""Most calls open on one connection. More wait at the client."""
 
 MAX_PENDING_REQUESTS = 10_000
-"""Most calls that wait to be taken."""
+"""Most calls that wait to be accepted. gRPC cancels more."""
 
 MAX_WAITING_CALLS = 10_000
-"""Calls that come in, wait for a thread or are worked on; more are refused with RESOURCE_EXHAUSTED."""
+"""Most calls that arrive, wait for a thread or run. More are refused with RESOURCE_EXHAUSTED."""
 
 KEEPALIVE_SECONDS = 20.0
 """Silence after which a peer is pinged, and the time for its answer."""
 
 MAX_CONNECTION_AGE_SECONDS = 120.0
-"""After which a connection is told to go: gRPC bounds the time of a request that never ends in no other way."""
+"""Age after which a connection gets GOAWAY: gRPC has no other limit on the time of an incomplete request."""
 
 CONNECTION_AGE_GRACE_SECONDS = 30.0
-"""Time that the calls of such a connection get; then they are cut."""
+"""Time for the calls of such a connection, until it is closed."""
 
 
 # A gRPC listener of the agent: health checks, and the services that are added to it.
@@ -107,9 +107,9 @@ THREADS = 8
 SLOW_READER_SECONDS = 30.0
 """How long a reader of a stream may take nothing."""
 MAX_TOPIC_LISTS = 32
-"""Open lists of topics. Each holds a version of the table and a message. One address has half of them."""
+"""Most open lists of topics. Each holds a version of the table. One address has half."""
 MAX_HEALTH_CALLS = 1_000
-"""Open health checks and watches of a listener. One address has half of them."""
+"""Most open health checks and watches of a listener. One address has half."""
 _HEALTH_SERVICES = ("", SERVICE_NAME)
 _Status = health_pb2.HealthCheckResponse.ServingStatus
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Largest request of every call but RegisterBroker, and the most that is parsed in one step: such a step holds the
-interpreter, for about 20 ms."""
+"""Largest request, except for RegisterBroker. One parsing step holds the interpreter for about 20 ms at this size."""
 
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest request of RegisterBroker: 200,000 topics with names of 70 characters. It is parsed in pieces."""
 
 MAX_METADATA_BYTES = 16 * 1024
-"""Largest metadata of a request, as HTTP/2 counts it: name, value and 32 for each entry. Metadata is in memory before
-anything else of a call, and a permit is well below 8 KiB."""
+"""Largest metadata of a request: name, value and 32 bytes for each entry. It is in memory before the call is known."""
 
 SMALL_REQUEST_BYTES = 64 * 1024
-"""Requests up to this size do not count as bytes under way: lookups go on while registrations are refused."""
+"""Requests up to this size do not count as MAX_REQUEST_BYTES_UNDER_WAY, so lookups continue while registrations are
+refused."""
 
 MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
-"""Most bytes of larger requests that are being worked on or wait for their turn: a parsed one takes the same again and
-more, and 10,000 may wait."""
+"""Most bytes of larger requests that run or wait. A parsed request takes the same amount again."""
 
 MAX_CONCURRENT_STREAMS = 200
 """Most open calls of one connection: each takes 12 kB. More wait at the client."""
@@ -31,205 +29,193 @@ MAX_CONNECTIONS_PER_SECOND = 2_000
 back at once, and a flood leaves accepts to others."""
 
 MAX_TOPICS_PER_REGISTRATION = 200_000
-"""Most topics of one registration: publishing them is one step of the event loop."""
+"""Most topics of one registration: they are committed in one step of the event loop."""
 
 MAX_TOPICS_UNDER_WAY = 4_000_000
-"""Most topics of registrations that are being read or wait for their turn, of all calls together. Each takes about 120
-bytes as a record, and the same again in its request."""
+"""Most topics of all registrations that are read or wait. Each takes about 240 bytes."""
 
 MAX_FILTER_SERVERS = 64
-"""Most filter servers of one broker: they travel in every route of its topics."""
+"""Most filter servers of one broker: each is in every route of its topics."""
 
 MAX_LIVE_BROKERS = 50_000
-"""Most live brokers: a flood of made-up brokers must not fill memory."""
+"""Most live brokers: invented brokers must not fill memory."""
 
 MAX_CHANNELS = 50_000
-"""Most open channels; each costs a task and a queue, about 30 kB."""
+"""Most open channels, on both protocols. Each takes about 30 kB."""
 
 MAX_CHANNEL_EVENTS = 64
-"""Most events that wait for the reader of one channel. One that falls further behind is cut."""
+"""Most unread events of one channel. Beyond it the channel ends."""
 
 MAX_HOLDER_LENGTH = 200
 """Longest name that the holder of a channel gives itself."""
 
 MAX_WAITING_WRITERS = 10_000
-"""Most calls that wait for their turn to change the tables."""
+"""Most changes that wait for the table writer."""
 
 MAX_SNAPSHOT_STREAMS = 256
-"""Most snapshots streamed at once: each may hold a copy of the topic table."""
+"""Most snapshot streams at once: each may hold a copy of the topic table."""
 
 MAX_WATCHERS = 20_000
-"""Most open watches and followed snapshots; each costs a task, about 30 kB."""
+"""Most open watches and followed snapshots. Each takes about 30 kB."""
 
 MAX_WATCH_TOPICS = 10_000
-"""Most topics of one watch by their names. A client that needs more watches prefixes, or follows a snapshot."""
+"""Most topics of one watch by name. Clients with more topics use prefixes or a followed snapshot."""
 
 MAX_WATCH_SECONDS = 3_600.0
-"""Longest time that a watch stays open. Then its reader chooses a name server anew, so that watches which left one that
-restarted spread over all again. Each ends after another time, the first after three quarters of this.
-"""
+"""Longest age of a watch; each has a random one from three quarters of it. Clients then choose a name server at
+random, so watches spread over all of them after a restart."""
 
 MAX_WATCH_PREFIXES = 32
-"""Most prefixes of one watch: each is listed by ListWatchers, and a topic is compared with all of them."""
+"""Most prefixes of one watch: every changed topic is compared with all of them."""
 
 MAX_WATCHED_NAMES = 1_000_000
-"""Most topics and prefixes of all watches together: each takes up to 400 bytes."""
+"""Most topics and prefixes of all watches. Each takes up to 400 bytes."""
 
 MAX_WAITING_TOPICS = 2_000_000
-"""Most changed topics that wait to be sent, of all watches together: each takes about 100 bytes. Beyond it, watches
-that have many of them are ended, and beyond twice as many all others; each can continue from its last bookmark.
-"""
+"""Most unsent topics of all watches. Each takes about 100 bytes. Beyond it, watches with many of them end, and beyond
+twice as many all others. Clients resume from their last bookmark."""
 
 DEFAULT_WATCHER_PAGE_SIZE = 100
-"""Watchers in a page if the caller does not say."""
+"""Default number of watches in a page."""
 
 MAX_WATCHER_PAGE_SIZE = 400
-"""Most watchers in a page: with the most and longest prefixes it stays below the 4 MiB that clients take."""
+"""Most watches in a page: with the longest prefixes it stays below the 4 MiB that clients accept."""
 
 MIN_HEARTBEAT_TIMEOUT_MILLIS = 1_000
-"""Shortest time a broker may ask to be given: shorter ones expire healthy brokers."""
+"""Shortest timeout that a broker may request: shorter ones expire healthy brokers."""
 
 MAX_HEARTBEAT_TIMEOUT_MILLIS = 3_600_000
-"""Longest time a broker may ask to be given."""
+"""Longest timeout that a broker may request."""
 
 MAX_BATCH_TOPICS = 1_000
-"""Most topics of one BatchGetTopicRoutes: its lookups are of one revision, so they are one step of the event loop."""
+"""Most topics of one BatchGetTopicRoutes: they are looked up in one step of the event loop."""
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
-"""Largest answer to a BatchGetTopicRoutes: gRPC clients accept no more by default."""
+"""Largest response of BatchGetTopicRoutes: gRPC clients accept no more by default."""
 
 MAX_QUEUE_DATAS_PER_TOPIC = 1_000
-"""Most groups in one RegisterTopic: giving a topic its nth group copies the n before it."""
+"""Most groups in one RegisterTopic: the work grows with the square of their number."""
 
 DEFAULT_PAGE_SIZE = 1_000
-"""Names in a page if the caller does not say."""
+"""Default number of names in a page."""
 
 MAX_PAGE_SIZE = 10_000
-"""Most names in a page: with the longest names a page stays below 4 MiB."""
+"""Most names in a page: with the longest names it stays below 4 MiB."""
 
 MAX_KV_NAME_BYTES = 255
-"""Longest namespace or key of the KV configuration, in UTF-8. Names travel in errors, whose size HTTP/2 bounds."""
+"""Longest namespace or key of the KV configuration, in UTF-8. Errors contain names, and HTTP/2 limits their size."""
 
 MAX_KV_VALUE_BYTES = 64 * 1024
-"""Largest value of the KV configuration, in UTF-8: the values of a namespace travel together."""
+"""Largest value of the KV configuration, in UTF-8: a response can contain a whole namespace."""
 
 MAX_KV_KEYS = 10_000
-"""Most keys of the KV configuration: an answer to a registration carries a whole namespace, and making one of so many
-keys holds up the event loop for 6 ms."""
+"""Most keys of the KV configuration: reading a namespace with so many blocks the event loop for 6 ms."""
 
 MAX_KV_PAGE_SIZE = 2_000
-"""Most entries of the KV configuration in a page: making one holds up the event loop for 4 ms."""
+"""Most entries of the KV configuration in a page: building it blocks the event loop for 4 ms."""
 
 MAX_KV_BYTES = 2 * 1024 * 1024
-"""Most bytes of all entries together, the namespace counted with each. Every change writes all of them to disk, and
-a list or an answer to a registration stays below the 4 MiB that clients take."""
+"""Most bytes of all KV entries, each with its namespace. Every change writes all of them, and a response with all of
+them stays below 4 MiB."""
 
 MAX_WAITING_OPERATOR_CHANGES = 1_000
-"""Most calls that change intents, KV configuration or settings and wait until the disk has taken those before them."""
+"""Most changes of intents, KV configuration and settings that wait for the disk."""
 
 MAX_PRODUCT_ENV_NAMESRVS = 8
-"""Most name servers of the product environment: they share the time of a lookup, and errors name each of them."""
+"""Most name servers of the product environment: they share the time of a lookup."""
 
 PRODUCT_ENV_TIMEOUT_SECONDS = 3.0
-"""How long a lookup in the product environment may take, all its name servers together (RocketMQ:
-mqClientApiTimeout)."""
+"""Time for a lookup at all name servers of the product environment (RocketMQ: mqClientApiTimeout)."""
 
 MAX_PRODUCT_ENV_LOOKUPS = 100
-"""Most lookups in the product environment at once: a flood of unknown topics must not pile up behind a name server
-that hangs. Below the calls that a connection carries at once."""
+"""Most lookups in the product environment at once: a name server that hangs must not collect them."""
 
 MAX_PRODUCT_ENV_ANSWER_BYTES = MAX_BATCH_BYTES
-"""Largest answer of the product environment: a full batch."""
+"""Largest response of the product environment: a full batch."""
 
 DEFAULT_AUDIT_PAGE_SIZE = 100
-"""Entries of the journal in a page if the caller does not say."""
+"""Default number of journal entries in a page."""
 
 MAX_AUDIT_PAGE_SIZE = 500
-"""Most entries of the journal in a page: with the longest summaries a page stays below the 4 MiB that clients take."""
+"""Most journal entries in a page: with the longest summaries it stays below 4 MiB."""
 
 MAX_JOURNAL_ENTRIES = 200_000
-"""Most entries of the journal; its bytes on disk are a setting. A search that finds nothing looks at all of them."""
+"""Most entries of the journal, whose oldest are removed first. The setting journal_max_bytes limits its bytes on
+disk."""
 
 MAX_MEMORY_JOURNAL_BYTES = 32 * 1024 * 1024
-"""Most text of a journal that no data directory holds: as many changes as the change log has, at 300 bytes each."""
+"""Most text of a journal without a data directory: as many changes as the change log has, at 300 bytes each."""
 
 MAX_WAITING_JOURNAL_CHANGES = 10_000
-"""Most changes that wait to be written to the journal. A disk that hangs must not fill memory; what does not fit is
-left out, and an entry says how many."""
+"""Most changes that wait for the journal. Beyond it changes are left out, and an entry has their number."""
 
 MAX_WAITING_JOURNAL_ROWS = 500_000
-"""Most rows that those changes may have together, each topic of a group counted: about 40 MB."""
+"""Most rows of these changes, each topic of a group counted: about 40 MB."""
 
 MAX_WAITING_JOURNAL_READS = 100
-"""Most calls that wait for entries from the disk: one after the other, a tenth of a second for the longest search."""
+"""Most calls that wait to read the journal. They run one after the other, each for up to 0.1 s."""
 
 MAX_COMMENT_LENGTH = 500
-"""Longest comment of an operator: it is kept with each intent, in the journal and in log lines."""
+"""Longest comment of an operator: intents, journal and log contain it."""
 
 MAX_INTENTS = 5_000
-"""Most intents that may be in force: every change writes all of them to disk, and encoding so many with the longest
-comments holds the interpreter for 8 ms."""
+"""Most intents in force: every change writes all of them, and encoding them holds the interpreter for 8 ms."""
 
 MAX_ABSENT_INTENTS = 1_000
-"""Most of these about groups that are not registered, and topics that no broker reports: names that nobody will ever
-register must not take what decisions about registered brokers need."""
+"""Most intents about groups that are not registered and topics that no broker reports: unknown names must not use up
+MAX_INTENTS."""
 
 DEFAULT_INTENT_PAGE_SIZE = 100
-"""Intents in a page if the caller does not say."""
+"""Default number of intents in a page."""
 
 MAX_INTENT_PAGE_SIZE = 1_000
-"""Most intents in a page: with the longest comments a page stays below the 4 MiB that clients take."""
+"""Most intents in a page: with the longest comments it stays below 4 MiB."""
 
 DEFAULT_PIN_LEASE_MILLIS = 600_000
-"""How long a pinned snapshot is kept unless it is read, if the caller does not say: a Spark task starts, and is tried
-again, within minutes."""
+"""Default lease of a pinned snapshot: a Spark task starts and is retried within minutes."""
 
 MIN_PIN_LEASE_MILLIS = 1_000
 """Shortest lease of a pinned snapshot."""
 
 MAX_PIN_LEASE_MILLIS = 3_600_000
-"""Longest lease of a pinned snapshot: an unused pin holds one of few places, and memory."""
+"""Longest lease of a pinned snapshot: an unused pin holds memory."""
 
 MAX_GROUP_PAGE_SIZE = 2_000
-"""Most groups in a page of GetBrokerClusterInfo: finding so many holds up the event loop for a few milliseconds."""
+"""Most groups in a page of GetBrokerClusterInfo: finding them blocks the event loop for a few milliseconds."""
 
 GROUP_PAGE_BYTES = 1024 * 1024
-"""A page of GetBrokerClusterInfo ends after the group with which it has so many bytes, far below the 4 MiB that clients
-take."""
+"""Bytes after which a page of GetBrokerClusterInfo ends, far below 4 MiB."""
 
 MAX_DIGEST_PAGE_SIZE = 2_000
-"""Most brokers in a page of digests. Encoding so many holds up the event loop for about a millisecond, and with the
-longest names the page stays below the 4 MiB that clients take."""
+"""Most brokers in a page of digests: encoding them blocks the event loop for about 1 ms."""
 
 MAX_EXPLANATIONS = 1_000
-"""Most groups that ExplainTopicRoute tells of in one answer: with the longest texts it stays below the 4 MiB that
-clients take."""
+"""Most groups in a response of ExplainTopicRoute: with the longest texts it stays below 4 MiB."""
 
 MAX_LOOKUPS_UNDER_WAY = 10_000
-"""Most unary calls of RouteService and DiagnosticsService that are being worked on. Each class of calls has a bound
-of its own, so that a flood of one is refused and the others go on."""
+"""Most unary calls of RouteService and DiagnosticsService in flight. Each class of calls has its own limit, so that a
+flood of one class does not stop the others."""
 
 MAX_REGISTRATIONS_UNDER_WAY = 12_000
-"""The same for RegistrationService: above the changes that may wait for their turn, which most of them do."""
+"""Most unary calls of RegistrationService in flight: more than MAX_WAITING_WRITERS."""
 
 MAX_ADMIN_CALLS_UNDER_WAY = 2_500
-"""The same for AdminService: above the changes that may wait for the disk."""
+"""Most unary calls of AdminService in flight: more than MAX_WAITING_OPERATOR_CHANGES."""
 
 MAX_STREAMS_UNDER_WAY = 75_000
-"""The same for streams of any service: above all channels, watches and snapshots together, which have bounds of their
-own. Each costs a task, about 30 kB."""
+"""Most streams of all services: more than all channels, watches and snapshot streams. Each takes about 30 kB."""
 
 MAX_PROBES_UNDER_WAY = 25_000
-"""The same for health. A client that checks health has a stream open for each connection."""
+"""Most health checks in flight: a client that watches health has a stream per connection."""
 
 MAX_REFLECTIONS_UNDER_WAY = 200
-"""The same for reflection, which people use. Each costs a task and a message, about 50 kB."""
+"""Most calls of reflection in flight. Each takes about 50 kB."""
 
 MAX_CALLS_UNDER_WAY = (
     MAX_LOOKUPS_UNDER_WAY + MAX_REGISTRATIONS_UNDER_WAY + MAX_ADMIN_CALLS_UNDER_WAY + MAX_STREAMS_UNDER_WAY
 )
-"""The first four together. The engine counts them, and each of the last two, before Python hears of a call."""
+"""Sum of the limits for lookups, registrations, admin calls and streams. The engine enforces it before Python sees a
+call."""
 
 MAX_ANSWER_BYTES_WAITING = 128 * 1024 * 1024
-"""Most bytes of answers, of all connections together, that wait in the engine for readers who take nothing; over
-it the connections that hold most are closed."""
+"""Most bytes of responses that wait for readers. Beyond it, the connections that hold most are closed."""

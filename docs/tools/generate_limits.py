@@ -74,8 +74,8 @@ def documented(module: ModuleType, name: str) -> Iterator[tuple[str, str]]:
 
 
 def shown(name: str, value: float) -> str:
-    """A value with the unit that its name ends with."""
-    if name.endswith("_BYTES"):
+    """A value, with a unit if its name says bytes."""
+    if "_BYTES" in name:
         for unit, size in UNITS.items():
             if value >= size and value % size == 0:
                 return f"{int(value / size):,} {unit}"
