@@ -41,8 +41,9 @@ class FanOut:
         timing, opened = Timing(), threading.Semaphore(0)
         self._accepted_at: list[float] = []
         self._state = BrokerState("DefaultCluster", f"broker-{broker_addr}", 0, broker_addr, None, permission=6)
-        self._targets = [
-            NamesrvTarget(
+
+        def make(endpoint: Endpoint) -> NamesrvTarget:
+            return NamesrvTarget(
                 endpoint,
                 "bench",
                 _OPTIONS,
@@ -50,11 +51,10 @@ class FanOut:
                 timing,
                 on_accepted=lambda: self._accepted_at.append(time.perf_counter()),
             )
-            for endpoint in endpoints
-        ]
-        self._api = BrokerOuterAPI(self._targets, timing)
-        for target in self._targets:
-            target.open()
+
+        listed, identity = tuple(endpoints), self._state.identity
+        self._api = BrokerOuterAPI(lambda: listed, make, identity, _ROUND_SECONDS, timing)
+        self._api.follow_list()
         assert all(opened.acquire(timeout=30) for _ in range(_HEALTHY))
 
     def round_millis(self, topics: Sequence[TopicConfig], counter: int) -> float:
@@ -69,9 +69,6 @@ class FanOut:
 
     def close(self) -> None:
         """Ends all connections."""
-        self._api.stop_registering()
-        for target in self._targets:
-            target.close()
         self._api.close()
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from broker_agent.agent_service import BrokerAgentServicer, agent_status
 from broker_agent.auth import AgentSecurity
-from broker_agent.broker_outer_api import BrokerOuterAPI, Master, NamesrvTargets, RegistrationResults, Results
+from broker_agent.broker_outer_api import BrokerOuterAPI, Master, RegistrationResults, Results
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.clients.client_service import ClientQueries
@@ -78,15 +78,15 @@ class BrokerController:
         self._clients = ClientManagers(timing)
         self._current = CurrentBroker(BrokerState.of(settings), topic_configs, timing)
         self._results = RegistrationResults(lambda: self._current.state.is_slave, topic_configs.update_order_topics)
-        self._outer_api = BrokerOuterAPI((), timing)
-        self._listen()
-        self._targets = NamesrvTargets(
-            self._outer_api,
+        self._outer_api = BrokerOuterAPI(
+            lambda: namesrv_list.endpoints,
             self._target,
             self._current.identity,
             self._unregister_seconds,
+            timing,
             forget=self._observation.forget,
         )
+        self._listen()
         self._changes = ChangeThread(self._register_changes, timing)
         connect = partial(MasterAgent, security=self._security.to_agents)
         self._slave_synchronize = SlaveSynchronize(topic_configs, self._master_agent, connect, timing)
@@ -122,9 +122,9 @@ class BrokerController:
         self._observation.start()
         self._server.start()
         self._client_server.start()
-        self._namesrv_list.on_change(self._targets.take)
+        self._namesrv_list.on_change(lambda _endpoints: self._outer_api.follow_list())
         self._namesrv_list.start()
-        self._targets.take(self._namesrv_list.endpoints, open_now=False)
+        self._outer_api.follow_list(open_now=False)
         self._topic_configs.on_change(lambda _table: self._changes.changed())
         self._topic_configs.start()
         self._clients.on_filter_servers_change = self._take_filter_servers
@@ -161,7 +161,6 @@ class BrokerController:
         run_blocking_step("changes", self._changes.stop)
         self._outer_api.stop_registering()
         run_blocking_step("name_servers", self._leave_name_servers, self._unregister_seconds + STEP_SECONDS)
-        run_blocking_step("targets", self._targets.close)
         run_blocking_step("calls", self._outer_api.close)
         run_blocking_step("name_server_list", self._namesrv_list.stop)
         run_blocking_step("slave_synchronize", self._slave_synchronize.stop)
@@ -176,8 +175,7 @@ class BrokerController:
         if self._settings.on_stop == "keep":
             self._outer_api.hand_over_all(timeout_seconds=self._unregister_seconds)
         else:
-            identity = self._current.identity()
-            self._outer_api.unregister_broker_all(identity, timeout_seconds=self._unregister_seconds)
+            self._outer_api.unregister_broker_all(timeout_seconds=self._unregister_seconds)
 
     def _stop_periodic(self) -> None:
         self._files.stop()
@@ -342,7 +340,6 @@ class BrokerController:
 
     def _broker_down(self) -> None:
         self._outer_api.unregister_broker_all(
-            self._current.identity(),
             route_data_pb2.REMOVAL_REASON_BROKER_DOWN,
             timeout_seconds=self._unregister_seconds,
             wait=False,

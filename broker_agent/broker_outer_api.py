@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from namesrv_api.v1 import route_data_pb2
@@ -45,59 +46,73 @@ class BrokerOuterAPI:
 
     def __init__(
         self,
-        targets: Iterable[NamesrvTarget],
+        endpoints: Callable[[], tuple[Endpoint, ...]],
+        make: Callable[[Endpoint], NamesrvTarget],
+        identity: Callable[[], route_data_pb2.BrokerIdentity],
+        unregister_seconds: float,
         timing: Timing,
+        *,
+        forget: Callable[[Endpoint], None] = lambda _: None,
     ) -> None:
+        """Starts without name servers; ``follow_list`` takes those of the list.
+
+        Args:
+            endpoints: The name servers that are on the list now.
+            make: Makes the target of a name server.
+            identity: The broker as every call names it now.
+            unregister_seconds: Time to unregister from a name server that has left the list.
+            forget: Called with each name server that has left the list.
+        """
+        self._endpoints = endpoints
+        self._make = make
+        self._identity = identity
+        self._unregister_seconds = unregister_seconds
         self._timing = timing
+        self._forget = forget
         self._stopping = threading.Event()
         self._retries = CallRetries(timing, self._stopping)
         self._registering = RegistrationSync(timing, self._retries)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="broker-agent-outer")
-        self._lock = threading.Lock()  # guards the three below; the first is replaced whole
+        self._lock = threading.Lock()  # guards all below; the first is replaced whole
         self._lanes: dict[NamesrvTarget, Lane] = {}
         self._leaving: dict[NamesrvTarget, Lane] = {}
-        self._suspended = False
-        for target in targets:
-            self.add(target)
+        self._suspended = self._disconnected = False
 
     @property
     def targets(self) -> tuple[NamesrvTarget, ...]:
+        """The name servers on the list."""
         return tuple(self._lanes)
-
-    @property
-    def leaving(self) -> tuple[NamesrvTarget, ...]:
-        """Name servers that were removed and may not be closed yet."""
-        with self._lock:
-            return tuple(self._leaving)
 
     def in_flight(self, target: NamesrvTarget) -> bool:
         """Whether something runs for that name server."""
         lane = self._lanes.get(target)
         return lane is not None and lane.busy
 
-    def add(self, target: NamesrvTarget) -> None:
-        """Takes a name server into every call from now on."""
-        with self._lock:
-            self._lanes = {**self._lanes, target: Lane(self._pool)}
+    def follow_list(self, *, open_now: bool = True) -> None:
+        """Calls exactly the name servers of the list from now on. Does not wait for any of them.
 
-    def remove(self, target: NamesrvTarget, broker: route_data_pb2.BrokerIdentity, *, timeout_seconds: float) -> None:
-        """Leaves a name server out from now on, unregisters from it in the background, and closes it.
-
-        Args:
-            timeout_seconds: Time for it, once the call in flight has ended.
+        The broker is unregistered from each name server that has left the list. ``open_now`` opens a channel to each
+        new one, which registers the broker with it.
         """
         with self._lock:
-            lane = self._lanes[target]
-            self._lanes = {other: its for other, its in self._lanes.items() if other is not target}
-            self._leaving = {left: its for left, its in self._leaving.items() if its.busy} | {target: lane}
-
-        def leave() -> None:
-            deadline = self._timing.clock() + timeout_seconds
-            self._unregister(target, broker, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
-            target.close()
-
-        if not lane.submit(leave):
-            target.close()
+            if self._disconnected:
+                return
+            endpoints = self._endpoints()  # read under the lock, so that no older list replaces a newer one
+            known = {target.endpoint for target in self._lanes}
+            come = [self._make(endpoint) for endpoint in endpoints if endpoint not in known]
+            gone = {target: lane for target, lane in self._lanes.items() if target.endpoint not in endpoints}
+            kept = {target: lane for target, lane in self._lanes.items() if target not in gone}
+            self._lanes = kept | {target: Lane(self._pool) for target in come}
+            self._leaving = {left: lane for left, lane in self._leaving.items() if lane.busy} | gone
+        for target, lane in gone.items():
+            if not lane.submit(partial(self._leave, target)):
+                target.close()
+            self._forget(target.endpoint)
+        if open_now:
+            for target in come:
+                target.open()
+            named = {"come": come, "gone": gone}
+            _log.info("name_servers_changed", **{how: [str(t.endpoint) for t in ts] for how, ts in named.items()})
 
     def register_broker_all(
         self,
@@ -165,7 +180,6 @@ class BrokerOuterAPI:
 
     def unregister_broker_all(
         self,
-        broker: route_data_pb2.BrokerIdentity,
         reason: route_data_pb2.RemovalReason = route_data_pb2.REMOVAL_REASON_UNREGISTERED,
         *,
         timeout_seconds: float,
@@ -185,7 +199,7 @@ class BrokerOuterAPI:
         deadline = self._timing.clock() + timeout_seconds
         call_all(
             self._lanes,
-            lambda target: self._unregister(target, broker, reason, deadline),
+            lambda target: self._unregister(target, reason, deadline),
             timeout_seconds if wait else 0.0,
             after_others=True,
         )
@@ -217,11 +231,17 @@ class BrokerOuterAPI:
         self._stopping.set()
 
     def close(self) -> None:
-        """Ends the pool. The targets must have been closed, so that no call is left to wait for."""
+        """Ends all connections, and then the pool. Name servers that join the list later are not taken."""
         self._stopping.set()
         with self._lock:
-            lanes = [*self._lanes.values(), *self._leaving.values()]
-        running = [future for lane in lanes if (future := lane.close()) is not None]
+            self._disconnected = True
+            lanes = self._lanes | self._leaving
+        closing = [threading.Thread(target=target.close, name="broker-agent-closing") for target in lanes]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+        running = [future for lane in lanes.values() if (future := lane.close()) is not None]
         _, stuck = futures.wait(running, CLOSE_SECONDS)
         self._pool.shutdown(wait=not stuck, cancel_futures=True)
 
@@ -229,79 +249,18 @@ class BrokerOuterAPI:
         with self._lock:
             return not (self._suspended or self._stopping.is_set())
 
-    def _unregister(
-        self,
-        target: NamesrvTarget,
-        broker: route_data_pb2.BrokerIdentity,
-        reason: route_data_pb2.RemovalReason,
-        deadline: float,
-    ) -> None:
+    def _leave(self, target: NamesrvTarget) -> None:
+        deadline = self._timing.clock() + self._unregister_seconds
+        self._unregister(target, route_data_pb2.REMOVAL_REASON_UNREGISTERED, deadline)
+        target.close()
+
+    def _unregister(self, target: NamesrvTarget, reason: route_data_pb2.RemovalReason, deadline: float) -> None:
+        broker = self._identity()
         try:
             self._retries.run(lambda: target.unregister(broker, reason, deadline), deadline)
         except NameServerError as error:
             _log.warning("unregister_failed", endpoint=str(target.endpoint), error=str(error))
             target.drop_channel()
-
-
-# The name servers that the broker is registered with: always those of the list.
-
-
-class NamesrvTargets:
-    """Makes a target for each name server that comes, and has the broker unregistered from each that goes."""
-
-    def __init__(
-        self,
-        outer_api: BrokerOuterAPI,
-        make: Callable[[Endpoint], NamesrvTarget],
-        identity: Callable[[], route_data_pb2.BrokerIdentity],
-        unregister_seconds: float,
-        *,
-        forget: Callable[[Endpoint], None] = lambda _: None,
-    ) -> None:
-        """Starts without any. ``forget`` is called with each name server that has left."""
-        self._outer_api = outer_api
-        self._make = make
-        self._identity = identity
-        self._unregister_seconds = unregister_seconds
-        self._forget = forget
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def take(self, endpoints: tuple[Endpoint, ...], *, open_now: bool = True) -> None:
-        """Makes exactly these the name servers to call from now on. Does not wait for any of them.
-
-        ``open_now`` opens a channel to each new one, which registers the broker with it.
-        """
-        with self._lock:
-            if self._closed:
-                return
-            known = {target.endpoint: target for target in self._outer_api.targets}
-            gone = [target for endpoint, target in known.items() if endpoint not in endpoints]
-            come = [self._make(endpoint) for endpoint in endpoints if endpoint not in known]
-            for target in come:
-                self._outer_api.add(target)
-            for target in gone:
-                self._outer_api.remove(target, self._identity(), timeout_seconds=self._unregister_seconds)
-                self._forget(target.endpoint)
-        for target in come if open_now else ():
-            target.open()
-        if open_now:
-            _log.info(
-                "name_servers_changed",
-                come=[str(target.endpoint) for target in come],
-                gone=[str(target.endpoint) for target in gone],
-            )
-
-    def close(self) -> None:
-        """Ends all connections. Name servers that come later are not taken any more."""
-        with self._lock:
-            self._closed = True
-            targets = (*self._outer_api.targets, *self._outer_api.leaving)
-        closing = [threading.Thread(target=target.close, name="broker-agent-closing") for target in targets]
-        for thread in closing:
-            thread.start()
-        for thread in closing:
-            thread.join()
 
 
 # The combined answers to registrations: the broker's master, and which topics are ordered.

@@ -84,27 +84,21 @@ class FanOut:
     ) -> None:
         self.timing = timing or Timing()
         self.listener = Listener()
-        listener = self.listener
-        self.targets = [
-            target_class(
-                s.endpoint,
-                "test",
-                options,
-                listener.registration_wanted,
-                self.timing,
-                on_accepted=listener.registration_accepted,
-                **more,
-            )
-            for s in servers
-        ]
-        self.api = BrokerOuterAPI(self.targets, self.timing)
+
+        def make(endpoint: Endpoint) -> NamesrvTarget:
+            wanted, accepted = self.listener.registration_wanted, self.listener.registration_accepted
+            return target_class(endpoint, "test", options, wanted, self.timing, on_accepted=accepted, **more)
+
+        self.listed = tuple(server.endpoint for server in servers)
+        self.api = BrokerOuterAPI(lambda: self.listed, make, lambda: BROKER, TIMEOUT, self.timing)
+        self.api.follow_list(open_now=False)
+        self.targets = self.api.targets
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.callback(self.api.close)
         for target in self.targets:
             target.open()
-            self._stack.callback(target.close)
         self.listener.wait_until_wanted(len(self.targets))
         return self
 

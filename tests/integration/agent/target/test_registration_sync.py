@@ -9,19 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
-import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from namesrv_api.v1 import registration_service_pb2 as pb
 
 from broker_agent.name_server import NamesrvTarget
-from broker_agent.name_server_status import FIRST_REFUSED_SECONDS
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
-from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
 from groundwork.grpc_errors import RichError
 from tests.support.agents.fan_out_harness import OPTIONS, STATE, FanOut, registration, topic
 from tests.support.fakes.registering_name_server import FakeNameServer
-from tests.support.virtual_clock import VirtualClock
 
 StartNameServer = Callable[..., FakeNameServer]
 SLAVE = replace(STATE, broker_id=1)
@@ -59,23 +55,6 @@ def test_changes_that_one_name_server_missed_are_all_in_its_next_increment(name_
         fan_out.register(topic("A"), topic("B"), topic("C"), counter=3)
     assert sent(steady.registrations[-1]) == (2, ["C"])
     assert sent(away.registrations[-1]) == (1, ["B", "C"])
-
-
-def test_a_topic_that_went_takes_the_whole_table(name_server: StartNameServer) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), topic("B"), counter=1)
-        fan_out.register(topic("A"), counter=2)
-    assert sent(server.registrations[-1]) == (None, ["A"])
-
-
-@pytest.mark.parametrize("change", [{"permission": 4}, {"broker_id": 1}])
-def test_another_permission_or_role_takes_the_whole_table(name_server: StartNameServer, change: dict[str, int]) -> None:
-    server = name_server()
-    with FanOut(server) as fan_out:
-        fan_out.register(topic("A"), counter=1)
-        fan_out.register(topic("A"), counter=2, state=replace(STATE, **change))  # type: ignore[arg-type]
-    assert sent(server.registrations[-1]) == (None, ["A"])
 
 
 def test_other_filter_servers_alone_travel_without_topics(name_server: StartNameServer) -> None:
@@ -202,30 +181,3 @@ def test_interceptors_are_called_around_each_call_to_a_name_server(name_server: 
         fan_out.register(counter=1)
         fan_out.register(counter=1)
     assert list(hook.compressions) == ["GetBrokerMemberGroup", "RegisterBroker", "QueryDataVersion"]
-
-
-def test_a_refused_table_is_sent_again_over_another_channel(name_server: StartNameServer) -> None:
-    server = name_server()
-    server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")]
-    with FanOut(server) as fan_out:
-        assert fan_out.register(topic("A")) == ()
-        server.end_channels()
-        fan_out.listener.wait_until_wanted(2)
-        assert len(fan_out.register(topic("A"))) == 1
-
-
-def test_a_table_that_is_refused_for_good_is_not_sent_again_and_again(name_server: StartNameServer) -> None:
-    server, clock = name_server(), VirtualClock()
-    server.refuse_next = [RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", "LIMIT_EXCEEDED", "namesrv")] * 2
-    with FanOut(server, timing=Timing(clock=clock)) as fan_out:
-        for _ in range(5):
-            assert fan_out.register(topic("A"), force=True) == ()
-        assert len(server.registrations) == 1
-        clock.advance(FIRST_REFUSED_SECONDS)
-        for _ in range(5):
-            fan_out.register(topic("A"))
-        assert len(server.registrations) == 2
-        clock.advance(1.9 * FIRST_REFUSED_SECONDS)
-        fan_out.register(topic("A"))
-        assert len(server.registrations) == 2
-        assert len(fan_out.register(topic("B"), counter=1)) == 1  # another table is worth a try

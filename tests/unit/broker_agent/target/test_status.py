@@ -31,6 +31,8 @@ REFUSED = replace(HELD, refused=NEW, refused_until=60.0)
         (UNKNOWN, OLD, 0.0, Call.FIND_HOLDER),
         (HELD, OLD, 0.0, Call.QUERY_VERSION),
         (HELD, NEW, 0.0, Call.SEND_CHANGES),
+        (HELD, registration(0, topic("A"), topic("B")), 0.0, Call.SEND_CHANGES),  # an older version is another one
+        (HELD, registration(2, topic("A"), state=SLAVE), 0.0, Call.SEND_ALL),
         (HELD, registration(2), 0.0, Call.SEND_ALL),  # an increment cannot remove a topic
         (HELD, registration(1, topic("A"), state=replace(STATE, permission=4)), 0.0, Call.SEND_ALL),
         (replace(HELD, has_news=True), OLD, 0.0, Call.SEND_CHANGES),
