@@ -14,7 +14,6 @@ from groundwork.daemon_executor import DaemonExecutor
 from groundwork.errors import suppress_refusals
 from groundwork.shutdown import run_step
 from namesrv.app.worker import with_pauses
-from namesrv.core.changes import ListenerOrder
 from namesrv.core.errors import Reason
 from namesrv.core.policy import Clock
 from namesrv.core.snapshot_load import UnusableSnapshot
@@ -200,7 +199,7 @@ class DurableRoutes:
         else:
             self._memory = MemoryDatabase()
             self.journal = Journal(self._memory, state.identity.epoch, MAX_MEMORY_JOURNAL_BYTES)
-        state.change_log.listen(self.journal.on_change, ListenerOrder.JOURNAL)  # from the first change on
+        state.change_log.listen(self.journal.on_change)  # from the first change on
         if database is not None:
             snapshot_file = SnapshotFile(database.folder)
             snapshot_is_complete = database.snapshot_is_complete()

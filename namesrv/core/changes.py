@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
-from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from namesrv.core.errors import revision_compacted, revision_not_reached
@@ -203,16 +200,6 @@ Listener = Callable[[Change], None]
 """Called with each change right after it was published, in the same step. It must be quick, and raises nothing."""
 
 
-class ListenerOrder(IntEnum):
-    """The order in which listeners are called: none may answer with what another one still has from before."""
-
-    CACHED_ANSWERS = 0
-    """The engine's cache, which is first because it answers without this process's Python."""
-    CACHED_JSON = 1
-    JOURNAL = 2
-    OTHERS = 3
-
-
 class ListenerFailed(Exception):
     """A listener of the change log has raised an error. Those after it have not been called."""
 
@@ -229,7 +216,7 @@ class ChangeLog:
         self._rows = 0
         self._max_changes = max_changes
         self._max_rows = max_rows
-        self._listeners: list[tuple[ListenerOrder, Listener]] = []
+        self._listeners: list[Listener] = []
         self.last = Change(0, 0, Cause("start"), ())
         """The latest change; before the first one, a change without rows at revision 0."""
         self.compacted_revision = 0
@@ -254,16 +241,20 @@ class ChangeLog:
             dropped = self._changes.popleft()
             self._rows -= dropped.weight
             self.compacted_revision = dropped.revision
-        for _, listener in self._listeners:
+        for listener in self._listeners:
             try:
                 listener(change)
             except Exception as error:
                 raise ListenerFailed(listener, change) from error
         return change
 
-    def listen(self, listener: Listener, order: ListenerOrder = ListenerOrder.OTHERS) -> None:
-        """Has a listener called with each change from now on."""
-        insort(self._listeners, (order, listener), key=itemgetter(0))
+    def listen(self, listener: Listener, *, first: bool = False) -> None:
+        """Has a listener called with each change from now on.
+
+        Args:
+            first: Whether it is called before the others. The engine's cache is, which answers without Python.
+        """
+        self._listeners.insert(0 if first else len(self._listeners), listener)
 
     def check_reaches(self, revision: int) -> None:
         """Raises REVISION_COMPACTED if later changes were dropped, REVISION_NOT_REACHED if the revision is to come."""

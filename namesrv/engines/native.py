@@ -34,7 +34,7 @@ from groundwork.certificates import CertificateError, names_in
 from groundwork.grpc_errors import DETAILS_KEY
 from groundwork.listener_tls import ListenerTls
 from groundwork.shutdown import in_daemon_thread
-from namesrv.core.changes import Change, ConfigPut, ListenerOrder
+from namesrv.core.changes import Change, ConfigPut
 from namesrv.core.errors import Refused, limit_exceeded, malformed_request, not_authenticated, overloaded
 from namesrv.core.model import Doubt
 from namesrv.core.state import RouteState
@@ -347,7 +347,7 @@ class KeptAnswers:
         """Keeps answers of these tables from now on."""
         self._state = state
         self._change([])
-        state.change_log.listen(self._on_change, ListenerOrder.CACHED_ANSWERS)
+        state.change_log.listen(self._on_change, first=True)
 
     def forget(self) -> None:
         """Has the next call of each kind be computed again."""

@@ -14,19 +14,14 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv import limits
 from namesrv.app.access import caller_of, sharer_of
 from namesrv.app.administration import Administration, Expected, Operation
-from namesrv.app.fair_queue import FairLock
 from namesrv.app.field_rules import KV_NAME, NAME, NOT_NEGATIVE, PROBLEM, TOPIC, check, given
+from namesrv.app.history import History
 from namesrv.app.watches import WatchDispatcher, WatchStream
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause
 from namesrv.core.encoding import intent_message
-from namesrv.core.errors import (
-    Reason,
-    Refused,
-    invalid_field,
-    limit_exceeded,
-)
-from namesrv.core.explain import Explanation, GroupState, Present, Question, explain_route, with_journal_entry
+from namesrv.core.errors import invalid_field, limit_exceeded
+from namesrv.core.explain import Explanation, Question
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery
 from namesrv.core.model import (
     BlastRadius,
@@ -42,20 +37,19 @@ from namesrv.core.watch.hub import RouteWatch
 from namesrv.grpc_api.handlers import Context
 from namesrv.grpc_api.paging import Name, paged
 from namesrv.runtime_settings import CHANGEABLE
-from namesrv.storage.journal import Journal
 
-# The call of AdminService that pages through the journal.
+# The calls of AdminService that page through the journal, and that say why a topic's route is as it is.
 
 _FRONT = JournalPosition("", -1)
 
 
-class AuditCalls:
-    """Requests are checked here; the journal has the entries."""
+class HistoryCalls:
+    """Requests are checked here; the history has the answers."""
 
-    def __init__(self, state: RouteState, journal: Journal) -> None:
+    def __init__(self, state: RouteState, history: History, reader: Worker) -> None:
         self._state = state
-        self._journal = journal
-        self._searching = FairLock()
+        self._history = history
+        self._reader = reader
 
     async def ListAuditEntries(  # noqa: N802 - calls have the names of the wire contract
         self, request: pb.ListAuditEntriesRequest, context: Context
@@ -63,24 +57,23 @@ class AuditCalls:
         """The journal, newest first; RocketMQ has none."""
         asked = paged(request, _FRONT, most=limits.MAX_AUDIT_PAGE_SIZE, default=limits.DEFAULT_AUDIT_PAGE_SIZE)
         before = asked.after if request.page_token else None  # the newest are first
-        query = _query(request, asked.limit, before)
-        async with self._searching.held_for(sharer_of(context).name):
-            found = await self._journal.read(query)
+        found = await self._history.entries(_query(request, asked.limit, before), sharer_of(context).name)
         entries, token = asked.cut(found, attrgetter("position"))
         return pb.ListAuditEntriesResponse(
             header=self._state.header(), entries=map(_audit_entry, entries), next_page_token=token
         )
 
-    async def last_before_change_log(self, broker_name: str) -> JournalEntry | None:
-        """The last entry about a group before those in the change log; None if there is none.
-
-        Raises:
-            NOT_DURABLE: The database cannot be read.
-            OVERLOADED: Too many reads wait.
-        """
-        before = JournalPosition(self._state.identity.epoch, self._state.change_log.compacted_revision + 1)
-        found = await self._journal.read(JournalQuery(1, before, broker_name=broker_name))
-        return found[0] if found else None
+    async def ExplainTopicRoute(  # noqa: N802
+        self, request: pb.ExplainTopicRouteRequest, context: Context
+    ) -> pb.ExplainTopicRouteResponse:
+        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
+        owner = sharer_of(context).name
+        header, explanations = await self._history.explained(_question(request), owner)
+        if len(explanations) > limits.MAX_EXPLANATIONS:
+            what = "groups to explain in one answer (broker_name asks for one)"
+            raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
+        messages = await self._reader.run(partial(_messages, explanations), owner)
+        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
 
 
 def _query(request: pb.ListAuditEntriesRequest, limit: int, before: JournalPosition | None) -> JournalQuery:
@@ -120,55 +113,6 @@ def _audit_entry(entry: JournalEntry) -> pb.AuditEntry:
         # A newer version may have left a number that this one has no name for.
         removal_reason=cast("route_data_pb2.RemovalReason", entry.removal_reason),
     )
-
-
-# The call of AdminService that says why a topic's route is as it is.
-
-
-class ExplainCalls:
-    """Requests are checked here; the core has the answers."""
-
-    def __init__(self, state: RouteState, audit: AuditCalls, reader: Worker, started_at_millis: int) -> None:
-        self._state = state
-        self._audit = audit
-        self._reader = reader
-        self._started_at_millis = started_at_millis
-        self._copying = FairLock()
-
-    async def ExplainTopicRoute(  # noqa: N802 - calls have the names of the wire contract
-        self, request: pb.ExplainTopicRouteRequest, context: Context
-    ) -> pb.ExplainTopicRouteResponse:
-        """Why groups are or are not in a topic's route; RocketMQ has nothing like it."""
-        question = _question(request)
-        owner = sharer_of(context).name
-        async with self._copying.held_for(owner):  # a thousand that wait would each have copied the change log
-            header = self._state.header()  # of the revision that the explanation begins with
-            now = Present(self._state, self._started_at_millis, question)
-            changes = self._state.change_log.newest_first()
-            explanations = await self._reader.run(partial(explain_route, now, changes), owner)
-            del now, changes
-        if len(explanations) > limits.MAX_EXPLANATIONS:
-            what = "groups to explain in one answer (broker_name asks for one)"
-            raise limit_exceeded(what, len(explanations), limits.MAX_EXPLANATIONS)
-        if question.broker_name is not None:
-            explanations = [
-                await self._with_journal(each, question.broker_name)
-                if each.state is GroupState.NEVER_REGISTERED
-                else each
-                for each in explanations
-            ]
-        messages = await self._reader.run(partial(_messages, explanations), owner)
-        return pb.ExplainTopicRouteResponse(header=header, explanations=messages)
-
-    async def _with_journal(self, explanation: Explanation, broker_name: str) -> Explanation:
-        """Adds what the journal last said of a group that memory knows nothing of."""
-        try:
-            entry = await self._audit.last_before_change_log(broker_name)
-        except Refused as error:
-            if error.reason not in {Reason.NOT_DURABLE, Reason.OVERLOADED}:
-                raise
-            return explanation  # an explanation without the past is better than none
-        return explanation if entry is None else with_journal_entry(explanation, entry)
 
 
 def _question(request: pb.ExplainTopicRouteRequest) -> Question:
@@ -470,6 +414,5 @@ class AdminServicer(NamedTuple):
     """Answers the calls of the service, by subject."""
 
     operators: OperatorCalls
-    audit: AuditCalls
-    explain: ExplainCalls
+    history: HistoryCalls
     watchers: WatcherListCalls

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from namesrv_api.v1 import route_data_pb2
 
 from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
-from namesrv.core.changes import Change, ListenerOrder
+from namesrv.core.changes import Change
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
 from namesrv.core.state import RouteState
 from namesrv.remoting.limits import MAX_PIECES
@@ -72,7 +72,7 @@ class RouteJson:
         self._rows = _Rows(), _Rows()
         self._known_by_name: dict[str, list[bytes]] = {}
         """What is in ``_rows``, by the name of the group."""
-        state.change_log.listen(self._on_change, ListenerOrder.CACHED_JSON)
+        state.change_log.listen(self._on_change)
 
     def route(self, topic: str, zone_name: str | None = None, *, bare_keys: bool = False) -> bytes | None:
         """A topic's route as a TopicRouteData in JSON (RocketMQ: pickupTopicRouteData); None if there is none.

@@ -26,6 +26,7 @@ from namesrv.app.channels import ChannelNotices, ChannelStreams
 from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
 from namesrv.app.event_log import listen_for_mass_loss, listen_for_names_in_two_clusters
+from namesrv.app.history import History
 from namesrv.app.operators import Operators, stored_settings
 from namesrv.app.quotas import FairShares
 from namesrv.app.requests_in_pieces import large_requests
@@ -41,7 +42,7 @@ from namesrv.core.routes import Routes
 from namesrv.core.state import NamesrvIdentity, RouteState
 from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.grpc_api.admin import AdminServicer, AuditCalls, ExplainCalls, OperatorCalls, WatcherListCalls
+from namesrv.grpc_api.admin import AdminServicer, HistoryCalls, OperatorCalls, WatcherListCalls
 from namesrv.grpc_api.cluster_test import ClusterTestLookups
 from namesrv.grpc_api.internal import DiagnosticsCalls
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -264,11 +265,10 @@ class NamesrvServer:
             StatusCalls(state, warm_up, started_at_millis, self._durable.data_dir_problem),
         )
         administration = Administration(self._routes, self._writer, self._operators)
-        audit = AuditCalls(state, self._durable.journal)
+        history = History(state, self._durable.journal, reader, started_at_millis)
         admin = AdminServicer(
             OperatorCalls(state, administration, reader),
-            audit,
-            ExplainCalls(state, audit, reader, started_at_millis),
+            HistoryCalls(state, history, reader),
             WatcherListCalls(state, watchers),
         )
         services: list[tuple[ServiceDescriptor, Sequence[object]]] = [

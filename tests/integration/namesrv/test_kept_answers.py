@@ -16,7 +16,7 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
-from namesrv.core.changes import Cause, Change, ConfigPut, ListenerOrder
+from namesrv.core.changes import Cause, Change, ConfigPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
@@ -96,12 +96,12 @@ class Served:
         self.expected: dict[int, Answers] = {}
         self.told = 0
         self.state = state = fleet.state
-        state.change_log.listen(self._note, ListenerOrder.CACHED_ANSWERS)  # before the engine
         self._note(state.change_log.last)
         self.loop = asyncio.new_event_loop()
         configured = NamesrvSettings.load(None, {"listen": "127.0.0.1:0"})
         self.server: Any = build_server(configured)
         self.server.keep_answers_of(state, follows_traces=False)
+        state.change_log.listen(self._note, first=True)  # before the engine
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.loop.run_until_complete(self.server.start())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from namesrv.core.changes import Cause, Change, ChangeLog, ListenerOrder, QueuesRemoved, Row
+from namesrv.core.changes import Cause, Change, ChangeLog, QueuesRemoved, Row
 from namesrv.core.model import BrokerKey, RemovalReason
 
 CAUSE = Cause("test")
@@ -86,8 +84,9 @@ def test_listeners_are_told_each_change_once_when_it_is_in_the_log() -> None:
 
 def test_the_cached_answers_are_the_first_to_hear_of_a_change() -> None:
     log = ChangeLog()
-    told: list[ListenerOrder] = []
-    for order in (ListenerOrder.OTHERS, ListenerOrder.JOURNAL, ListenerOrder.CACHED_ANSWERS, ListenerOrder.CACHED_JSON):
-        log.listen(partial(lambda order, _: told.append(order), order), order)
+    told: list[str] = []
+    log.listen(lambda _: told.append("another"))
+    log.listen(lambda _: told.append("cached answers"), first=True)
+    log.listen(lambda _: told.append("a third"))
     filled(log, 1)
-    assert told == sorted(ListenerOrder)
+    assert told == ["cached answers", "another", "a third"]

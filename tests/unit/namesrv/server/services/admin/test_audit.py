@@ -13,11 +13,13 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
+from namesrv.app.history import History
+from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, KvPut, QueuesPut, Row
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, QueueData, WriteRule
-from namesrv.core.state import NamesrvIdentity
-from namesrv.grpc_api.admin import AuditCalls
+from namesrv.core.state import NamesrvIdentity, RouteState
+from namesrv.grpc_api.admin import HistoryCalls
 from namesrv.grpc_api.paging import token_after
 from namesrv.storage.database import DATABASE_FILE, Database, MemoryDatabase
 from namesrv.storage.journal import Journal
@@ -30,6 +32,11 @@ EPOCH = "000000000000001-00000000"
 """Of every fleet in a test."""
 
 
+def history_calls(state: RouteState, journal: Journal) -> HistoryCalls:
+    reader = Worker("reader")
+    return HistoryCalls(state, History(state, journal, reader, 0), reader)
+
+
 class Log:
     """A change log, the journal of its changes in memory, and the call that pages through it."""
 
@@ -38,7 +45,7 @@ class Log:
         self.log = self.state.change_log
         self.journal = Journal(MemoryDatabase(), EPOCH, 10**7, max_entries=max_entries)
         self.log.listen(self.journal.on_change)
-        self.calls = AuditCalls(self.state, self.journal)
+        self.calls = history_calls(self.state, self.journal)
 
     def append(self, row: Row | None = None, at: int = 1_000) -> Change:
         return self.log.append(at, CAUSE, (row or KvPut("ns", "key", "value"),))
@@ -95,7 +102,7 @@ def test_an_entry_counts_the_brokers_that_left_and_says_why() -> None:
     fleet.register(topics=["TopicTest"])
     fleet.clock.advance(1_000)
     fleet.scan()
-    calls = AuditCalls(fleet.state, journal)
+    calls = history_calls(fleet.state, journal)
     left, came = asyncio.run(calls.ListAuditEntries(pb.ListAuditEntriesRequest(), CONTEXT)).entries
     assert (left.removed_broker_count, left.removal_reason) == (1, route_data_pb2.REMOVAL_REASON_EXPIRED)
     assert (came.removed_broker_count, came.removal_reason) == (0, route_data_pb2.REMOVAL_REASON_UNSPECIFIED)
@@ -237,7 +244,7 @@ class Life:
         self.log = state.change_log
         self.journal = Journal(database, epoch, 10**6)
         self.log.listen(self.journal.on_change)
-        self.calls = AuditCalls(state, self.journal)
+        self.calls = history_calls(state, self.journal)
 
     async def live(self, *rows: Row) -> None:
         """Makes a change of each row, a second after each other, and has them written."""

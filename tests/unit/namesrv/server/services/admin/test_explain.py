@@ -12,6 +12,7 @@ from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2
 
 from namesrv import limits
+from namesrv.app.history import History
 from namesrv.app.worker import Worker
 from namesrv.core.changes import Cause, Change, ChangeLog
 from namesrv.core.errors import Reason
@@ -19,7 +20,7 @@ from namesrv.core.explain import MAX_TEXT_LENGTH
 from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind
 from namesrv.core.state import NamesrvIdentity
 from namesrv.core.state_change import apply_now
-from namesrv.grpc_api.admin import AuditCalls, ExplainCalls
+from namesrv.grpc_api.admin import HistoryCalls
 from namesrv.storage.database import DATABASE_FILE, Database, MemoryDatabase
 from namesrv.storage.journal import Journal
 from tests.support.calls_from_nowhere import CONTEXT
@@ -37,7 +38,7 @@ async def explained(
     fleet: Fleet, request: pb.ExplainTopicRouteRequest, journal: Journal
 ) -> pb.ExplainTopicRouteResponse:
     reader = Worker("reader")
-    calls = ExplainCalls(fleet.state, AuditCalls(fleet.state, journal), reader, STARTED_AT)
+    calls = HistoryCalls(fleet.state, History(fleet.state, journal, reader, STARTED_AT), reader)
     return await calls.ExplainTopicRoute(request, CONTEXT)
 
 
@@ -218,7 +219,8 @@ async def test_callers_that_wait_have_not_copied_the_change_log(fleet: Fleet, mo
     monkeypatch.setattr(ChangeLog, "newest_first", counted)
 
     reader, held = Worker("reader"), HeldWork()
-    calls = ExplainCalls(fleet.state, AuditCalls(fleet.state, Journal(MemoryDatabase(), "", 1)), reader, STARTED_AT)
+    history = History(fleet.state, Journal(MemoryDatabase(), "", 1), reader, STARTED_AT)
+    calls = HistoryCalls(fleet.state, history, reader)
     busy = asyncio.create_task(reader.run(held))
     await held.begun()
     tasks = [
