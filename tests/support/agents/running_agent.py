@@ -49,9 +49,7 @@ class ToldList(NamesrvList):
         super().__init__(tuple(server.endpoint for server in servers), None, Timing())
 
     def change(self, *servers: FakeNameServer) -> None:
-        endpoints = tuple(server.endpoint for server in servers)
-        for listener in self._listeners:
-            listener(endpoints)
+        self._take_names(tuple(server.endpoint for server in servers))
 
 
 class Agent:
