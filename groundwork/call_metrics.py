@@ -30,7 +30,7 @@ class CallObserver(Protocol):
     """Watches the calls of a server."""
 
     def of(self, method: str, *, streams: bool) -> MethodObserver | None:
-        """The observer of one call of the contract, ``package.Service/Method``; None: there is none."""
+        """The observer of one call of the contract, ``package.Service/Method``, or None."""
 
 
 def observed(
@@ -84,7 +84,7 @@ def _observed_by(
 DURATION_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
-"""Seconds; those of gRFC A66 that a call of ours can take."""
+"""Seconds: the buckets of gRFC A66 that calls of this project reach."""
 
 
 Elsewhere = Callable[[], Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]]
@@ -107,7 +107,7 @@ class CallMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """All calls, those included that were answered elsewhere, each of which took less than the lowest bound."""
+        """All calls. Those that were answered elsewhere count in the lowest bucket."""
         answered = self._elsewhere()
         for method, code in answered:  # so that they have samples
             self._started.labels(method)
@@ -185,7 +185,7 @@ class ClientCallMetrics:
             duration.labels(method, target, code.name).observe(seconds)
 
     def forget(self, target: str) -> None:
-        """Nobody will be called there any more."""
+        """Drops the series of a target that has left the list."""
         self._targets.discard(target)
         for metric in (self._started, *self._durations):
             metric.remove_by_labels({"grpc_target": target})

@@ -135,7 +135,7 @@ def _read(content: bytes, *, is_der: bool = False) -> Iterator[x509.Certificate]
         raise CertificateError("its certificate is not encoded as X.509 says") from None
 
 
-# Bearer tokens from files. No gRPC is imported here: who only checks settings does not wait for it.
+# Bearer tokens from files. No gRPC is imported here, so programs that only check settings start quickly.
 
 MAX_TOKEN_LENGTH = 4_096
 """Longest bearer token: it travels in the metadata of every call, which servers bound."""

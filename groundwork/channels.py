@@ -74,7 +74,7 @@ class _Connections(Generic[ChannelT]):
             connection.calls -= 1
 
     def take_all(self) -> list[ChannelT]:
-        """All connections, to be closed; no others are made any more."""
+        """Returns all connections to close. Afterwards no connection is made."""
         with self._lock:
             self._closed = True
             retired, self._retired = self._retired, []
@@ -287,7 +287,7 @@ class ClientFiles:
     token: Path | None = None
     """A bearer token, in the file's only line; None sends none."""
     server_name: str | None = None
-    """Name that servers' certificates must have; None: the host that is called."""
+    """Name that servers' certificates must have. By default the host that is called."""
 
     def __post_init__(self) -> None:
         """Raises CertificateError if there is a certificate without a key, or a key without a certificate."""
@@ -306,7 +306,7 @@ class ClientFiles:
         """The files that some settings name; None, which means no TLS, if all settings are left out.
 
         Raises:
-            CertificateError: Some are there, but not the authorities to check servers with: a token would travel
+            CertificateError: Files are there, but not the authorities to check servers with: a token would travel
                 readable.
         """
         if authorities is not None:
@@ -336,7 +336,7 @@ class ClientSecurity:
 
     @property
     def options(self) -> Options:
-        """Options that a connection needs beside the credentials."""
+        """Options that a connection needs besides the credentials."""
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 

@@ -1,9 +1,9 @@
 """A checksum that a file carries as an extended attribute. It tells damage by a disk from edits by people.
 
-The formats of these files cannot contain one: they are RocketMQ's, or are read by the version before. With the
-checksum goes the time of the last modification. So the checksum of a file that was edited, restored from a backup or
-written by another program does not count, and a file on a disk without extended attributes has none: both are taken as
-they are. Bits that flip on a disk change no time.
+The formats of these files cannot contain one: they are RocketMQ's, or are read by the version before. The attribute
+also has the time of the last modification. The checksum of a file that was edited, restored from a backup or written
+by another program therefore does not count. Such a file, and one on a disk without extended attributes, is used as it
+is. Bits that flip on a disk change no time.
 """
 
 from __future__ import annotations

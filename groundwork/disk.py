@@ -1,4 +1,4 @@
-"""Steps on files that our programs own. Every write, rename and removal goes through this module.
+"""Steps on files that the programs own. Every write, rename and removal goes through this module.
 
 Callers must name it (``disk.rename``), because tests wrap its functions to make a step fail or crash.
 """
@@ -28,7 +28,7 @@ def write(stream: IO[bytes], content: bytes) -> int:
 
 
 def sync(stream: IO[bytes]) -> None:
-    """Returns once what was written is durable. Raises OSError."""
+    """Returns once the written bytes are durable. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
 

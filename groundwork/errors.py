@@ -39,7 +39,7 @@ class Refused(Exception):
 
         Args:
             violations: The fields that break their rules.
-            retry_after_seconds: When to come back, if this one error knows it; None: the usual time of its reason.
+            retry_after_seconds: Time until a retry helps. None means the usual time of its reason.
             metadata: The changing parts of the text, for programs. Their names are the keys. None: there is none.
         """
         super().__init__(text)
@@ -77,7 +77,7 @@ class FieldProblems:
         """A check begins."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """Takes INVALID_FIELD; everything else goes on."""
+        """Catches INVALID_FIELD and raises everything else."""
         if not isinstance(error, Refused) or error.reason != CommonReason.INVALID_FIELD:
             return False
         self.add(error)

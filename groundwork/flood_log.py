@@ -13,12 +13,12 @@ _log = structlog.get_logger(__name__)
 
 
 class FloodLog:
-    """Warns of one event, in a flood now and then; the next line says how often it was not told. Thread-safe."""
+    """Logs one event, in a flood only now and then. The next line has the suppressed number. Thread-safe."""
 
     def __init__(
         self, event: str, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, burst: int = 1
     ) -> None:
-        """Has told nothing yet.
+        """Has logged nothing yet.
 
         Args:
             seconds: Time for which a line stands.

@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 from groundwork.endpoints import Endpoint
 from groundwork.errors import FieldViolation, Refused
 
-# What to look at when no connection came about: gRPC has one code for all of it, and only its text tells more.
+# Causes of failed connections: gRPC has one code for all causes, and only its text distinguishes them.
 
 _HINTS = {
     "WRONG_VERSION_NUMBER": "the server speaks no TLS: leave tls_ca out, or give the server tls_cert",

@@ -1,4 +1,4 @@
-"""Structured logs that never hold up the program: a bounded queue, one writer thread, counted drops."""
+"""Structured logs that never block the program: a bounded queue, one writer thread, counted drops."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
 
 
 class _Writer(logging.StreamHandler[TextIO]):
-    """Writes records; of one that cannot be written it says so in a line of the log, not in a traceback beside it."""
+    """Writes records. A record that cannot be written becomes a log line instead of a traceback."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the library's
         error = sys.exception()
         if isinstance(error, OSError):
-            return  # nobody reads the log any more
+            return  # the reader of the log has left
         with contextlib.suppress(Exception):
             said: Any = record.msg
             event = said.get("event") if isinstance(said, dict) else said
@@ -69,7 +69,7 @@ class _Writer(logging.StreamHandler[TextIO]):
 
 
 def _printable(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escapes what a value from outside could do to a terminal, or pass off as a line of ours.
+    """Escapes what a value from outside could do to a terminal, or pass off as a log line.
 
     A traceback keeps its lines, but each is indented: none looks like a line of the log.
     """
@@ -115,7 +115,7 @@ def _log_uncaught() -> None:
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel) -> logging.handlers.QueueListener:
-    """Sends all logs, ours and the libraries', to standard error through one bounded queue.
+    """Sends all logs, the program's and the libraries', to standard error through one bounded queue.
 
     Args:
         log_format: ``text`` for a terminal, ``json`` for a machine: one object a line, also for warnings of Python and

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """Has a thread only once started; before that its loop runs in the thread of whoever asks for something."""
+    """Has a thread once started. Before that its loop runs in the thread of the caller."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -33,7 +33,7 @@ class LoopThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs in it any more."""
+        """Whether its loop has ended."""
         return self._loop.is_closed()
 
     def start(self) -> None:

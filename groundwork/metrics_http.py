@@ -32,8 +32,8 @@ MAX_REQUEST_BYTES = 16 * 1024
 """Largest request with its headers: browsers send 2 KiB."""
 
 WAITING_CONNECTIONS = 16
-"""Connections that the kernel keeps until they are taken, and that one turn of the event loop takes: a quarter of an
-address's, so that a caller that asks at once is heard before a flood from its address ends its connection."""
+"""Backlog of the kernel, and connections that one iteration of the event loop accepts. It is a quarter of an address's
+limit, so that a caller is answered before a flood from its address closes its connection."""
 
 _ENCODE, _CONTENT_TYPE = choose_encoder("")
 _REQUEST = re.compile(rb"[A-Z]+ ([^ ?]+)[^ ]* HTTP/1\.[01]\r\n")
@@ -164,7 +164,7 @@ class Exports:
     def __init__(self, telemetry: Telemetry | None) -> None:
         self.telemetry = telemetry
         self.listener: MetricsServer | None = None
-        """The listener that answers scrapes; None: there is none."""
+        """The listener that answers scrapes, or None."""
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -176,7 +176,7 @@ class Exports:
             self.listener.start()
 
     def stop(self) -> None:
-        """Sends what is left, for a few seconds at most, and gives the port back. Blocks for as long."""
+        """Sends the rest for a few seconds at most, and closes the port. Blocks until then."""
         if self.telemetry is not None:
             self.telemetry.stop()
         if self.listener is not None:

@@ -44,11 +44,11 @@ class ConnectionSettings:
     longest_backoff_seconds: float | None = None
     """Longest pause between two attempts; gRPC's own is two minutes."""
     keepalive_seconds: float | None = None
-    """How often a ping goes out while a call is open, and how long its answer may take; None: no pings."""
+    """Period of pings while a call is open, and the time for an answer. None means no pings."""
     shared: bool = True
     """Whether connections of this process to one name server are one, with one flow control and one backoff."""
     service_config: str | None = None
-    """gRPC's service config, such as one with retries; None: gRPC repeats nothing."""
+    """gRPC's service config, such as one with retries. None means no retries."""
 
     @property
     def options(self) -> Options:
@@ -117,7 +117,7 @@ class CallTable:
 
         Args:
             name: The call's name, such as ``GetTopicRoute``.
-            read: Makes an answer of its bytes; None: as the contract says.
+            read: Parses a response. By default as the contract says.
         """
         key = (name, read)
         if key not in self._calls:
@@ -239,7 +239,7 @@ class AioNamesrvClient:
             raise CallError(self.endpoint, RichError.of(cast("FailedCall", error))) from error
         except asyncio.CancelledError:
             # gRPC reports a call that ended as CANCELLED as if the task were cancelled. Taken for that, it would end
-            # whoever called, without a word.
+            # the caller silently.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -277,7 +277,7 @@ class NamesrvClient:
 
         Args:
             timeout_seconds: Time for one call with one answer.
-            security: What to show and what to check, from files that are read again; None: no TLS.
+            security: Certificates and authorities, from files that are read again. None means no TLS.
             credentials: Instead of security: what to show and check, where there are no files.
         """
         self.endpoint = endpoint
@@ -306,8 +306,8 @@ class NamesrvClient:
         """Makes a streaming call; yields its answers as they come. Ends the call when it is closed.
 
         Args:
-            timeout_seconds: Time for the whole stream; None: it lasts as long as it is read.
-            read: Makes an answer of its bytes; None: as the contract says.
+            timeout_seconds: Time for the whole stream. None means no limit.
+            read: Parses a response. By default as the contract says.
         """
         call = self._calls.get(name, read)(request, timeout=timeout_seconds, metadata=self._metadata)
         intake = None if timeout_seconds is None else Intake(name, STREAM_LIMITS)

@@ -25,7 +25,7 @@ _ONE_BYTE, _TWO_BYTES = 0xFF, 0xFFFF
 def printable(text: str) -> str:
     r"""The text with escapes such as ``\n``, ``\x1b`` and ``\u202e`` instead of such characters.
 
-    A backslash stays as it is, so that paths and patterns can be read: what is shown is for people, not for parsers.
+    A backslash stays as it is, so that paths and patterns can be read. The result is for people, not for parsers.
     """
     return UNPRINTABLE.sub(_escape, text)
 

@@ -24,7 +24,7 @@ EXIT_NOT_INSTALLED = EXIT_NO_OUTPUT = 2
 def run_program(program: str, module: str, extra: str) -> None:
     """Imports a program and runs it.
 
-    The wheel brings what a client library needs; what a program needs beside that is an extra of its own. This module
+    The wheel brings what a client library needs; each program has an extra for the rest. This module
     therefore imports nothing that has to be installed.
 
     Raises:
@@ -57,9 +57,9 @@ def run_program(program: str, module: str, extra: str) -> None:
 # File descriptors of this process: as many as the system lets it have, and some of them for others than callers.
 
 MOST = 1_048_576
-"""More than any program of ours needs: without a bound of the system, tables as large as its limit would be made."""
+"""More than any program needs: without a limit of the system, tables as large as its limit would be made."""
 FOR_OTHERS = 256
-"""Kept for files, probes and calls of our own: whoever fills the listeners must not keep the disk or health away."""
+"""Kept for files, probes and outgoing calls: full listeners must not prevent disk access or health checks."""
 
 
 def use_all_descriptors() -> None:
@@ -82,7 +82,7 @@ def descriptors_of_listener(listeners: int = 2) -> int:
 
 
 def without_others(limit: int) -> int:
-    """What is left of a limit for connections; a quarter of a small one is for others."""
+    """The part of a limit that connections may use. A quarter of a small limit is for other uses."""
     if limit == resource.RLIM_INFINITY:
         limit = MOST
     return limit - min(FOR_OTHERS, limit // 4)

@@ -41,10 +41,10 @@ class Gate(Protocol):
         """A context that ends with Refused once the caller loses the right. The call has just entered."""
 
     def leave(self, entered: Any) -> None:
-        """The call of whoever entered has ended."""
+        """A call that entered has ended."""
 
     def has_room(self) -> bool:
-        """Whether ``enter`` would refuse nobody now for lack of memory, whoever it is."""
+        """Whether ``enter`` has memory for every caller now."""
 
 
 class Memory(Protocol):
@@ -124,7 +124,7 @@ class Composition:
             parts: The parts, which may answer other calls, too.
 
         Raises:
-            NotComposed: No part answers a call, or several do; or what is said to be inline is a stream, or not there.
+            NotComposed: A call has no component or several, or an inline call is a stream or unknown.
         """
         parts = tuple(parts)
         for part in parts:
@@ -188,7 +188,7 @@ class Failures:
     def answer(self, error: BaseException, call: str) -> RichError:
         """What a call ends with because of an error. The text of an unexpected one goes only to the log."""
         if isinstance(error, Refused):
-            # Its traceback would hold the parsed request, perhaps many megabytes, until the answer has left.
+            # Its traceback would hold the parsed request, up to 16 MiB, until the response is sent.
             return self.table.rich(error.with_traceback(None))
         defect = internal_defect(uuid.uuid4().hex[:12])
         _log.error(self.defect_event, call=call, error_id=defect.metadata["error_id"], exc_info=error)
@@ -211,7 +211,7 @@ class Waited(RuntimeError):
 
 
 def marked(handle: HandleT, has_room: Callable[[], bool]) -> HandleT:
-    """The same handler of a unary call, of which engines know now that it never waits, and when it admits anyone."""
+    """The same handler of a unary call, marked for engines as one that never waits."""
     setattr(handle, _MARK, has_room)
     return handle
 
@@ -222,7 +222,7 @@ def is_marked(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
 
 
 def room_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[], bool]:
-    """Tells whether the handler of a call that never waits would refuse nobody now for want of room."""
+    """Returns a function: whether the handler of a call that never waits has memory for every caller now."""
     has_room: Callable[[], bool] = getattr(handler.unary_unary, _MARK)
     return has_room
 
@@ -251,7 +251,7 @@ def _stopped(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
     raise Waited("a call that is answered at once goes on waiting")
 
 
-# Large requests: parsed one after another, so that others have their turn.
+# Large requests: parsed one after another, so that other calls run in between.
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -282,7 +282,7 @@ class OneInATurn:
 
 # Handlers of calls: admission, parsing, errors and encoding, in one place for every call, program and engine.
 #
-# Requests are parsed here and not by the engine, so that bytes which are no message get our error. Answers may be
+# Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
 # messages or bytes that are encoded already.
 
 MAX_STREAM_REQUEST_BYTES = 4 * 1024
@@ -311,9 +311,9 @@ class CallHandlers:
 
         Args:
             slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-            gate_of: Who is let in, for each call of the contract.
-            memory: Bounds the requests under way; None: no bound.
-            large_requests: Parses those that the memory counts; None: one in a turn of the event loop.
+            gate_of: The gate of each call of the contract.
+            memory: Bounds the requests under way. None means no bound.
+            large_requests: Parses those that the memory counts. By default the event loop does.
             max_request_bytes: Largest request of each call, where an engine has one limit for the whole server.
             large_streams: Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``.
         """
@@ -403,7 +403,7 @@ class _Answering(NamedTuple):
     method: MethodDescriptor
     message: type[Message]
     large_requests: LargeRequests | None
-    """Parses large requests, of all calls together; None: they are parsed at once."""
+    """Parses large requests of all calls, or None to parse them at once."""
     behaviour: Behaviour
     gate: Gate
     memory: Memory
@@ -411,7 +411,7 @@ class _Answering(NamedTuple):
 
 
 class _CallerGone(Exception):
-    """There is nobody any more to write to."""
+    """The reader of a stream has left."""
 
 
 def _unary(answering: _Answering, most_bytes: float) -> Any:

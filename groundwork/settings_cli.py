@@ -107,7 +107,7 @@ def add_command(
 
     Args:
         settings: The settings class; a field ``data_dir`` becomes the flag ``--data-dir``.
-        run: What the command does; its docstring is the help text. It gets the settings, and the options by name.
+        run: The command's function. Its docstring is the help text. It gets the settings, and the options by name.
         options: Further options, which are no settings.
     """
 
@@ -179,7 +179,7 @@ def exit_with(program: str, message: str) -> NoReturn:
 
 
 def _log_format(settings: type[ProgramSettings], config_file: Path | None, flags: Mapping[str, Any]) -> object:
-    """Returns the format that the settings ask for, which may have errors. Those are then told in that format."""
+    """Returns the log format of the settings, even if they have errors, which are then logged in that format."""
     given = flags.get("log_format") or os.environ.get(f"{settings.model_config['env_prefix']}LOG_FORMAT")
     if given or config_file is None:
         return given

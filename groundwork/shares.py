@@ -1,7 +1,7 @@
-"""Fair shares: bounds on what callers hold of something, by caller before they are for all.
+"""Fair shares: limits on shared resources, for each caller and in total.
 
-Pure. Whoever hands something out takes a share for it first, and gives it back when the call, the stream or the lease
-ends.
+Pure. The owner of a resource takes a share before it gives some to a caller, and returns the share when the call, the
+stream or the lease ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KNOWN_PEERS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """Whoever has shares of its own: an identity, or an address where there is none."""
+    """A caller with shares of its own: an identity, or an address without one."""
 
     name: str
     is_operator: bool = False
-    """Whether it may take what is kept for operators."""
+    """Whether it may use the reserve for operators."""
     is_many: bool = False
     """Whether it stands for any number of callers, and so has no bound of its own."""
 
@@ -72,7 +72,7 @@ class Shares:
 
         Args:
             what: Its name in errors.
-            rules: What of it one caller may hold, and what is kept for operators.
+            rules: The share of one caller, and the reserve for operators.
             own: The error where a caller has used up its own share.
             full: The error where all together have used up theirs.
         """
@@ -138,12 +138,12 @@ class Shares:
 
 
 MACHINE = Sharer(LOOPBACK, is_operator=True, is_many=True)
-"""All programs of this machine, where nobody says who he is."""
+"""All programs of this machine, if callers have no identity."""
 
 
 @lru_cache(KNOWN_PEERS)
 def sharer_at(peer: str) -> Sharer:
-    """Whoever is at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
+    """The caller at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
     owner = owner_of(_host_of(peer))
     return MACHINE if owner == LOOPBACK else Sharer(owner)
 

@@ -1,6 +1,6 @@
 """The decision whether traces go to an OpenTelemetry collector, as the standard variables OTEL_... say.
 
-Nothing of OpenTelemetry is loaded unless they ask for it.
+OpenTelemetry is loaded only if they ask for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def open_telemetry(service: str, environ: Mapping[str, str], *, traces_follow_ca
     """The exporter of spans; None if the variables ask for nothing.
 
     Args:
-        service: What the program is called, unless OTEL_SERVICE_NAME says it.
+        service: Name of the program, unless OTEL_SERVICE_NAME names it.
         traces_follow_callers: Without OTEL_TRACES_SAMPLER, only calls whose callers trace them have spans: for a
             server of many short calls. Otherwise all have, as the standard says.
 

@@ -1,4 +1,4 @@
-"""The console of programs that draw tables: what comes from outside is shown, and never obeyed.
+"""The console of programs that draw tables. It escapes text from outside.
 
 Needs rich, which not every part of the groundwork does.
 """

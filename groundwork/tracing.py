@@ -41,7 +41,7 @@ _SERVER_FAULTS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that mark a server's span as an error (OpenTelemetry: conventions for gRPC); others are answers."""
+"""Codes that mark a server's span as an error, by OpenTelemetry's conventions for gRPC."""
 
 
 class ServerSpan(NamedTuple):
@@ -56,7 +56,7 @@ class CallTraces:
     """Gives each call that is sampled a span, and its log lines the trace's id."""
 
     def __init__(self, tracer: Tracer, *, begins_traces: bool = True) -> None:
-        """Makes spans by a tracer; calls whose callers name no trace have none if it never begins one."""
+        """Makes spans by a tracer. If it begins no traces, only calls of traced callers have spans."""
         self._tracer = tracer
         self._begins_traces = begins_traces
 
@@ -161,7 +161,7 @@ class Telemetry:
         return TracedCalls(self._tracer, target)
 
     def stop(self) -> None:
-        """Sends what is left, for STOP_SECONDS at most. Blocks for as long."""
+        """Sends the remaining spans for STOP_SECONDS at most. Blocks until then."""
         stopping = threading.Thread(target=self._tracers.shutdown, name="otlp-traces-stop", daemon=True)
         stopping.start()  # the shutdown would wait for half a minute
         stopping.join(STOP_SECONDS)

@@ -53,7 +53,7 @@ class WatchedFile(Generic[ValueT]):
 
         Args:
             load: Makes the value; raises ValueError if the files cannot be used.
-            first: Makes the first value in place of files that cannot be used yet; the next look loads them.
+            first: Makes the first value instead of unusable files. The next check loads them.
             on_reloaded: Called with each value but the first.
             on_kept: Called with why a change could not be used.
             grace_seconds: How long files may be unusable before that is reported: they may be being written.

@@ -1,4 +1,4 @@
-"""The command line for operators of a fleet: to read it, diagnose it and change it; and its web page, ``console``.
+"""The command line for operators of a fleet, and its web page, ``console``.
 
 A plain gRPC client that keeps nothing; imports the groundwork only. Begin reading in ``cli``, then ``session``, one run
 of a command.
@@ -6,6 +6,6 @@ of a command.
 
 import os
 
-# gRPC's core writes lines of its own to standard error, beside ours. It reads this variable when it is imported, so it
+# gRPC's core writes lines of its own to standard error. It reads this variable when it is imported, so it
 # has to be set here.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

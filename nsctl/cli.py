@@ -67,7 +67,7 @@ _ACTS: dict[str, Callable[..., None]] = {
     "restore": change.restore,
     "delete-topic": change.delete_topic,
     "release-topic": change.release_topic,
-    "watch": show.watch,  # goes on by itself
+    "watch": show.watch,  # repeats by itself
     "console": console,
 }
 for _name, _command in _SHOWS.items():

@@ -77,7 +77,7 @@ def client_files(
     context: str | None,
     environment: Mapping[str, str],
 ) -> ClientFiles | None:
-    """What to show to the name servers and to check theirs with; None: no TLS.
+    """Certificates and authorities for name servers. None means no TLS.
 
     Any of the flags wins over all that the context says, which counts only if it names the name servers, too.
 

@@ -23,7 +23,7 @@ AGENT_SERVICES: tuple[ServiceDescriptor, ...] = (
 """What is called of an agent."""
 
 CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
-"""Commands that go on, as with ``--follow``, find a name server that is back within seconds and not two minutes."""
+"""Lets commands such as ``--follow`` find a restarted name server within seconds instead of two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class NameServers:
         """The answer of the first one that gives one.
 
         Raises:
-            CallError: One of them refused what was asked, or none could be reached; then it is the last one's.
+            CallError: One of them refused the call, or none could be reached. Then it is the last error.
         """
         failed: CallError | None = None
         for server in self.all:

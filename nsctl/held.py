@@ -81,14 +81,14 @@ class SettingKey(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """A name server's clock compared with ours, seconds since the Unix epoch."""
+    """A name server's clock compared with this machine's, seconds since the Unix epoch."""
 
     began: float
-    """By our clock, before the name server was asked."""
+    """By this machine's clock, before the call."""
     theirs: float
     """By the name server's clock, when it answered."""
     ended: float
-    """By our clock, when its answer was here."""
+    """By this machine's clock, after the response."""
 
     @property
     def skew(self) -> float:

@@ -79,7 +79,7 @@ def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table
 
 
 def row(message: Message) -> dict[str, Any]:
-    """A message of the contract as a row: enums by name, times as ISO 8601, without what is absent or unspecified."""
+    """A message of the contract as a row: enums by name, times as ISO 8601, without absent and unspecified fields."""
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

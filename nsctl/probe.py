@@ -90,7 +90,7 @@ def why_silent(error: CallError, files: ClientFiles | None, timeout_seconds: flo
 
     Args:
         error: The failure of the call.
-        files: What the server was called with; None: in plain text.
+        files: Certificates and authorities of the failed call. None means plain text.
         timeout_seconds: Time for one handshake.
     """
     if error.error.code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -37,7 +37,7 @@ USAGE = 2
 REFUSED = 3
 """A name server or agent answered with an error: there is no such topic or broker, or it did not take the change."""
 UNREACHABLE = 4
-"""A name server or agent did not answer. What the others said is shown."""
+"""A name server or agent did not answer. The answers of the others are shown."""
 WARNED = 5
 """``doctor`` found a warning and no problem: cron may tell the two apart. ``backup save`` could not write an intent."""
 
@@ -108,7 +108,7 @@ class Called(NamedTuple):
 
 
 class Session:
-    """What a command is given."""
+    """The options, connections and output of a command."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Session:
                 self.show(rows, columns, part)
 
     def note(self, text: str) -> None:
-        """A line for people, beside what programs read."""
+        """Prints a line for people to standard error."""
         say(PROGRAM, text)
 
     def found(self, code: int) -> None:
@@ -167,7 +167,7 @@ class Session:
         self.exit_code = max(self.exit_code, code)
 
     def failed(self, error: CallError) -> None:
-        """Reports a name server or agent that did not do what was asked: one that gave a reason did answer."""
+        """Reports a name server or agent that refused or failed. One that gave a reason did answer."""
         if not error.unreachable or error.error.reason:
             self.note(str(error))
             self.found(REFUSED)
@@ -226,7 +226,7 @@ def add_command(
                 endpoints, services = name_servers(namesrv, context, os.environ), SERVICES
             else:
                 endpoints, services = agent_endpoints([asked] if isinstance(asked, str) else asked), AGENT_SERVICES
-                # What a context has of these is for name servers: a token of theirs is nothing for an agent to see.
+                # These values of a context are for name servers: an agent must not see their token.
                 token = tls["token_file"] and expanded(tls["token_file"])
                 files = files and replace(files, token=token, server_name=tls["tls_server_name"])
             security = None if files is None else ClientSecurity(files)

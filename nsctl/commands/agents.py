@@ -1,4 +1,4 @@
-"""Commands that ask the agents beside brokers: state, role and permission."""
+"""Commands that call agents: state, role and permission."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _change(session: Session, call: str, request: Message, was: Any, to: object,
 
 
 def _statuses(session: Session) -> list[tuple[str, agent_pb.GetAgentStatusResponse]]:
-    """Of those that answer; the others are told of."""
+    """The status of agents that answer. Standard error names the others."""
     answers = session.each(lambda server: server.call("GetAgentStatus", agent_pb.GetAgentStatusRequest()))
     return [
         (str(answer.endpoint), answer.value)

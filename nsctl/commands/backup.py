@@ -30,7 +30,7 @@ from nsctl.session import WARNED, Session
 FORMAT = 1
 """Number of the format, in the file."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Largest file that is read: all that a name server can hold of these has a few megabytes."""
+"""Largest file that is read: a name server can hold about 5 MiB of its content."""
 
 REQUESTS = (
     pb.PutKvConfigRequest,
@@ -63,7 +63,7 @@ def save(session: Session, file: File) -> None:
 
 
 def bring_back(session: Session, file: File, force: Force = False, dry_run: DryRun = False) -> None:
-    """Makes what a file of ``backup save`` has so at all name servers; takes nothing away that is there beside it."""
+    """Applies a file of ``backup save`` to all name servers. Removes nothing."""
     try:
         requests = [_request(one, force=force, dry_run=dry_run) for one in read_file(file, FORMAT)["calls"]]
     except (KeyError, TypeError, ValueError, ParseError) as error:
@@ -182,7 +182,7 @@ def _of_intent(intent: pb.Intent) -> Message | None:
 
 
 def _request(one: dict[str, Any], *, force: bool, dry_run: bool) -> tuple[str, Any]:
-    """A call of the file, and its request. Raises KeyError, TypeError, ValueError or ParseError if it is none."""
+    """A call of the file, and its request. Raises KeyError, TypeError, ValueError or ParseError."""
     request = ParseDict(one["request"], {kind.DESCRIPTOR.name: kind for kind in REQUESTS}[f"{one['call']}Request"]())
     request.validate_only = dry_run
     if isinstance(request, pb.WipeWritePermOfBrokerRequest | pb.DeleteTopicRequest):

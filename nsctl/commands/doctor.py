@@ -61,7 +61,7 @@ def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: f
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
 
 SKEW_SECONDS = 1.0
-"""A clock this far from ours is told, beyond the time that the call took."""
+"""Difference of clocks that is reported, beyond the time of the call."""
 LAG_MILLIS = 1_000.0
 """An event loop that was blocked for so long is a finding, as of the alert: calls waited for it."""
 REFUSED_MILLIS = 120_000
@@ -107,7 +107,7 @@ def check_diagnostics(told: diagnostics_service_pb2.GetDiagnosticsResponse) -> I
 
 
 def check_clock(clock: Clock) -> Iterator[Finding]:
-    """A name server's clock that differs from ours."""
+    """A name server's clock that differs from this machine's."""
     if clock.skew > SKEW_SECONDS:
         what = f"its clock is {clock.skew:,.1f} s {'behind' if clock.theirs < clock.began else 'ahead of'} ours"
         yield Finding(Code.CLOCK_SKEW, what, "set the clocks: times shown and ends of intents go by them")

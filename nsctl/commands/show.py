@@ -141,7 +141,7 @@ def _show_changes(
 
 
 def watchers(session: Session) -> None:
-    """Who watches what, at which revision, and how far behind, at each name server."""
+    """Lists watches at each name server, with their topics, revision and delay."""
     rows = session.rows_of_pages("ListWatchers", admin_service_pb2.ListWatchersRequest(), "watchers")
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))

@@ -68,7 +68,7 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         await serving
         for work in background:
             if work.done():
-                work.result()  # raises: without it, the page would go on and show what is no longer true
+                work.result()  # raises: without it, the page would show old state
             work.cancel()
         for client in servers:
             client.close()

@@ -141,13 +141,13 @@ class Pages:
         return self._page(request, "journal", "Journal", {"entries": entries, "problems": problems, "older": older})
 
     def error(self, request: Request, error: Exception) -> Response:
-        """What is said where there is no view."""
+        """The page for an unknown view."""
         assert isinstance(error, HTTPException)
         title = TITLES.get(error.status_code, error.detail)
         return self._page(request, "error", title, {"detail": error.detail}, error.status_code)
 
     async def _entries(self, **wanted: Any) -> tuple[list[rows.Row], list[str], int | None]:
-        """Entries of all journals, newest first; what went wrong; and before which time the next page is, if any."""
+        """Entries of all journals, newest first, the errors, and the time before which the next page is, if any."""
         answers, problems = await self._ask("ListAuditEntries", admin.ListAuditEntriesRequest(**wanted))
         found = [(view.name, entry) for view, answer in answers for entry in answer.entries]
         # What is older than the end of a page that was not the last one may lack entries.

@@ -1,4 +1,4 @@
-"""What the views show, made of what was observed. Findings are the doctor's, in its words."""
+"""Rows of the views, from the observed state. Findings are the doctor's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 class Word(NamedTuple):
-    """A state in a word; good, warn, bad or idle; and the command that helps."""
+    """A state in a word, its kind (good, warn, bad or idle), and the command that helps."""
 
     text: str
     tone: str
@@ -137,7 +137,7 @@ def broker_rows(seen: Sequence[Observation], now: float) -> list[Row]:
 
 
 def _silent_seconds(view: Observation, key: BrokerKey, now: float) -> float:
-    """Time since a name server last saw a broker. Its clock may differ from ours."""
+    """Time since a name server last saw a broker. Its clock may differ from this machine's."""
     clock = view.held.tables.clock if view.held else None
     ahead = clock.theirs - clock.ended if clock else 0.0
     return now + ahead - view.lives[key].last_update_timestamp_millis / 1000
