@@ -43,7 +43,7 @@ def main() -> None:
     settings = ClientSettings(cache_dir=arguments.cache_dir, send_latency_fault_enable=True)
     try:
         with RouteClient(arguments.namesrv, settings) as client:
-            client.on_change(lambda change: say(described(change, client)))
+            client.on_change(lambda change: say(described(change, client)), arguments.topics)
             for topic in arguments.topics:
                 begin(client, topic)
             produce(client, arguments.topics, arguments.rate, time.monotonic() + arguments.seconds)
@@ -64,37 +64,38 @@ def produce(client: RouteClient, topics: list[str], rate: float, until: float) -
     if rate == 0:
         time.sleep(max(0.0, until - time.monotonic()))
     counts: Counter[str] = Counter()
-    next_report, number = time.monotonic() + 1, 0
+    next_report, number, problem = time.monotonic() + 1, 0, ""
     while rate and time.monotonic() < until:
-        counts[deliver(client, topics[number % len(topics)]) or "nobody"] += 1
+        try:
+            counts[deliver(client, topics[number % len(topics)])] += 1
+        except (RouteClientError, OSError) as error:  # no topic, no name server, no writable queue, or no broker
+            counts["nobody"], problem = counts["nobody"] + 1, f": {error}"
         number += 1
         if time.monotonic() >= next_report:
-            say("sent to " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+            say("sent to " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) + problem)
             counts.clear()
-            next_report += 1
+            next_report, problem = next_report + 1, ""
         time.sleep(1 / rate)
 
 
-def deliver(client: RouteClient, topic: str) -> str | None:
+def deliver(client: RouteClient, topic: str) -> str:
     """Sends one message to a broker of the topic, or to another one if that fails. Returns the broker's name."""
     failed = None
-    for _ in range(TRIES):
-        try:
-            queue = client.select_one_queue(topic, failed)
-        except RouteClientError as error:  # no topic, no name server, or no writable queue
-            say(f"{topic}: {error}")
-            return None
+    for tries_left in reversed(range(TRIES)):
+        queue = client.select_one_queue(topic, failed)
         started = time.monotonic()
         try:
             send(client, queue)
         except OSError as error:
-            say(f"{topic}: {queue.broker_name} failed, another broker is next: {error}")
             client.faults.report(queue.broker_name, (time.monotonic() - started) * 1000, failed=True)
+            if not tries_left:
+                raise
+            say(f"{topic}: {queue.broker_name} failed, another broker is next: {error}")
             failed = queue.broker_name
         else:
             client.faults.report(queue.broker_name, (time.monotonic() - started) * 1000)
             return queue.broker_name
-    return None
+    raise AssertionError("the last try returns or raises")
 
 
 def send(client: RouteClient, queue: MessageQueue) -> None:

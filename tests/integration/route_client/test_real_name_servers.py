@@ -21,7 +21,6 @@ from route_client import (
     NoNamesrvAnsweredError,
     RouteChange,
     RouteClient,
-    Stale,
     TopicNotFoundError,
 )
 from tests.support.programs.agents import Agent, StandInBroker
@@ -159,22 +158,6 @@ def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
             register(broker)
         eventually(lambda: broker_names(client.cached(TOPIC)), lambda names: names == ["broker-a"])
         hangs.signal(signal.SIGCONT)
-
-
-def test_all_name_servers_down_and_back_without_routes_take_nothing_away(start: Callable[..., NamesrvProcess]) -> None:
-    server = start()
-    with server.connect() as broker:
-        register(broker)
-    with RouteClient(str(server.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, server)
-        server.kill()
-        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is Stale.DISCONNECTED)
-        back = start(port=server.endpoint.port)
-        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is Stale.HELD)
-        assert client.select_one_queue(TOPIC).broker_name == "broker-a"
-        with back.connect() as broker:
-            register(broker)
-        eventually(lambda: client.route(TOPIC).stale, lambda stale: stale is None)
 
 
 def test_a_name_server_that_is_not_warm_does_not_say_that_topics_are_absent(
