@@ -66,7 +66,7 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     )
     remoting_listen: str = Field("", description="Address for RocketMQ's protocol, HOST:PORT. Empty: off.")
     remoting_allow: str = Field(
-        "lookups,registrations", description="Allowed there: lookups, registrations, operators, settings."
+        "lookups,registrations", description="Requests on remoting_listen: lookups, registrations, operators, settings."
     )
     metrics_listen: str = Field("", description="Address of /metrics, /healthz and /readyz, HOST:PORT. Empty: off.")
     log_format: LogFormat = Field("text", description="text for a terminal, json for one object a line.")
@@ -86,10 +86,10 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         False, description="Notify channels of the lowest broker id of their group.", json_schema_extra=ADVANCED
     )
     order_message_enable: bool = Field(
-        False, description="Routes have the ordered-topic configuration.", json_schema_extra=ADVANCED
+        False, description="Lookup responses have the ordered-topic configuration.", json_schema_extra=ADVANCED
     )
     return_order_topic_config_to_broker: bool = Field(
-        True, description="Answers to registrations have it.", json_schema_extra=ADVANCED
+        True, description="Registration responses have the ordered-topic configuration.", json_schema_extra=ADVANCED
     )
     scan_not_active_broker_interval_millis: int = Field(
         10_000,

@@ -17,7 +17,7 @@ from nsctl.console.command import console
 from nsctl.session import PROGRAM, Agent, Agents, Called, Context, Namesrv, add_command
 
 app = typer.Typer(
-    help="See, understand and change what name servers hold.",
+    help="Shows, explains and changes what name servers hold.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -25,9 +25,9 @@ app = typer.Typer(
 kv = typer.Typer(help="The KV configuration.", no_args_is_help=True)
 config = typer.Typer(help="Settings of the name servers.", no_args_is_help=True)
 guard = typer.Typer(help="The mass-loss guard.", no_args_is_help=True)
-backup_app = typer.Typer(help="What operators made of a name server, kept in a file.", no_args_is_help=True)
+backup_app = typer.Typer(help="Backup of intents, KV configuration and settings in a file.", no_args_is_help=True)
 
-agent_app = typer.Typer(help="The agents beside brokers.", no_args_is_help=True)
+agent_app = typer.Typer(help="Agents of brokers.", no_args_is_help=True)
 
 
 def main() -> None:

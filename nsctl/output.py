@@ -176,11 +176,15 @@ def millis_from_now(duration: int | None) -> int | None:
 
 
 For = Annotated[
-    int | None, typer.Option("--for", parser=seconds, metavar="DURATION", help="It ends by itself after 30m, 2h, 7d.")
+    int | None,
+    typer.Option(
+        "--for", parser=seconds, metavar="DURATION", help="Duration until it ends by itself, such as 30m, 2h or 7d."
+    ),
 ]
 Since = Annotated[
-    int | None, typer.Option("--since", parser=seconds, metavar="DURATION", help="Not older than 30m, 2h, 7d.")
+    int | None, typer.Option("--since", parser=seconds, metavar="DURATION", help="Maximum age, such as 30m, 2h or 7d.")
 ]
 Silent = Annotated[
-    int | None, typer.Option("--silent", parser=seconds, metavar="DURATION", help="Only those silent for longer.")
+    int | None,
+    typer.Option("--silent", parser=seconds, metavar="DURATION", help="Only brokers that are silent for longer."),
 ]

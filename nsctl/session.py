@@ -56,10 +56,12 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="table for people
 Timeout = Annotated[float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")]
 TlsCa = Annotated[
     str | None,
-    typer.Option("--tls-ca", envvar="NSCTL_TLS_CA", metavar="FILE", help="Check name servers with; else no TLS."),
+    typer.Option(
+        "--tls-ca", envvar="NSCTL_TLS_CA", metavar="FILE", help="Authorities of name servers; without it, no TLS."
+    ),
 ]
 TlsCert = Annotated[
-    str | None, typer.Option("--tls-cert", envvar="NSCTL_TLS_CERT", metavar="FILE", help="Certificate to show.")
+    str | None, typer.Option("--tls-cert", envvar="NSCTL_TLS_CERT", metavar="FILE", help="Certificate of this caller.")
 ]
 TlsKey = Annotated[
     str | None, typer.Option("--tls-key", envvar="NSCTL_TLS_KEY", metavar="FILE", help="Its private key.")
@@ -81,8 +83,8 @@ CALLED = {
     "tls_server_name": TlsServerName,
 }
 """Options that say which name servers a command calls, and how."""
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's fast listener, HOST:PORT.")]
-Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' fast listeners, HOST:PORT.")]
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's listener for operators, HOST:PORT.")]
+Agents = Annotated[list[str], typer.Argument(metavar="AGENT...", help="Agents' listeners for operators, HOST:PORT.")]
 AgentServerName = Annotated[
     str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
 ]
@@ -97,7 +99,7 @@ RocketmqTlsCa = Annotated[
         help="Certificates of authorities for a call over TLS; without them, no TLS.",
     ),
 ]
-Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Show again every so often.")]
+Watch = Annotated[float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")]
 
 
 class Called(NamedTuple):

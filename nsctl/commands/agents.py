@@ -49,7 +49,7 @@ def role(
     session: Session,
     broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="0 makes it the master, above 0 a slave.")],
     state_version: Annotated[
-        int | None, typer.Option(min=0, help="Of the new role; else one above the one in force.")
+        int | None, typer.Option(min=0, help="State version of the new role. By default one above the present version.")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

@@ -91,7 +91,7 @@ def bring_back(session: Session, file: File, force: Force = False, dry_run: DryR
 
 def kv_export(
     session: Session,
-    file: Annotated[Path, typer.Argument(help="The file to write, such as kvConfig.json; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(help="New file, such as kvConfig.json. An existing file is an error.")],
 ) -> None:
     """Writes the KV configuration as a file of RocketMQ's name server (kvConfig.json)."""
     table: dict[str, dict[str, str]] = {}

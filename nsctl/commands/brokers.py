@@ -33,11 +33,11 @@ LIVE = (
 
 def brokers(
     session: Session,
-    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only groups whose name has this in it.")] = "",
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only groups whose name contains this.")] = "",
     *,
     cluster: Annotated[str | None, typer.Option(help="Only brokers of this cluster.")] = None,
-    unconfirmed: Annotated[bool, typer.Option("--unconfirmed", help="Only those that are not confirmed.")] = False,
-    no_channel: Annotated[bool, typer.Option("--no-channel", help="Only those whose death shows late.")] = False,
+    unconfirmed: Annotated[bool, typer.Option("--unconfirmed", help="Only unconfirmed brokers.")] = False,
+    no_channel: Annotated[bool, typer.Option("--no-channel", help="Only brokers without a channel.")] = False,
     silent: Silent = None,
 ) -> None:
     """Live brokers with the version of their topics and when each was last seen (mqadmin brokerStatus)."""
@@ -76,7 +76,7 @@ def broker(
     cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Topics at most.")] = 100,
 ) -> None:
-    """One broker group: its brokers, intents about it, its topics, what happened to it."""
+    """Shows one broker group: its brokers, intents, topics and latest changes."""
     page = session.servers.first(lambda server: _page(server, name, cluster))
     if not page.brokers:
         session.note(f"no live broker is called {name}; `nsctl history {name}` shows whether there was one")

@@ -19,7 +19,7 @@ from nsctl.health import INTENT_WORDS, caller_of
 from nsctl.output import For, Format, Row, millis_from_now, row
 from nsctl.session import REFUSED, Session
 
-Why = Annotated[str, typer.Option("--why", help="Why, for the journal. Left out, a former reason stays.")]
+Why = Annotated[str, typer.Option("--why", help="Reason for the journal. If omitted, the earlier reason is kept.")]
 Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
 IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
@@ -122,7 +122,7 @@ def delete_topic(
     topic: Annotated[str, typer.Argument(help="Topic name.")],
     *,
     cluster: Annotated[str | None, typer.Option(help="Only in this cluster.")] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="Keep registrations from bringing it back.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold the topic: registrations do not restore it.")] = False,
     duration: For = None,
     why: Why = "",
     force: Force = False,
@@ -144,28 +144,28 @@ def delete_topic(
 def release_topic(
     session: Session,
     topic: Annotated[str, typer.Argument(help="Topic name.")],
-    cluster: Annotated[str | None, typer.Option(help="Cluster that the hold names, if any.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster of the hold, if it names one.")] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Lets a topic that was deleted with --hold come back."""
+    """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
     _on_all(session, [request], "groups=restored_queue_data_count")
 
 
 def confirm_loss(
     session: Session,
-    broker: Annotated[str | None, typer.Argument(help="Only this group; else all that the guard holds.")] = None,
+    broker: Annotated[str | None, typer.Argument(help="Only this group. By default all that the guard keeps.")] = None,
     cluster: Cluster = None,
     why: Why = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Says that brokers which the mass-loss guard holds are really gone."""
+    """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
     _on_all(session, [request], "brokers=removed_broker_count")
 
 
 def intents(session: Session) -> None:
-    """The intents of operators that are in force, at each name server."""
+    """Lists the drains and holds in force, at each name server."""
     rows = session.rows_of_pages("ListIntents", pb.ListIntentsRequest(page_size=1_000), "intents")
     session.show(rows if session.form is Format.JSON else list(map(in_words, rows)), ("endpoint", *INTENT))
 
@@ -181,7 +181,7 @@ def kv_get(
     namespace: Annotated[str, typer.Argument(help="Namespace.")],
     key: Annotated[str, typer.Argument(help="Key.")],
 ) -> None:
-    """A value of the KV configuration, at each name server."""
+    """Shows a value of the KV configuration, at each name server."""
     request = pb.GetKvConfigRequest(namespace=namespace, key=key)
     rows = [
         {"endpoint": str(answer.endpoint), "value": answer.value.value}
@@ -225,9 +225,11 @@ def kv_delete(
 
 def kv_list(
     session: Session,
-    namespace: Annotated[str, typer.Argument(metavar="[NAMESPACE]", help="Namespace; else their names.")] = "",
+    namespace: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE]", help="Namespace. By default lists namespaces.")
+    ] = "",
 ) -> None:
-    """The KV configuration of each name server."""
+    """Lists the KV configuration of each name server."""
     columns = ("namespace", "key", "value") if namespace else ("namespace",)
     rows = session.rows_of_pages("ListKvConfigs", pb.ListKvConfigsRequest(namespace=namespace), "kv_configs")
     session.show(rows, ("endpoint", *columns))
@@ -235,9 +237,9 @@ def kv_list(
 
 def config_show(
     session: Session,
-    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings with this in their name.")] = "",
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings whose name contains this.")] = "",
 ) -> None:
-    """Settings in force at each name server (mqadmin getNamesrvConfig)."""
+    """Shows the settings in force at each name server (mqadmin getNamesrvConfig)."""
     settings = _settings(session, pb.GetNamesrvConfigRequest())
     rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
     session.show(rows, ("endpoint", *SETTING, "updatable"))

@@ -150,7 +150,7 @@ class Explained(NamedTuple):
 
 def compare_rocketmq(
     session: Session,
-    rocketmq: Annotated[str, typer.Argument(help="Name server of RocketMQ, HOST:PORT. It is only asked.")],
+    rocketmq: Annotated[str, typer.Argument(help="Name server of RocketMQ, HOST:PORT. Nothing is changed there.")],
     *,
     rocketmq_tls_ca: RocketmqTlsCa = None,
 ) -> None:

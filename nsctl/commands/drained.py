@@ -26,7 +26,12 @@ MASTER_ID = 0
 
 Wait = Annotated[
     int | None,
-    typer.Option("--wait", parser=seconds, metavar="DURATION", help="Ask again until it is empty, for 30m, 2h, 7d."),
+    typer.Option(
+        "--wait",
+        parser=seconds,
+        metavar="DURATION",
+        help="Longest time to wait until it is empty, such as 30m, 2h or 7d.",
+    ),
 ]
 
 
@@ -48,11 +53,12 @@ def drained(
     *,
     cluster: Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")] = None,
     broker_addr: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Address of its master; else the registered one.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of its master. By default the registered one.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Call the registered address without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Call the registered address without confirmation.")] = False,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP", help="Consumer group that nobody runs; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="GROUP", help="Consumer group to leave out, because it never consumes. May be repeated."),
     ] = None,
     wait: Wait = None,
     rocketmq_tls_ca: RocketmqTlsCa = None,

@@ -30,9 +30,9 @@ def explain(
     topic: Annotated[str, typer.Argument(help="Topic name.")],
     broker: Annotated[str | None, typer.Argument(help=f"Only this group, or {PATTERN}.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster of the group.")] = None,
-    zone: Annotated[str | None, typer.Option(help="As a reader in this zone gets it.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The route for a client in this zone.")] = None,
 ) -> None:
-    """Why broker groups are or are not in a topic's route, at each name server."""
+    """Explains why broker groups are or are not in a topic's route, at each name server."""
     named = None if broker is None else groups_named(broker, cluster)
     request = admin_service_pb2.ExplainTopicRouteRequest(topic=topic, cluster_name=cluster, zone_name=zone)
     if isinstance(named, Named):
@@ -62,22 +62,20 @@ def explain(
 
 def history(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[BROKER]", help="Only what is about groups of this name.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[BROKER]", help="Only changes of groups of this name.")] = None,
     *,
-    topic: Annotated[str | None, typer.Option(help="Only what is about this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only changes of this topic.")] = None,
     since: Since = None,
     cause: Annotated[
         list[str] | None, typer.Option(help="Only this call, cause or reason of a removal; may be repeated.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Entries of each name server at most, the newest first.")] = 50,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Then show new entries as they come, oldest first, until interrupted.")
+        bool, typer.Option("--follow", help="Also show new entries, oldest first, until interrupted.")
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line, oldest first.")] = False,
 ) -> None:
-    """What changed, who did it and why, from the journal of each name server."""
+    """Shows changes with their callers and reasons, from the journal of each name server."""
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
     wanted = Wanted(topic, name, tuple(map(_plain, cause or ())), since, limit)

@@ -28,7 +28,7 @@ QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permi
 
 
 def status(session: Session) -> None:
-    """How each name server is: warm, guard, revision, counts."""
+    """Shows the state of each name server: warm-up, guard, revision, counts."""
     rows: list[Row] = []
     for answer in session.servers.each(lambda server: server.call("GetNamesrvStatus", pb.GetNamesrvStatusRequest())):
         if not isinstance(answer.value, pb.GetNamesrvStatusResponse):
@@ -58,18 +58,18 @@ def _state(status: pb.GetNamesrvStatusResponse) -> str:
 
 
 def cluster(session: Session) -> None:
-    """Clusters, their broker groups and addresses (mqadmin clusterList)."""
+    """Lists clusters, their broker groups and addresses (mqadmin clusterList)."""
     groups = session.servers.first(lambda server: tables(server, GROUPS).groups)
     session.show([row(group) for _, group in sorted(groups.items())], GROUP)
 
 
 def topics(
     session: Session,
-    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only topics whose name has this in it.")] = "",
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only topics whose name contains this.")] = "",
     cluster: Annotated[str | None, typer.Option(help="Only topics of this cluster.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Names at most.")] = 1_000,
 ) -> None:
-    """Names of topics, those of applications first (mqadmin topicList)."""
+    """Lists topic names, those of applications first (mqadmin topicList)."""
     request = pb.ListTopicsRequest(cluster_name=cluster, page_size=PAGE)
 
     def ask(server: NamesrvClient) -> list[Row]:
@@ -88,9 +88,9 @@ def topics(
 def route(
     session: Session,
     topic: Annotated[str, typer.Argument(help="Topic name.")],
-    zone: Annotated[str | None, typer.Option(help="As a reader in this zone gets it.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The route for a client in this zone.")] = None,
 ) -> None:
-    """Where a topic lives (mqadmin topicRoute)."""
+    """Shows the route of a topic (mqadmin topicRoute)."""
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone)
     answer = session.servers.first(lambda server: server.call("GetTopicRoute", request))
     assert isinstance(answer, pb.GetTopicRouteResponse)

@@ -11,14 +11,14 @@ from groundwork.endpoints import Endpoint
 from groundwork.printable import how_to_install
 from nsctl.session import USAGE, Session
 
-Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on. Port 0 takes any free port.")]
 BehindProxy = Annotated[
     bool, typer.Option("--behind-proxy", help="Allow other addresses than loopback: a proxy authenticates readers.")
 ]
 
 
 def console(session: Session, *, listen: Listen = "127.0.0.1:9880", behind_proxy: BehindProxy = False) -> None:
-    """Serves a web page that shows what name servers hold, until it is ended."""
+    """Serves a web page that shows what name servers hold, until interrupted."""
     try:
         endpoint = Endpoint.parse(listen, allow_port_zero=True)
     except ValueError as error:
