@@ -21,8 +21,8 @@ MAX_REQUEST_BYTES_UNDER_WAY = 128 * 1024 * 1024
 MAX_CONCURRENT_STREAMS = 200
 """Most open calls of one connection: each takes 12 kB. More wait at the client."""
 
-MAX_GRPC_CONNECTIONS = 100_000
-"""Most connections of gRPC; the file descriptors may allow fewer."""
+MAX_CONNECTIONS = 100_000
+"""Most connections of both protocols; the file descriptors may allow fewer."""
 
 MAX_CONNECTIONS_PER_SECOND = 2_000
 """Most new connections a second from one address; ten times as many in a burst. A whole fleet behind one address comes

@@ -98,7 +98,6 @@ def _gauges(of: Sources) -> Rows:
     yield "durable_writes_refused", "1 while the disk refuses the database or the snapshot file.", refused
     age = durable.snapshot_age_seconds()
     yield "snapshot_age_seconds", "Time since the snapshot file last held what the tables held.", age
-    yield "remoting_connections", "Of RocketMQ's protocol.", None if of.remoting is None else of.remoting.connections
     yield "certificate_not_after_seconds", "When a certificate ends, seconds since the Unix epoch.", ends, "use"
     yield "routes_digest", "What clients and brokers see as a number, by the minute of the hour.", digests, "minute"
     yield "shares_used", "What all callers hold, by kind.", [([kind], held.used) for kind, held in shares], "kind"
@@ -173,7 +172,7 @@ def _remoting_durations(remoting: RemotingCounter) -> Family:
         "Time of requests in RocketMQ's protocol.",
         labels=["code", "result"],
     )
-    for (code, is_refused), duration in list(remoting.durations.items()):
+    for (code, is_refused), duration in remoting.durations().items():
         labels = [RequestCode(code).name, "refused" if is_refused else "ok"]
         durations.add_metric(labels, duration.buckets(), duration.total)
     return durations
@@ -182,6 +181,7 @@ def _remoting_durations(remoting: RemotingCounter) -> Family:
 # What the native engine tells Prometheus: how much it holds, refuses and answers by itself.
 
 _GAUGES = {
+    "remoting_connections": "Open connections of RocketMQ's protocol, which count as connections, too.",
     "connections": "Open connections.",
     "calls_under_way": "Calls that wait for their request or for the event loop.",
     "request_bytes": "Bytes of requests, metadata included, until the event loop has let go of them.",

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::call::CALL_BYTES;
 use crate::ledger::Hold;
 use crate::peer::{Owner, Peer};
+use crate::remoting::head::{frame_key, known_key};
 
 /// Number of a call: which thread has it, and which of its calls it is.
 pub type CallId = u64;
@@ -44,6 +45,8 @@ pub struct CallInfo {
     pub method: u16,
     /// What the client sent before it.
     pub headers: HeaderMap,
+    /// The frame of a request in `RocketMQ`'s protocol, which has no other headers.
+    pub frame: Option<FrameInfo>,
     /// Who calls.
     pub peer: Arc<Peer>,
     /// What callers with the same credentials are known by; None if they are not known by anything.
@@ -55,6 +58,25 @@ pub struct CallInfo {
     pub(crate) body: Mutex<Body>,
     pub(crate) cancelled: AtomicBool,
     pub(crate) delivered: AtomicBool,
+}
+
+/// The frame of a request: the request is its header and its body.
+#[derive(Debug)]
+pub struct FrameInfo {
+    /// The number of its connection.
+    pub connection: CallId,
+    /// Of its header.
+    pub encoding: u8,
+    /// Bytes of its header.
+    pub header: usize,
+}
+
+impl FrameInfo {
+    /// The key by which a repeated request is known, over the same connection.
+    pub(crate) fn known_key(&self, request: &[u8]) -> Option<Bytes> {
+        let (header, body) = request.split_at_checked(self.header)?;
+        known_key(self.connection, self.encoding, header, body)
+    }
 }
 
 /// The request of a call, and its bytes in the account of its caller.
@@ -69,6 +91,20 @@ impl CallInfo {
     #[must_use]
     pub fn request(&self) -> Option<Bytes> {
         locked(&self.body).request.clone()
+    }
+
+    /// The key of a cached answer: the request, without what differs between equal ones.
+    pub(crate) fn key(&self) -> Option<Bytes> {
+        let request = self.request()?;
+        let Some(frame) = &self.frame else { return Some(request) };
+        let (header, body) = request.split_at_checked(frame.header)?;
+        body.is_empty().then(|| frame_key(frame.encoding, header)).flatten()
+    }
+
+    /// The key by which a repeated request is known.
+    pub(crate) fn known_key(&self) -> Option<Bytes> {
+        let request = self.request()?;
+        self.frame.as_ref().map_or(Some(request.clone()), |frame| frame.known_key(&request))
     }
 
     /// Releases the request of a stream that Python has admitted: it has a copy, and limits streams. The metadata stays.
@@ -88,6 +124,7 @@ impl CallInfo {
             id: 0,
             method: 0,
             headers: HeaderMap::new(),
+            frame: None,
             peer: Arc::new(Peer::unknown()),
             credentials: None,
             known: None,
@@ -140,6 +177,8 @@ pub enum Event {
     Call(Arc<CallInfo>),
     /// A call that Python has was ended by somebody else.
     Cancelled(CallId, Cause),
+    /// A connection of `RocketMQ`'s protocol has ended. Nothing more comes of it.
+    Left(CallId, Cause),
     /// The client has taken the last message that was written.
     Writable(CallId),
     /// A message of a request that streams; None: there is no other.
@@ -167,6 +206,8 @@ pub enum Command {
     Finish(HeaderMap),
     /// Bring the next message of the request.
     Read,
+    /// End the connection with this number once its answers have left.
+    Close,
 }
 
 /// Where the commands for the calls of one thread wait for it.
@@ -274,7 +315,11 @@ impl Events {
     }
 
     fn push_of(&mut self, call: &CallInfo, event: Event) {
-        self.of_address(call.peer.account.owner()).others.push_back(event);
+        self.push_of_owner(call.peer.account.owner(), event);
+    }
+
+    fn push_of_owner(&mut self, owner: Owner, event: Event) {
+        self.of_address(owner).others.push_back(event);
     }
 
     /// The events of an address; the caller adds one.
@@ -351,6 +396,11 @@ impl Bridge {
     /// Tells Python something about a call that it has.
     pub(crate) fn tell_of(&self, call: &CallInfo, event: Event) {
         self.push(|events| events.push_of(call, event));
+    }
+
+    /// Tells Python that a connection of an owner has ended. Its calls must have been cancelled.
+    pub(crate) fn tell_left(&self, owner: Owner, connection: CallId, cause: Cause) {
+        self.push(|events| events.push_of_owner(owner, Event::Left(connection, cause)));
     }
 
     /// Tells Python that a call was cancelled, unless the call never reached Python.

@@ -18,6 +18,9 @@ pub(crate) const EVERYBODY: u32 = 0;
 /// The one scheme of `authorization`, which clients may spell in upper or lower case.
 const BEARER: &[u8] = b"bearer ";
 
+/// The credentials of all callers of `RocketMQ`'s protocol that show no certificate. All credentials of gRPC have another length.
+const WITHOUT_CERTIFICATE: &[u8] = b"remoting";
+
 /// The classes of credentials.
 #[derive(Debug)]
 pub(crate) struct Classes {
@@ -60,6 +63,13 @@ impl Classes {
         credentials.put_slice(token);
         credentials.put_slice(certificate);
         Some(credentials.freeze())
+    }
+
+    /// What identifies the caller behind a connection of `RocketMQ`'s protocol, which has no tokens. None where there are no
+    /// permits.
+    pub(crate) fn of_frames(&self, certificate: Option<&Bytes>) -> Option<Bytes> {
+        self.known.as_ref()?;
+        Some(certificate.cloned().unwrap_or(Bytes::from_static(WITHOUT_CERTIFICATE)))
     }
 
     /// Remembers the class of credentials, which a call of a generation of permits showed. Drops it if they are older.

@@ -40,6 +40,10 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Why a call ends that its client or the end of the connection ends.
     pub(crate) fn cause_of_end(&self) -> Cause {
         if self.closed_here.get() {

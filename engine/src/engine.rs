@@ -18,6 +18,7 @@ use crate::accept::{self, listener_of};
 use crate::bridge::{Bridge, CallId, CallInfo, Command, Event};
 use crate::cache::{Answer, Cache, key_into};
 use crate::clock::Clock;
+use crate::door::Door;
 use crate::grpc::status::{ByKind, Code, Status, Statuses};
 use crate::ledger::{CALLS, Kind};
 use crate::limits::Limits;
@@ -88,7 +89,7 @@ impl Explanation {
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    listeners: Mutex<Vec<TcpListener>>,
+    listeners: Mutex<Vec<(TcpListener, Door)>>,
     commands: Mutex<Vec<(CallId, Command)>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     fill_rates: Mutex<Rates>,
@@ -121,13 +122,13 @@ impl Engine {
         })
     }
 
-    /// Takes a socket that is bound and listens.
+    /// Takes a socket that is bound and listens, and what is spoken there.
     ///
     /// # Errors
     ///
     /// It is no listener of TCP.
-    pub fn listen(&self, socket: OwnedFd) -> std::io::Result<()> {
-        locked(&self.listeners).push(listener_of(socket)?);
+    pub fn listen(&self, socket: OwnedFd, door: Door) -> std::io::Result<()> {
+        locked(&self.listeners).push((listener_of(socket)?, door));
         Ok(())
     }
 
@@ -214,8 +215,7 @@ impl Engine {
         dependencies: impl IntoIterator<Item = T>,
         generation: u64,
     ) -> bool {
-        let (Some(request), Some(class)) = (call.request(), self.shared.classes.class_of(call.credentials.as_ref()))
-        else {
+        let (Some(request), Some(class)) = (call.key(), self.shared.classes.class_of(call.credentials.as_ref())) else {
             return false;
         };
         let kept = (request.len() + answer.size()) >> 10;
@@ -255,7 +255,7 @@ impl Engine {
 
     /// Has Python get a number instead of calls like this one, from the same caller. Whether it is short enough.
     pub fn know(&self, call: &CallInfo, number: u64) -> bool {
-        let Some(request) = call.request() else { return false };
+        let Some(request) = call.known_key() else { return false };
         self.shared.known.put(call, &request, number)
     }
 
@@ -296,6 +296,7 @@ impl Engine {
         use std::sync::atomic::Ordering::Relaxed;
         let (counts, cache) = (&self.shared.counts, &self.shared.cache);
         vec![
+            ("remoting_connections", counts.remoting_connections.load(Relaxed) as u64),
             ("connections", self.shared.ledger.held(Kind::Connections) as u64),
             ("accepted_connections", counts.accepted.load(Relaxed)),
             ("refused_connections", counts.refused_connections.load(Relaxed)),

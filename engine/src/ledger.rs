@@ -5,7 +5,7 @@
 //! reserved for programs of this machine.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::limits::Limits;
@@ -60,6 +60,8 @@ pub(crate) struct Ledger {
     bounds: [Bound; KINDS],
     held: [AtomicUsize; KINDS],
     accounts: Mutex<HashMap<Owner, Weak<Account>>>,
+    /// Whether somebody exceeds the limits.
+    is_exceeded: AtomicBool,
 }
 
 /// The account of one address.
@@ -68,6 +70,16 @@ pub(crate) struct Account {
     ledger: Arc<Ledger>,
     owner: Owner,
     held: [AtomicUsize; KINDS],
+}
+
+/// The right to take what one frame takes beyond the limits. Only one peer has it at a time.
+#[derive(Debug)]
+pub(crate) struct Exceeding(Arc<Account>);
+
+impl Drop for Exceeding {
+    fn drop(&mut self) {
+        self.0.ledger.is_exceeded.store(false, Ordering::Release);
+    }
 }
 
 /// An amount that work holds. Given back when it is dropped.
@@ -93,7 +105,12 @@ impl Ledger {
             limits.max_reflection_calls,
             limits.max_bytes_in,
         ];
-        Arc::new(Self { bounds: bounds.map(bound), held: Default::default(), accounts: Mutex::default() })
+        Arc::new(Self {
+            bounds: bounds.map(bound),
+            held: Default::default(),
+            accounts: Mutex::default(),
+            is_exceeded: AtomicBool::new(false),
+        })
     }
 
     /// The account of an owner, which lasts as long as anything of it is held or a connection refers to it.
@@ -126,6 +143,13 @@ impl Account {
     pub(crate) fn hold(self: &Arc<Self>, kind: Kind, amount: usize) -> Result<Hold, Over> {
         self.take(kind, amount, usize::MAX)?;
         Ok(Hold { account: Arc::clone(self), kind, amount })
+    }
+
+    /// Lets work that has begun end where work that has begun holds everything and waits for more. None while other work has
+    /// this right.
+    pub(crate) fn exceed(self: &Arc<Self>) -> Option<Exceeding> {
+        let was_exceeded = self.ledger.is_exceeded.swap(true, Ordering::Acquire);
+        (!was_exceeded).then(|| Exceeding(Arc::clone(self)))
     }
 
     /// Takes an amount, unless all together would hold more than `most`.

@@ -1,4 +1,4 @@
-//! The gRPC engine of namesrv: sockets, TLS, HTTP/2, gRPC's framing, bounds, and a cache of answers. Python decides.
+//! The engine of namesrv: sockets, TLS, gRPC and `RocketMQ`'s protocol, bounds, and a cache of answers. Python decides.
 //!
 //! `README.md` draws the threads and queues. Only the module `python` knows of Python, and only the event loop's
 //! thread enters it. The model checker (the feature `loom`) puts locks and atomics of its own into the cache, and
@@ -13,6 +13,7 @@ mod classes;
 mod clock;
 mod connection;
 mod connections;
+mod door;
 mod engine;
 mod grpc;
 mod known;
@@ -23,6 +24,7 @@ mod panics;
 mod peer;
 #[cfg(feature = "python")]
 mod python;
+mod remoting;
 mod scheduler;
 mod shared;
 mod wire;
@@ -31,10 +33,12 @@ mod worker_thread;
 
 pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};
 pub use clock::Clock;
+pub use door::{Door, TlsMode};
 pub use engine::{EVENTS_PER_TURN, Engine, Explanation, Explanations, Setup, status_trailers};
 pub use grpc::status::ByKind;
 pub use ledger::Kind;
 pub use limits::Limits;
 pub use panics::tell_panics_in_lines;
 pub use peer::Peer;
-pub use shared::Method;
+pub use remoting::answer::FrameAnswer;
+pub use shared::{Method, Requests};

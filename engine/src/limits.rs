@@ -41,6 +41,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// How long a message may take from its first byte to its last.
     pub body_timeout: Duration,
+    /// How long a client of `RocketMQ`'s protocol may take no answers.
+    pub slow_reader: Duration,
     /// How long the last message of a stream that has ended may wait for its reader.
     pub linger: Duration,
 }
@@ -66,6 +68,7 @@ impl Default for Limits {
             keepalive_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
+            slow_reader: Duration::from_secs(30),
             linger: Duration::from_secs(5),
         }
     }

@@ -51,6 +51,12 @@ impl Peer {
         )
     }
 
+    /// The other end of a connection of `RocketMQ`'s protocol, whose address is written as this protocol does.
+    pub(crate) fn of_remoting(address: SocketAddr, account: Arc<Account>) -> Self {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
+        Self { address, account, certificate: None, authorities_generation: 0 }
+    }
+
     pub(crate) fn of(address: SocketAddr, account: Arc<Account>) -> Self {
         let address = match address {
             SocketAddr::V4(v4) => format!("ipv4:{}:{}", v4.ip(), v4.port()),

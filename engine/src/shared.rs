@@ -31,6 +31,17 @@ pub struct Method {
     pub max_message: usize,
     /// The kind that its open calls are counted as.
     pub counted_as: Kind,
+    /// The requests of `RocketMQ`'s protocol that it stands for. None in gRPC.
+    pub requests: Option<Requests>,
+}
+
+/// Requests of `RocketMQ`'s protocol that are counted together.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    /// Their code. None stands for every code that has no method.
+    pub code: Option<i32>,
+    /// Whether Python may know them by numbers.
+    pub may_be_known: bool,
 }
 
 /// How far the end has come.
@@ -98,6 +109,8 @@ pub(crate) struct Counts {
     pub(crate) asked: AtomicU64,
     /// Bytes that wait for readers, of all workers.
     pub(crate) waiting: AtomicUsize,
+    /// Open connections of `RocketMQ`'s protocol.
+    pub(crate) remoting_connections: AtomicUsize,
 }
 
 /// The reasons of HTTP/2 errors (RFC 9113, 7) that are counted, by their codes. Later codes count as the second.
@@ -146,6 +159,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) methods: Vec<Method>,
     pub(crate) by_path: HashMap<String, u16>,
+    /// Methods by the code of their requests. The key None stands for all other codes.
+    by_code: HashMap<Option<i32>, u16>,
     pub(crate) hits: Vec<Hits>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) classes: Classes,
@@ -194,10 +209,17 @@ impl Shared {
         threads: usize,
         clock: Clock,
     ) -> Self {
-        let by_path = (0..).zip(&methods).map(|(number, method)| (method.path.clone(), number)).collect();
+        let (mut by_path, mut by_code) = (HashMap::new(), HashMap::new());
+        for (number, method) in (0..).zip(&methods) {
+            match &method.requests {
+                None => drop(by_path.insert(method.path.clone(), number)),
+                Some(requests) => drop(by_code.insert(requests.code, number)),
+            }
+        }
         Self {
             hits: methods.iter().map(|_| Hits::default()).collect(),
             by_path,
+            by_code,
             methods,
             cache,
             classes: Classes::new(permits),
@@ -218,6 +240,11 @@ impl Shared {
             next_stage: Notify::new(),
             limits,
         }
+    }
+
+    /// The method of requests with a code. Without a code, their header has a form that only Python reads.
+    pub(crate) fn method_of_code(&self, code: Option<i32>) -> u16 {
+        self.by_code.get(&code).or_else(|| self.by_code.get(&None)).copied().unwrap_or_default()
     }
 
     pub(crate) fn stage(&self) -> Stage {

@@ -10,6 +10,7 @@ use crate::bridge::{CallId, Command, Inbox, call_id};
 use crate::connection::gathered::Spare;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::grpc::inflate::Unpacking;
+use crate::remoting::incoming::READ;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, Stage};
 
@@ -40,6 +41,8 @@ pub(crate) struct Worker {
     pub(crate) key: RefCell<Vec<u8>>,
     /// Buffer in which the connection that runs gathers its writes.
     pub(crate) spare: Spare,
+    /// Buffer into which the connection of `RocketMQ`'s protocol that runs reads.
+    pub(crate) read_buffer: RefCell<Box<[u8]>>,
 }
 
 impl Worker {
@@ -55,6 +58,7 @@ impl Worker {
             scheduler: Scheduler::of_thread(),
             key: RefCell::default(),
             spare: Spare::default(),
+            read_buffer: RefCell::new(vec![0; READ].into()),
             shared,
         })
     }

@@ -9,6 +9,8 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::accept::Accepted;
 use crate::connection;
+use crate::door::Door;
+use crate::remoting;
 use crate::shared::{Shared, Stage};
 use crate::worker::Worker;
 
@@ -33,7 +35,8 @@ async fn serve(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
         tokio::select! {
             () = worker.inbox.notify.notified() => worker.deliver_commands(),
             next = accepted.recv(), if accepting => match next {
-                Some(next) => drop(spawn_local(connection::serve(Rc::clone(&worker), next))),
+                Some(next) if next.door == Door::Grpc => drop(spawn_local(connection::serve(Rc::clone(&worker), next))),
+                Some(next) => drop(spawn_local(remoting::connection::serve(Rc::clone(&worker), next))),
                 None => accepting = false,
             },
         }

@@ -91,9 +91,15 @@ class ChannelStreams:
         _log.debug("channel_opened", channel=channel_id[:8], holder=holder)
         return channel_id
 
-    def disconnected(self, channel_id: str) -> None:
-        """The connection that is a channel has ended, however that was."""
+    def disconnected(self, channel_id: str, doubt: Doubt | None = None) -> None:
+        """The connection that is a channel has ended, however that was.
+
+        Args:
+            doubt: Why its end says nothing about its brokers.
+        """
         del self._connections[channel_id]
+        if doubt is not None:
+            self._doubts.setdefault(channel_id, doubt)
         self._end(channel_id)
 
     async def remove_brokers_of_ended(self) -> None:

@@ -14,6 +14,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from groundwork.call_metrics import DURATION_BUCKETS
 from namesrv.app.event_log import ROUTINE
 from namesrv.core.errors import Refused
+from namesrv.engines.api import FrameHits
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: from a watch that is told at once to one whose reader is about to be cut."""
@@ -37,6 +38,14 @@ class DurationCounter:
     def add(self, seconds: float) -> None:
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
+
+    def with_more(self, count: int, seconds: float) -> DurationCounter:
+        """A copy with so many more, which took this time together and count as equally long."""
+        copy = DurationCounter(self.bounds)
+        copy._counts = self._counts.copy()
+        copy._counts[bisect_left(self.bounds, seconds / count)] += count
+        copy.total = self.total + seconds
+        return copy
 
     def buckets(self) -> list[tuple[str, float]]:
         """The buckets in Prometheus' form: upper bound, and how many were at most as long."""
@@ -65,20 +74,31 @@ class Outcome:
 
 
 class RemotingCounter:
-    """The numbers of the listener of RocketMQ's protocol."""
+    """The numbers of requests of RocketMQ's protocol."""
 
-    def __init__(self) -> None:
-        self.connections = 0
-        """Open now."""
-        self.durations: dict[tuple[int, bool], DurationCounter] = {}
-        """Seconds from a request to its answer, by request code and whether it was refused. Only known codes count, or
-        others would fill memory."""
+    def __init__(self, hits: Callable[[], FrameHits] = dict) -> None:
+        """Counts nothing yet.
+
+        Args:
+            hits: Answers that the engine gave by itself.
+        """
+        self._hits = hits
+        self._durations: dict[tuple[int, bool], DurationCounter] = {}
+        """Only known codes count, or others would fill memory."""
 
     def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
-        duration = self.durations.get((code, is_refused))
+        duration = self._durations.get((code, is_refused))
         if duration is None:
-            duration = self.durations[code, is_refused] = DurationCounter(DURATION_BUCKETS)
+            duration = self._durations[code, is_refused] = DurationCounter(DURATION_BUCKETS)
         duration.add(seconds)
+
+    def durations(self) -> dict[tuple[int, bool], DurationCounter]:
+        """Seconds from a request to its answer, by request code and whether it was refused."""
+        durations = self._durations.copy()
+        for code, (count, seconds) in self._hits().items():
+            before = durations.get((code, False)) or DurationCounter(DURATION_BUCKETS)
+            durations[code, False] = before.with_more(count, seconds)
+        return durations
 
 
 class RegistrationCounter:

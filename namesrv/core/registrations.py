@@ -116,6 +116,32 @@ class Registrations:
         live = self.state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
         return live is None or not live.version_matches(registration.data_version)
 
+    def master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
+        """Returns HA address and address of a slave's master; neither for a master, or without a confirmed one."""
+        master_addr = self.state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
+        if live.broker_id == MASTER_ID or master_addr is None:
+            return None, None
+        master = self.state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
+        if not self.state.is_confirmed(master):
+            return None, None
+        return master.ha_server_addr, master_addr
+
+    def would_change_nothing(self, registration: Registration, group: BrokerData, live: BrokerLiveInfo) -> bool:
+        """Whether a registration that was made before would be a heartbeat now: it brings nothing that is not held.
+
+        Args:
+            group: The broker's group after that registration.
+            live: The broker's row after it.
+        """
+        state = self.state
+        return (
+            state.tables.broker_live_table.get(live.key) is live
+            and state.tables.broker_addr_table.get(live.broker) is group
+            and state.is_confirmed(live)
+            and not state.frozen
+            and not self.reads_topics(registration)
+        )
+
     def _speaks_for_group(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
 
@@ -151,6 +177,7 @@ class BrokerRegistration:
         self._principal = principal
         self._unread = unread
         self._reads_topics = registrations.reads_topics
+        self._master_of = registrations.master_of
         self._topics = registration.topic_configs
         self._encoded: Mapping[ReportedQueues, QueueData] = {}
 
@@ -285,16 +312,6 @@ class BrokerRegistration:
             timeout_seconds=self.state.expired_time if timeout is None else timeout,
             topic_by_topic=registration.topic_by_topic,
         )
-
-    def _master_of(self, live: BrokerLiveInfo) -> tuple[str | None, str | None]:
-        """Returns HA address and address of a slave's master; neither for a master, or without a confirmed one."""
-        master_addr = self.state.tables.broker_addr_table[live.broker].addrs.get(MASTER_ID)
-        if live.broker_id == MASTER_ID or master_addr is None:
-            return None, None
-        master = self.state.tables.broker_live_table[LiveKey(live.broker.cluster_name, master_addr)]
-        if not self.state.is_confirmed(master):
-            return None, None
-        return master.ha_server_addr, master_addr
 
     def _renew(self, before: BrokerLiveInfo | None, renewed: BrokerLiveInfo) -> None:
         """Has channel and time of a registration count from now on, and not those of the one before."""

@@ -6,19 +6,24 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import grpc
 from google.protobuf.message import Message
 
 from groundwork.rpc_handlers import Context
 from groundwork.shares import ShareRules
+from groundwork.version import __version__
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
+from namesrv.settings import RemotingTlsMode
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
 """Time for the answer to a ping. Without an answer the connection is closed."""
+
+HOW_TO_GET_IT = f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)"
+"""How the native engine is installed."""
 
 # How large requests may be.
 
@@ -107,6 +112,79 @@ def shared_writer(context: Context) -> EngineCall | None:
     return context if isinstance(context, EngineCall) else None
 
 
+# Requests of RocketMQ's protocol.
+
+
+class FrameCall(ABC):
+    """A request of RocketMQ's protocol. It is answered once."""
+
+    connection: int
+    """Its connection, which the engine numbers."""
+    peer: str
+    """Where it comes from, HOST:PORT."""
+    encoding: int
+    """Of its header."""
+    header: bytes
+    body: bytes
+
+    @property
+    @abstractmethod
+    def names(self) -> Mapping[str, Sequence[bytes]]:
+        """The names in the certificate of the connection, as gRPC keys them; none without a certificate."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """Of the tables, as the engine counts their changes."""
+
+    @abstractmethod
+    def answer(self, frame: bytes) -> None:
+        """Sends a frame; none if it is empty."""
+
+    @abstractmethod
+    def may_keep(self, dependencies: Sequence[str], generation: int | None = None, *, is_admitted: bool = True) -> None:
+        """Names all dependencies of the answer: the engine may give it to equal requests.
+
+        Args:
+            generation: Of the tables that the answer is of; None if it is computed in this very step.
+            is_admitted: Whether the caller has proved in this very step that it may look up.
+        """
+
+    @abstractmethod
+    def may_repeat(self, again: Again) -> None:
+        """Says how the request is answered when it comes again over its connection."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Frees what the engine holds of the request."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connection once its answers have left."""
+
+
+class FrameHandler(Protocol):
+    """Answers requests of RocketMQ's protocol."""
+
+    def received(self, call: FrameCall) -> None: ...
+
+    def left(self, connection_id: int, doubt: Doubt | None) -> None:
+        """A connection has ended. It has no further request."""
+
+
+class Requests(NamedTuple):
+    """Requests of RocketMQ's protocol that are counted together."""
+
+    code: int | None
+    """None: all codes that have no entry."""
+    may_be_kept: bool = False
+    may_be_known: bool = False
+
+
+FrameHits = Mapping[int, tuple[int, float]]
+"""Answers to requests of RocketMQ's protocol that the engine gave by itself, by code: how many, and the seconds they
+took."""
+
 # The server.
 
 LISTENER_SECONDS = 5.0
@@ -134,6 +212,28 @@ class EngineServer(grpc.aio.Server):
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
         """Takes sockets that listen already, all at one port; returns that. Raises ValueError if it cannot."""
 
+    def serve_frames(
+        self,
+        handler: FrameHandler,  # noqa: ARG002 - see below
+        requests: Sequence[Requests],  # noqa: ARG002
+        address: str,  # noqa: ARG002
+        sockets: list[socket.socket],  # noqa: ARG002
+        mode: RemotingTlsMode,  # noqa: ARG002
+    ) -> int:
+        """Listens for RocketMQ's protocol, at the sockets if there are any, and has a handler answer its requests.
+
+        Args:
+            requests: The requests that the engine may answer by itself, or know by numbers.
+
+        Returns:
+            The port.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+            ValueError: The engine does not speak this protocol.
+        """
+        raise ValueError(f"RocketMQ's protocol needs the native engine: {HOW_TO_GET_IT}")
+
     @abstractmethod
     def keep_answers_of(self, state: RouteState, *, follows_traces: bool) -> None:
         """Keeps answers of these tables from now on, if it keeps any.
@@ -158,6 +258,10 @@ class EngineServer(grpc.aio.Server):
     @abstractmethod
     def hits(self) -> Hits:
         """What the engine has answered by itself."""
+
+    def frame_hits(self) -> FrameHits:
+        """The same of RocketMQ's protocol."""
+        return {}
 
     @abstractmethod
     def stats(self) -> Mapping[str, int]:
@@ -192,6 +296,7 @@ class Options:
     keepalive_timeout: float
     handshake_timeout: float = 10.0
     body_timeout: float = 20.0
+    slow_reader: float = 30.0
     linger: float = 5.0
 
     @property

@@ -7,14 +7,14 @@ from importlib import import_module
 from groundwork.listener_tls import CertificateCheck, ListenerTls
 from groundwork.program import descriptors_of_listener
 from groundwork.version import __version__
-from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
+from namesrv.engines.api import HOW_TO_GET_IT, KEEPALIVE_TIMEOUT_SECONDS, EngineServer, Options
 from namesrv.engines.development import DevelopmentServer
 from namesrv.limits import (
     MAX_ANSWER_BYTES_WAITING,
     MAX_CALLS_UNDER_WAY,
     MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_SECOND,
-    MAX_GRPC_CONNECTIONS,
     MAX_METADATA_BYTES,
     MAX_PROBES_UNDER_WAY,
     MAX_REFLECTIONS_UNDER_WAY,
@@ -24,8 +24,6 @@ from namesrv.settings import NamesrvSettings
 
 NATIVE_PACKAGE = "namesrv-engine"
 """The distribution of the native engine; its module is ``namesrv_engine``."""
-
-HOW_TO_GET_IT = f"pip install ./namesrv_engine-{__version__}-*.whl (in a clone: make engine)"
 
 
 class EngineMissing(Exception):
@@ -68,15 +66,13 @@ def native_problem() -> str | None:
 
 
 def _options(settings: NamesrvSettings) -> Options:
-    # RocketMQ's protocol, where it is spoken, has half of the descriptors.
-    descriptors = descriptors_of_listener(2 if settings.remoting_listen else 1)
     return Options(
         threads=settings.engine_threads,
         permits=settings.permits_file is not None,
         cache_bytes=settings.cache_bytes,
         max_metadata=MAX_METADATA_BYTES,
         max_streams=MAX_CONCURRENT_STREAMS,
-        max_connections=min(MAX_GRPC_CONNECTIONS, descriptors),
+        max_connections=min(MAX_CONNECTIONS, descriptors_of_listener(1)),
         max_calls=MAX_CALLS_UNDER_WAY,
         max_health_calls=MAX_PROBES_UNDER_WAY,
         max_reflection_calls=MAX_REFLECTIONS_UNDER_WAY,
@@ -86,4 +82,5 @@ def _options(settings: NamesrvSettings) -> Options:
         max_connection_rate=MAX_CONNECTIONS_PER_SECOND,
         keepalive=settings.keepalive_time_millis / 1000,
         keepalive_timeout=KEEPALIVE_TIMEOUT_SECONDS,
+        slow_reader=settings.slow_reader_timeout_millis / 1000,
     )

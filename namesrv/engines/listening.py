@@ -11,6 +11,7 @@ import namesrv_engine
 from groundwork.endpoints import Endpoint
 from groundwork.listener_tls import ListenerTls
 from groundwork.watched_file import CHECK_SECONDS
+from namesrv.settings import RemotingTlsMode
 
 # Sockets that a server listens on: TCP at every address of a host.
 
@@ -49,22 +50,35 @@ class Entrance:
 
     def __init__(self, tls: ListenerTls | None) -> None:
         self._tls = tls
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[tuple[socket.socket, RemotingTlsMode | None]] = []
         self._secured = False
 
     def listen(self, address: str, *, with_tls: bool) -> int:
         """Listens at one more address; returns the port. Raises OSError."""
         sockets, port = listen(address)
-        self._sockets += sockets
+        self._add(sockets)
         self._secured = self._secured or with_tls
         return port
 
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
         """Takes sockets that listen already, all at one port; returns that."""
         self._secured = with_tls
-        self._sockets += sockets
+        self._add(sockets)
         port: int = sockets[0].getsockname()[1]
         return port
+
+    def listen_remoting(self, address: str, sockets: list[socket.socket], mode: RemotingTlsMode) -> int:
+        """Listens for RocketMQ's protocol, at sockets that listen already if there are any; returns the port.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        self._add(sockets or listen(address)[0], mode)
+        port: int = self._sockets[-1][0].getsockname()[1]
+        return port
+
+    def _add(self, sockets: list[socket.socket], mode: RemotingTlsMode | None = None) -> None:
+        self._sockets += [(one, mode) for one in sockets]
 
     def hand_over(self, engine: namesrv_engine.Engine) -> asyncio.Task[None] | None:
         """Gives the engine the sockets and the certificates.
@@ -76,9 +90,9 @@ class Entrance:
             ValueError: The certificates cannot be used.
         """
         with socket.socket(fileno=engine.handover()) as door:
-            for one in self._sockets:
+            for one, mode in self._sockets:
                 socket.send_fds(door, [b"\0"], [one.fileno()])
-                engine.listen()
+                engine.listen(mode)
         self.close()
         if self._tls is None or not self._secured:
             return None
@@ -87,7 +101,7 @@ class Entrance:
 
     def close(self) -> None:
         """Closes what the engine does not have."""
-        for one in self._sockets:
+        for one, _ in self._sockets:
             one.close()
         self._sockets = []
 

@@ -21,6 +21,7 @@ from namesrv_engine import (
     CLOSED_HERE,
     FAILED,
     KNOWN,
+    LEFT,
     MESSAGE,
     NOTICE,
     SERVED_LATE,
@@ -46,13 +47,18 @@ from namesrv.engines.api import (
     EngineCall,
     EngineFailed,
     EngineServer,
+    FrameCall,
+    FrameHandler,
+    FrameHits,
     Hits,
     Options,
+    Requests,
     group_dependency,
     max_request_bytes,
 )
 from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
+from namesrv.settings import RemotingTlsMode
 
 # Who a client is by its certificate, which the engine has checked.
 
@@ -323,6 +329,69 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
         return self._details
 
 
+# One request of RocketMQ's protocol.
+
+
+class Frame(FrameCall):
+    """A request that the engine has cut off."""
+
+    __slots__ = ("_again", "_depends_on", "_is_admitted", "_server", "body", "call", "connection", "encoding", "header")
+
+    def __init__(self, server: NativeServer, call: namesrv_engine.Call) -> None:
+        frame = call.frame()
+        assert frame is not None, "calls of this method are frames"
+        self.connection, self.encoding, self.header, self.body = frame
+        self.call = call
+        self._server = server
+        self._depends_on: tuple[Sequence[str], int] | None = None
+        self._is_admitted = False
+        self._again: Again | None = None
+
+    @property
+    def peer(self) -> str:  # type: ignore[override]
+        return self.call.peer
+
+    @property
+    def names(self) -> Mapping[str, Sequence[bytes]]:
+        certificate = self.call.certificate
+        return {} if certificate is None else names_of(certificate)
+
+    @property
+    def generation(self) -> int:
+        return self._server.generation
+
+    def answer(self, frame: bytes) -> None:
+        self._server.engine.answer(self.call.id, frame)
+        self._server.answered_frame(self, frame)
+        self._server.flush_soon()
+
+    def may_keep(self, dependencies: Sequence[str], generation: int | None = None, *, is_admitted: bool = True) -> None:
+        self._depends_on = dependencies, self.generation if generation is None else generation
+        self._is_admitted = is_admitted
+
+    def may_repeat(self, again: Again) -> None:
+        self._again = again
+
+    def release(self) -> None:
+        self.call.release_request()
+
+    def close(self) -> None:
+        self._server.engine.close(self.connection)
+        self._server.flush_soon()
+
+    def teach(self, answers: KeptAnswers, known: KnownCalls, answer: bytes) -> None:
+        """Has the engine give this answer again, or know the request by a number, if that was allowed."""
+        if self._depends_on is not None and answer:
+            answers.put_frame(self.call, answer, *self._depends_on, is_admitted=self._is_admitted)
+        if self._again is not None:
+            known.learn(self.call, self._again, _always)
+
+
+def _always() -> bool:
+    """Known requests of RocketMQ's protocol take no share."""
+    return True
+
+
 # Answers that the engine may give again by itself: their dependencies, and which changes make them stale.
 #
 # An answer is handed over in the step of the event loop that computed it, and a change in the step that published it.
@@ -377,6 +446,22 @@ class KeptAnswers:
         metadata = fields_of(call.trailing_metadata())
         self._engine.put_status(call.call, code, call.details(), metadata, dependencies, generation)
 
+    def put_frame(
+        self,
+        call: namesrv_engine.Call,
+        answer: bytes,
+        dependencies: Sequence[str],
+        generation: int,
+        *,
+        is_admitted: bool,
+    ) -> None:
+        """Keeps the answer to a request of RocketMQ's protocol."""
+        if self._state is None:
+            return
+        if is_admitted and self._permits:
+            self._engine.set_class(call, _PERMITTED)
+        self._engine.put_frame(call, answer, dependencies, generation)
+
     def _remember(self, call: Call) -> None:
         # It has passed the gate of its service in this very step.
         if self._permits:
@@ -416,18 +501,18 @@ class KnownCalls:
         self._has_room: set[Callable[[], bool]] = set()
         """What admits calls of the kinds that are known."""
 
-    def learn(self, call: Call, again: Again, has_room: Callable[[], bool]) -> None:
+    def learn(self, call: namesrv_engine.Call, again: Again, has_room: Callable[[], bool]) -> None:
         """A call was answered well; when it comes again, it comes by a number.
 
         Args:
             has_room: Whether nobody would be refused one more of its kind.
         """
-        if (before := call.call.known) is not None:
+        if (before := call.known) is not None:
             self._again.pop(before, None)
         if len(self._again) >= self._most:
             self.forget()
         number = next(self._numbers)
-        if self._engine.know(call.call, number):
+        if self._engine.know(call, number):
             self._again[number] = again
             self._has_room.add(has_room)
 
@@ -475,6 +560,9 @@ class NativeServer(EngineServer):
         self._handlers: list[tuple[Handler, bool]] = []
         """By the engine's number of the method, and whether it never waits."""
         self._paths: list[str] = []
+        self._requests: Sequence[Requests] = ()
+        """The requests of RocketMQ's protocol. Their numbers follow the numbers of the methods."""
+        self._frames: FrameHandler | None = None
         self._state: RouteState | None = None
         self._follows_traces = True
         self._answers: KeptAnswers | None = None
@@ -511,6 +599,17 @@ class NativeServer(EngineServer):
 
     def adopt(self, sockets: list[socket.socket], *, with_tls: bool) -> int:
         return self._entrance.adopt(sockets, with_tls=with_tls)
+
+    def serve_frames(
+        self,
+        handler: FrameHandler,
+        requests: Sequence[Requests],
+        address: str,
+        sockets: list[socket.socket],
+        mode: RemotingTlsMode,
+    ) -> int:
+        self._frames, self._requests = handler, requests
+        return self._entrance.listen_remoting(address, sockets, mode)
 
     async def start(self) -> None:
         """Begins to accept. Raises ValueError if the certificates cannot be used."""
@@ -584,6 +683,22 @@ class NativeServer(EngineServer):
         return 0 if self._answers is None else self._answers.generation
 
     def hits(self) -> Hits:
+        paths, hits = self._paths, self._hits().items()
+        return {
+            (paths[method].removeprefix("/"), _CODES[code]): hit for (method, code), hit in hits if method < len(paths)
+        }
+
+    def frame_hits(self) -> FrameHits:
+        by_code: dict[int, tuple[int, float]] = {}
+        for (method, _), (count, seconds) in self._hits().items():
+            code = self._requests[method - len(self._paths)].code if method >= len(self._paths) else None
+            if code is not None:
+                before, took = by_code.get(code, (0, 0.0))
+                by_code[code] = before + count, took + seconds
+        return by_code
+
+    def _hits(self) -> Mapping[tuple[int, int], tuple[int, float]]:
+        """By the number of the method and the code."""
         if self._answers is None:
             return {}
         counts, nanos = self.engine.hits()
@@ -591,11 +706,7 @@ class NativeServer(EngineServer):
         for method, _, count in counts:
             of_method[method] = of_method.get(method, 0) + count
         return {
-            (self._paths[method].removeprefix("/"), _CODES[code]): (
-                count,
-                nanos[method] / 1e9 * count / of_method[method],
-            )
-            for method, code, count in counts
+            (method, code): (count, nanos[method] / 1e9 * count / of_method[method]) for method, code, count in counts
         }
 
     def stats(self) -> Mapping[str, int]:
@@ -617,6 +728,11 @@ class NativeServer(EngineServer):
         if self._answers is not None:
             self._answers.put(call, message)
 
+    def answered_frame(self, frame: Frame, answer: bytes) -> None:
+        """A request of RocketMQ's protocol was answered with this frame."""
+        if self._answers is not None:
+            frame.teach(self._answers, self._known, answer)
+
     def refused(self, call: Call) -> None:
         """A call was ended with a status, and the dependencies of the status are known."""
         if self._answers is not None:
@@ -625,7 +741,7 @@ class NativeServer(EngineServer):
     def learned(self, call: Call, again: Again) -> None:
         """A call was answered well, and it is known how to answer it when it comes again."""
         if self._state is not None:  # else any call may be traced, and has to be looked at
-            self._known.learn(call, again, rpc_handlers.room_of(call.handler))
+            self._known.learn(call.call, again, rpc_handlers.room_of(call.handler))
 
     def _flush(self) -> None:
         self._flushing = False
@@ -651,6 +767,9 @@ class NativeServer(EngineServer):
             _log.warning(event, peer=peer, problem=problem, not_told=not_told)
         elif kind == FAILED:
             self._failed(what)
+        elif kind == LEFT:
+            if self._frames is not None:
+                self._frames.left(number, _DOUBTS.get(what))
         elif kind == STOPPED:
             self._ended.set()
             if not self._is_stopping:
@@ -686,6 +805,10 @@ class NativeServer(EngineServer):
                 self._end_failed(CALL, called.id)
 
     def _on_call(self, number: int, called: namesrv_engine.Call) -> None:
+        if called.method >= len(self._handlers):
+            assert self._frames is not None, "there are no such methods without it"
+            self._frames.received(Frame(self, called))
+            return
         handler, never_waits = self._handlers[called.method]
         call = Call(self, called, handler)
         if never_waits:
@@ -737,6 +860,7 @@ class NativeServer(EngineServer):
         ]
         return namesrv_engine.Engine(
             methods,
+            self._requests,
             threads=options.threads,
             permits=options.permits,
             follows_traces=self._follows_traces,
@@ -757,6 +881,7 @@ class NativeServer(EngineServer):
             keepalive_timeout=options.keepalive_timeout,
             handshake_timeout=options.handshake_timeout,
             body_timeout=options.body_timeout,
+            slow_reader=options.slow_reader,
             linger=options.linger,
             explanations=_explanations(options),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +17,7 @@ from groundwork.shares import sharer_at
 from namesrv.app.access import Authorizer, Context, call_of, principal_of
 from namesrv.app.channels import ChannelStreams
 from namesrv.core.errors import Refused, not_permitted
+from namesrv.core.model import Doubt
 from namesrv.remoting.wire.headers import Request
 
 ANONYMOUS = "remoting:anonymous"
@@ -51,12 +52,12 @@ def _ended() -> None:
 class Caller:
     """The other end of one connection."""
 
-    def __init__(self, peer: str, certificate: Mapping[str, Any], close: Callable[[], None]) -> None:
+    def __init__(self, peer: str, names: Mapping[str, Sequence[bytes]], close: Callable[[], None]) -> None:
         """A caller.
 
         Args:
             peer: Its address, HOST:PORT.
-            certificate: What it shows over TLS, as Python's ``ssl`` has it; empty if nothing.
+            names: The names in its certificate, as gRPC keys them; empty if it shows none.
         """
         self.name = f"rocketmq:{peer}"
         """Its name in the journal and the log."""
@@ -65,7 +66,7 @@ class Caller:
         self.owner = self.sharer.name
         """The owner of its work, by the same rule."""
         self._close = close
-        self._names = _names_of(certificate)
+        self._names = names or {"x509_common_name": [ANONYMOUS.encode()]}
         self._channels: ChannelStreams | None = None
         self._channel_id: str | None = None
         self._forget = _ended
@@ -98,9 +99,9 @@ class Caller:
         self.left()
         close()
 
-    def left(self) -> None:
+    def left(self, doubt: Doubt | None = None) -> None:
         if self._channels is not None and self._channel_id is not None:
-            self._channels.disconnected(self._channel_id)
+            self._channels.disconnected(self._channel_id, doubt)
             self._channels = None
         # The connection has this caller: as a cycle both, and what was read, would wait for the garbage collector,
         # which comes late where nothing is going on.
@@ -211,15 +212,3 @@ def _not_allowed(caller: str, grade: Grade) -> Refused:
     refused = not_permitted(caller, f"call for {grade.value} here; that needs {grade.value} in remoting_allow")
     refused.metadata["grade"] = grade.value
     return refused
-
-
-def _names_of(certificate: Mapping[str, Any]) -> Mapping[str, list[bytes]]:
-    alternatives = certificate.get("subjectAltName", ())
-    names = {
-        "peer_uri": [value.encode() for kind, value in alternatives if kind == "URI"],
-        "peer_dns": [value.encode() for kind, value in alternatives if kind == "DNS"],
-        "x509_common_name": [
-            value.encode() for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"
-        ],
-    }
-    return names if certificate else {"x509_common_name": [ANONYMOUS.encode()]}

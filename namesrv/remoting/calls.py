@@ -19,7 +19,7 @@ from namesrv import limits
 from namesrv.app.access import caller_of, principal_name, sharer_of
 from namesrv.app.administration import MAX_CONFIG_VALUES, Administration, Operation
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import RegistrationCounter
+from namesrv.app.counters import Kind, RegistrationCounter
 from namesrv.app.event_log import (
     RegistrationLog,
     log_registered,
@@ -57,6 +57,7 @@ from namesrv.core.slices import Sliced
 from namesrv.core.state import RouteState
 from namesrv.core.topic_lists import UNIT, UNIT_SUB, NamesAfter
 from namesrv.core.warm_up import WarmUp
+from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.answers import no_such_topic
 from namesrv.remoting.bodies import (
@@ -102,6 +103,7 @@ class ListCalls:
     async def cluster_info(self, request: Request, caller: Caller) -> bytes:
         """GET_BROKER_CLUSTER_INFO, 106."""
         async with self._slot(caller):
+            request.call.may_keep([CLUSTERS_DEPENDENCY])  # unless a change comes before the last step
             parts = self._routes.cluster_info(bare_keys=fields.bare_keys(request))
             body = await run_cooperatively(_joined(parts))
         return answer(request, ResponseCode.SUCCESS, body)
@@ -203,10 +205,15 @@ class LookupCalls:
         zone_name = _zone_name(request) if _ZONE_NAME in given else None
         body = self._routes.route(topic, zone_name, bare_keys=bare_keys)
         if body is not None:
+            if (dependencies := self._routes.dependencies(topic)) is not None:
+                request.call.may_keep(dependencies)
             return answer(request, ResponseCode.SUCCESS, body)
         if not self._warm_up.is_warm():
             raise registry_warming(f"the topic {topic[:127]!r}")
-        return None if self._elsewhere is not None else no_such_topic(request, topic)
+        if self._elsewhere is not None:
+            return None
+        request.call.may_keep([topic])
+        return no_such_topic(request, topic)
 
     async def route_elsewhere(self, request: Request, _caller: Caller) -> bytes:
         """The same for a topic that is unknown here, in cluster-test mode."""
@@ -221,7 +228,9 @@ class LookupCalls:
 
     def member_group(self, request: Request, _caller: Caller) -> bytes:
         """GET_BROKER_MEMBER_GROUP, 901."""
-        body = self._routes.member_group(fields.broker(request), bare_keys=fields.bare_keys(request))
+        broker = fields.broker(request)
+        body = self._routes.member_group(broker, bare_keys=fields.bare_keys(request))
+        request.call.may_keep([group_dependency(broker)])
         return answer(request, ResponseCode.SUCCESS, body)
 
 
@@ -407,9 +416,30 @@ class RegistrationCalls:
             result = await self._writer.read_and_apply(change, caller.owner)
             outcome.result = "changed" if result.changed else "unchanged"
         log_registered(registration, result, self._state.revision)
-        told = {"haServerAddr": result.ha_server_addr, "masterAddr": result.master_addr}
-        values = {name: value for name, value in told.items() if value}
-        return answer(request, ResponseCode.SUCCESS, self._order_topic_config(), values)
+        master, order = (result.ha_server_addr, result.master_addr), self._order_topic_config()
+        values = {name: value for name, value in zip(("haServerAddr", "masterAddr"), master, strict=True) if value}
+        told = answer(request, ResponseCode.SUCCESS, order, values)
+        if registration.topic_configs is None and not registration.mappings:
+            self._may_repeat(request, registration, (master, order), told)
+        return told
+
+    def _may_repeat(self, request: Request, registration: Registration, said: object, told: bytes) -> None:
+        """The registration brought nothing new. While that is so, the same bytes are a heartbeat."""
+        registrations, heartbeats, tables = self._routes.registrations, self._routes.heartbeats, self._state.tables
+        live = tables.broker_live_table.get(registration.live_key)
+        group = tables.broker_addr_table.get(registration.broker)
+        if live is None or group is None:
+            return
+
+        def again() -> bytes | None:
+            if not registrations.would_change_nothing(registration, group, live):
+                return None
+            if (registrations.master_of(live), self._order_topic_config()) != said or not heartbeats.heard_again(live):
+                return None
+            self._tally.count("full", "unchanged")
+            return told
+
+        request.call.may_repeat(again)
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """UNREGISTER_BROKER, 104: a success also for a broker that is not there."""
@@ -435,7 +465,10 @@ class RegistrationCalls:
             )
             outcome.result = "changed" if changed else "unchanged"
         body = b"" if held is None else _data_version(held)
-        return answer(request, ResponseCode.SUCCESS, body, {"changed": "true" if changed else "false"})
+        told = answer(request, ResponseCode.SUCCESS, body, {"changed": "true" if changed else "false"})
+        if not changed:  # else it registers now, and asks with another version
+            self._is_heartbeat(request, LiveKey(broker.cluster_name, address), "query", told)
+        return told
 
     def heartbeat(self, request: Request, caller: Caller) -> bytes:
         """BROKER_HEARTBEAT, 904: by cluster and address, as it has no broker id."""
@@ -444,7 +477,23 @@ class RegistrationCalls:
             cluster_name, address = fields.text(request, "clusterName"), fields.broker_addr(request)
             if self._routes.heartbeats.heartbeat_by_address(LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
-        return answer(request, ResponseCode.SUCCESS)
+        told = answer(request, ResponseCode.SUCCESS)
+        self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
+        return told
+
+    def _is_heartbeat(self, request: Request, key: LiveKey, kind: Kind, told: bytes) -> None:
+        """A broker was seen. While its row is the same, so is the answer."""
+        heartbeats, tally = self._routes.heartbeats, self._tally
+        live = self._state.tables.broker_live_table.get(key)
+
+        def again() -> bytes | None:
+            if live is None or not heartbeats.heard_again(live):
+                return None
+            tally.count(kind, "unchanged")
+            return told
+
+        if live is not None and live.topic_by_topic and self._state.is_confirmed(live):
+            request.call.may_repeat(again)
 
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_TOPIC_IN_NAMESRV, 217: queues by broker name. Groups that are not there are passed over."""

@@ -1,12 +1,9 @@
-"""Limits of RocketMQ's protocol, each with the failure it prevents. ``namesrv.limits`` has those of every protocol."""
+"""Limits of what RocketMQ's requests say, each with the failure it prevents.
+
+``namesrv.limits`` has those of both protocols. The engine (``engine/src/remoting``) limits connections and frames.
+"""
 
 from __future__ import annotations
-
-MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Largest frame, the four bytes of its length included (RocketMQ: NettyEncoder's FRAME_MAX_LENGTH)."""
-
-MAX_HEADER_BYTES = 512 * 1024
-"""Largest header: it carries the largest value of the KV configuration, with every character escaped."""
 
 MAX_NESTED_HEADER_BYTES = 16 * 1024
 """Largest JSON header that may have lists, or more objects than its fields. RocketMQ writes none, and they take many
@@ -39,42 +36,8 @@ MAX_INFLATED_BYTES = 40 * 1024 * 1024
 MAX_PART_BYTES = 2 * 1024 * 1024
 """Largest part of a compressed body. The mapping of a topic of 65,535 queues has 1 MB."""
 
-MAX_WAITING_REQUESTS = 32
-"""Most requests of one connection that wait for the one before them. Beyond it nothing more is read from it."""
-
-MAX_UNSENT_BYTES = 1024 * 1024
-"""Bytes on their way to a peer from which on nothing more is read from it or answered. One answer may exceed it."""
-
-FREE_BYTES = 16 * 1024
-"""Bytes of requests that each connection may hold without a share: lookups continue while registrations wait."""
-
-MEMORY_SECONDS = 120.0
-"""Time to get memory for a request. RocketMQ's brokers give up after 24 s."""
-
-FRAME_SECONDS = 30.0
-"""Time for a frame to arrive whole."""
-
-FRAME_SILENCE_SECONDS = 10.0
-"""Time between two bytes of a frame."""
-
-IDLE_SECONDS = 120.0
-"""Silence after which a connection is ended (RocketMQ: serverChannelMaxIdleTimeSeconds)."""
-
-HANDSHAKE_SECONDS = 10.0
-"""Time for TLS to agree."""
-
-MAX_HANDSHAKES = 16
-"""Most TLS handshakes of one address at once: their steps may all be due in one iteration of the event loop."""
-
 MAX_PIECES = 200_000
 """Most pieces that are kept: each is about 300 bytes."""
 
 MAX_REMARK_CHARACTERS = 1_000
 """Longest text about a refused request: it may repeat a part of it."""
-
-MAX_CONNECTIONS = 20_000
-"""Most connections of RocketMQ's protocol: each takes a file descriptor and about 10 kB."""
-
-MAX_ALL_UNSENT_BYTES = 256 * 1024 * 1024
-"""Most bytes on their way to all peers of RocketMQ's protocol together: a list of all topics has up to 25 MB, and
-asking for it costs nothing. Beyond it connections end, first the largest of the address that has most."""

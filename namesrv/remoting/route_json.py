@@ -15,6 +15,7 @@ from groundwork.topic_names import SYNC_MEMBER_TOPIC_PREFIX
 from namesrv.core.changes import Change
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerData, BrokerKey, TopicQueues
 from namesrv.core.state import RouteState
+from namesrv.engines.api import route_dependencies
 from namesrv.remoting.limits import MAX_PIECES
 
 _ROUTE = route_data_pb2.TopicRouteData
@@ -94,6 +95,13 @@ class RouteJson:
         fragments = self._state.route_fragments(topic, zone_name)
         assert fragments is not None, "the topic is there"
         return self._of_fragments(topic, fragments, bare_keys=bare_keys)
+
+    def dependencies(self, topic: str) -> list[str] | None:
+        """What a topic's route depends on. None if it also depends on groups of other clusters, which share a name."""
+        queue_datas, names = self._state.tables.queue_datas_of(topic), self._state.tables.clusters_by_name
+        if any(len(names[queue_data.broker.broker_name]) > 1 for queue_data in queue_datas):
+            return None
+        return route_dependencies(self._state, topic)
 
     def of_encoded(self, topic: str, route: bytes, *, bare_keys: bool = False) -> bytes:
         return self._of_fragments(topic, (field for _, field, _ in _fields(route)), bare_keys=bare_keys)

@@ -17,21 +17,19 @@ from namesrv_api.v1 import (
 from namesrv_internal.v1 import diagnostics_service_pb2
 
 from groundwork.call_metrics import CallObserver
+from groundwork.endpoints import Endpoint
 from groundwork.grpcio_server import check_bindable
 from groundwork.health_service import SERVICE as HEALTH_SERVICE
 from groundwork.health_service import HealthService
 from groundwork.listener_tls import ListenerTls
 from groundwork.open_calls import OpenCalls
 from groundwork.permits import Permits, reloaded_permits, warn_of_permits
-from groundwork.program import descriptors_of_listener
 from groundwork.rpc_handlers import CallHandlers, LargeRequests
 from groundwork.share_gate import ShareGate
-from groundwork.shares import Shares
 from groundwork.shutdown import in_daemon_thread
 from groundwork.systemd import listeners_handed_over
 from groundwork.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv.app.access import Authorizer, NamedBrokers
-from namesrv.app.counters import RemotingCounter
 from namesrv.app.quotas import FairShares
 from namesrv.core.state import RouteState
 from namesrv.engines.api import EngineServer
@@ -40,10 +38,7 @@ from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.handlers import handlers_of_server
 from namesrv.grpc_api.reflection import add_reflection
 from namesrv.limits import MAX_MESSAGE_BYTES
-from namesrv.remoting.calls import Calls
-from namesrv.remoting.limits import MAX_CONNECTIONS
-from namesrv.remoting.listener import RemotingListener
-from namesrv.remoting.tls import RemotingTls
+from namesrv.remoting.connection import REQUESTS, Connections
 from namesrv.settings import NamesrvSettings
 
 # The listener: its port, the services of both packages, and the services that every gRPC server has.
@@ -150,37 +145,22 @@ def add_services(
 
 
 def listen_remoting(
-    settings: NamesrvSettings,
-    calls: Calls,
-    counter: RemotingCounter,
-    handed_over: list[socket.socket],
-    request_bytes: Shares,
-) -> RemotingListener:
-    """Makes the listener of RocketMQ's protocol, on systemd's socket if it hands one over.
+    server: EngineServer, settings: NamesrvSettings, connections: Connections, handed_over: list[socket.socket]
+) -> Endpoint:
+    """Has a server listen for RocketMQ's protocol, on systemd's sockets if it hands any over; returns where.
 
     Raises:
-        CannotListen: The port is in use, or the address is not this machine's.
-        CertificateError: The certificates cannot be used.
+        CannotListen: The port is in use, or the address is not this machine's, or the engine has no such protocol.
     """
-    endpoint, files, mode = settings.remoting_endpoint, settings.listener_files(), settings.remoting_tls_mode
+    endpoint = settings.remoting_endpoint
     assert endpoint is not None, "it is made where it listens"
-    if len(handed_over) > 1:
-        raise CannotListen("socket activation: remoting_listen takes one socket: write its IP address, not a name")
-    most = min(MAX_CONNECTIONS, descriptors_of_listener())
     try:
-        return RemotingListener(
-            endpoint,
-            calls,
-            counter,
-            tls=RemotingTls(files) if files is not None and mode != "disabled" else None,
-            tls_mode=mode,
-            slow_reader_seconds=settings.slow_reader_timeout_millis / 1000,
-            request_bytes=request_bytes,
-            shares=Shares("connections of RocketMQ's protocol", most, settings.share_rules),
-            handed_over=handed_over[0] if handed_over else None,
-        )
-    except OSError as error:
+        if not handed_over:
+            check_bindable(endpoint)
+        port = server.serve_frames(connections, REQUESTS, str(endpoint), handed_over, settings.remoting_tls_mode)
+    except (OSError, ValueError) as error:
         raise CannotListen(f"setting remoting_listen: {error}") from error
+    return endpoint._replace(port=port)
 
 
 def tls_name(settings: NamesrvSettings) -> str:

@@ -14,10 +14,11 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from namesrv_api.v1 import registration_service_pb2
 
+from groundwork.endpoints import Endpoint
 from groundwork.freed_memory import return_freed_memory
 from groundwork.health_service import HealthService
 from groundwork.metrics_http import TELEMETRY_SECONDS
-from groundwork.shutdown import STEP_SECONDS, Background, in_daemon_thread, run_step
+from groundwork.shutdown import Background, in_daemon_thread, run_step
 from groundwork.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from groundwork.tls_settings import certificates
 from groundwork.version import __version__
@@ -60,7 +61,7 @@ from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, ListCalls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
-from namesrv.remoting.listener import RemotingListener
+from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
 from namesrv.runtime_settings import changeable_texts
 from namesrv.server.listener import (
@@ -140,7 +141,7 @@ class NamesrvServer:
         self._scans = ExpiryScanner(self._routes, self._writer, self._channels, self._stall_detector)
         self._health = HealthService()
         self._registrations = RegistrationCounter()
-        self._remoting_counter = RemotingCounter()
+        self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
             self._state, self._reader, clock.wall_millis, lambda: changeable_texts(in_force.settings)
         )
@@ -149,7 +150,8 @@ class NamesrvServer:
         if not self._observation.begins_traces:
             self._grpc.keep_answers_of(self._state, follows_traces=self._observation.telemetry is not None)
         self._authorizer = self._security.authorizer(self._state)
-        self._remoting: RemotingListener | None = None
+        self._remoting: Endpoint | None = None
+        """Where RocketMQ's protocol is spoken."""
         self._add_services(settings, handed_over.get("remoting_listen", []))
 
     def _empty_state(self, settings: NamesrvSettings, clock: SystemClock, database: Database | None) -> RouteState:
@@ -202,7 +204,7 @@ class NamesrvServer:
             tls=tls_name(settings),
             permits=settings.permits_file and str(settings.permits_file),
             data_dir=settings.data_dir and str(settings.data_dir),
-            remoting=self._remoting and str(self._remoting.endpoint),
+            remoting=self._remoting and str(self._remoting),
             metrics=self._observation.endpoint and str(self._observation.endpoint),
             version=__version__,
         )
@@ -236,9 +238,7 @@ class NamesrvServer:
             *self._durable.tasks(),
             *((feed_watchdog(seconds),) if (seconds := watchdog_seconds()) else ()),
             *((self._digest_samples.run(), self._symptoms.run()) if self._observation.observers else ()),
-            # The engine gives memory back by its own gauges, which know nothing of another listener.
             return_freed_memory(),
-            *((self._remoting.run(),) if self._remoting is not None else ()),
         ]
 
     def _add_services(self, settings: NamesrvSettings, remoting_sockets: list[socket.socket]) -> None:
@@ -278,10 +278,8 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if settings.remoting_listen:
-            calls = self._remoting_calls(settings, administration)
-            self._remoting = listen_remoting(
-                settings, calls, self._remoting_counter, remoting_sockets, self._shares.request_bytes
-            )
+            connections = Connections(self._remoting_calls(settings, administration), self._remoting_counter)
+            self._remoting = listen_remoting(self._grpc, settings, connections, remoting_sockets)
         self._security.on_permits_reloaded = self._grpc.forget_callers
         observers = self._observation.observers
         add_services(
@@ -336,8 +334,6 @@ class NamesrvServer:
         await run_step("snapshot", self._durable.write_last_snapshot(), LAST_STEP_SECONDS)
         await run_step("streams", self._end_streams())
         grace = self._operators.in_force.settings.shutdown_grace_millis / 1000
-        if self._remoting is not None:
-            await run_step("remoting", self._remoting.close(grace), grace + STEP_SECONDS)
         await run_step("listener", self._grpc.stop(grace), grace + LISTENER_SECONDS)
         if self._cluster_test is not None:
             await run_step("cluster_test", self._cluster_test.close())

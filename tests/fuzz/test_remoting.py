@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from namesrv.core.errors import Reason
 from namesrv.error_codes import ResponseCode
 from namesrv.remoting.wire.codes import RequestCode
-from namesrv.remoting.wire.frames import BrokenFrame, Frame, FrameReader
-from namesrv.remoting.wire.headers import Request, request_of
+from namesrv.remoting.wire.headers import BrokenFrame, Request, request_of
 from tests.fuzz.mutations import EXAMPLES, HOSTILE, samples
+from tests.support.sent_frames import NoFrame, SentFrame, first_frame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.unit.namesrv.remoting.frames import binary_header, frame, json_header
 
@@ -69,17 +69,14 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, data: bytes) -> Self:
         """The request that a frame is."""
-        reader = FrameReader()
-        reader.feed(data)
-        found = reader.next()
-        assert found is not None, "a frame of the corpus is whole"
+        (found,) = frames_in(data)
         read = request_of(found)
         return cls(
             read.code, dict(read.fields), read.body, read.opaque, read.flag, read.version, is_binary=read.encoding == 1
         )
 
     def header(self) -> bytes:
-        """Its header, if it can have one: the binary form has no room for some codes and no form for some texts."""
+        """Its header, if it can have one: the binary form cannot have some codes and some texts."""
         if self.is_binary:
             with contextlib.suppress(ValueError, struct.error):
                 return binary_header(self.code, self.fields, self.opaque, self.flag)
@@ -124,14 +121,6 @@ class Spoiler:
     def frames(self, count: int) -> list[bytes]:
         """Makes so many frames, sound ones among them."""
         return [self._frame() for _ in range(count)]
-
-    def pieces(self, data: bytes) -> list[bytes]:
-        """Bytes as a connection may bring them."""
-        pick = self._random
-        if pick.random() < 0.8 or len(data) < 2:
-            return [data]
-        cuts = sorted(pick.randrange(1, len(data)) for _ in range(pick.randrange(1, 4)))
-        return [data[begin:end] for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True)]
 
     def _frame(self) -> bytes:
         pick = self._random
@@ -255,17 +244,17 @@ def _quiet() -> Iterator[None]:
 
 def requests_in(data: bytes) -> tuple[list[Request], bool]:
     """The requests that are in bytes, and whether bytes follow that are none."""
-    reader, found = FrameReader(), list[Request]()
-    reader.feed(data)
+    found = list[Request]()
     try:
-        while (one := reader.next()) is not None:
-            found.append(request_of(one))
-    except BrokenFrame:
+        while (one := first_frame(data)) is not None:
+            frame, data = one
+            found.append(request_of(frame))
+    except (BrokenFrame, NoFrame):
         return found, True
     return found, False
 
 
-def check_answers(asked: list[Request], answers: list[Frame]) -> None:
+def check_answers(asked: list[Request], answers: list[SentFrame]) -> None:
     """Each request that waits for an answer has one, with its number, in its encoding, and with a known code."""
     wanted = Counter((one.opaque, one.encoding) for one in asked if not one.is_one_way and not one.is_answer)
     read = [request_of(answer) for answer in answers]
@@ -281,13 +270,12 @@ class Life:
     def __init__(self, front: SocketlessFront) -> None:
         self._front = front
         self._client = SocketlessClient(front)
-        self._begun = b""
 
-    async def send(self, data: bytes, pieces: list[bytes]) -> None:
+    async def send(self, data: bytes) -> None:
         """Sends bytes, and checks what comes of them."""
         front, before = self._front, self._front.state()
-        asked, is_broken = requests_in(self._begun + data)
-        answers = await self._client.send(pieces)
+        asked, is_broken = requests_in(data)
+        answers = await self._client.send([data])
         told, broken_by = front.told.copy(), front.broken_by.copy()
         front.told.clear()
         front.broken_by.clear()
@@ -302,24 +290,12 @@ class Life:
         else:
             assert not broken_by
             check_answers(asked, answers)
-            assert self._client.is_read_from
         # The brokers of a connection that ends leave.
         if len(asked) == 1 and not is_broken and (problems or asked[0].code not in CHANGES):
             assert front.state() == before, f"{told} has changed something"
-        await self._go_on(data, asked, is_broken=is_broken)
-
-    async def _go_on(self, data: bytes, asked: list[Request], *, is_broken: bool) -> None:
-        """With the next frame: if this one is not whole, sometimes with its rest, and else over another connection."""
-        reader = FrameReader()
-        reader.feed(self._begun + data)
-        while not is_broken and reader.next() is not None:
-            pass
-        self._begun = b"" if is_broken else (self._begun + data)[-reader.held :] if reader.held else b""
-        assert self._client.held == len(self._begun) or is_broken
-        if is_broken or len(self._begun) > 64 or (self._begun and not asked):
+        if is_broken:
             await self._client.close()
-            assert self._front.memory.shares.used == 0, "frames that never came whole leave no memory taken"
-            self._client, self._begun = SocketlessClient(self._front), b""
+            self._client = SocketlessClient(self._front)
 
     async def end(self) -> None:
         """Ends the connection."""
@@ -332,7 +308,7 @@ async def live(seed: int, folder: Path) -> None:
     try:
         life = Life(front)
         for data in spoiler.frames(FRAMES):
-            await life.send(data, spoiler.pieces(data))
+            await life.send(data)
         await life.end()
     finally:
         await front.end()
@@ -363,7 +339,7 @@ async def test_a_value_of_another_kind_is_refused_or_passed_over_anywhere(tmp_pa
     life, count = Life(front), 0
     for sample in samples("remoting_frames"):
         for data in with_other_kinds(sample):
-            await life.send(data, [data])
+            await life.send(data)
             count += 1
     await life.end()
     await front.end()

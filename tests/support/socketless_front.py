@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams
-from namesrv.app.counters import RegistrationCounter
+from namesrv.app.counters import RegistrationCounter, RemotingCounter
 from namesrv.app.operators import Operators, SettingsInForce
 from namesrv.app.quotas import FairShares
 from namesrv.app.stall_detector import StallDetector
@@ -18,14 +19,12 @@ from namesrv.core.errors import Refused
 from namesrv.core.warm_up import WarmUp
 from namesrv.remoting.caller import Gate, Grade
 from namesrv.remoting.calls import Calls, ListCalls, LookupCalls, OperatorCalls, RegistrationCalls, calls_of
-from namesrv.remoting.connection import READ_BYTES, Connection
-from namesrv.remoting.memory import FrameMemory
+from namesrv.remoting.connection import Connections
 from namesrv.remoting.route_json import RouteJson
-from namesrv.remoting.scheduling import LoopTime
-from namesrv.remoting.wire.frames import Frame, FrameReader
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.database import Database
 from tests.support.core_fleet import Fleet
+from tests.support.sent_frames import NoFrame, SentFrame, first_frame, frames_in
 from tests.support.state_changes import Nothing
 
 SETTLE_TURNS = 1_000_000
@@ -44,91 +43,19 @@ SETTLE_ROUNDS = 3
 """The end of one connection is being dealt with, that of the next stands in line, and nothing follows these."""
 
 
-class _Transport:
-    """A connection's other end, which reads everything unless it is told otherwise."""
-
-    def __init__(self, connection: Connection, address: str) -> None:
-        self.address = address
-        self.sent: list[bytes] = []
-        self.unread = bytearray()
-        self.is_reading = True
-        self.peer_reads = True
-        self._high = 0
-        self._connection: Connection | None = connection
-        self._is_closing = False
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high > 0
-        self._high = high
-
-    def get_extra_info(self, name: str) -> Any:
-        return (self.address, 40_000) if name == "peername" else None
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def get_write_buffer_size(self) -> int:
-        return 0 if self.peer_reads else sum(map(len, self.sent))
-
-    def write(self, data: bytes) -> None:
-        if self._is_closing or self._connection is None:
-            return
-        was_full = self.get_write_buffer_size() > self._high
-        self.sent.append(data)
-        if not was_full and self.get_write_buffer_size() > self._high:
-            self._connection.pause_writing()
-
-    def close(self) -> None:
-        if not self._is_closing and self._connection is not None:
-            self._is_closing = True
-            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
-            self._connection = None  # a transport of uvloop holds its protocol no longer than this, either
-
-    abort = close
-
-    def pause_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
-        asyncio.get_running_loop().call_soon(self._deliver)
-
-    def receive(self, data: bytes) -> None:
-        """The peer sends bytes, which wait while the connection does not read."""
-        self.unread += data
-        self._deliver()
-
-    def _deliver(self) -> None:
-        while self.unread and self.is_reading and self._connection is not None:
-            buffer = self._connection.get_buffer(-1)
-            data = self.unread[: len(buffer)]
-            buffer[: len(data)] = data
-            del self.unread[: len(data)]
-            self._connection.buffer_updated(len(data))
-
-
 class SocketlessFront:
     """A name server with everything but gRPC and sockets. Must be made and used inside one event loop."""
 
     def __init__(self, folder: Path) -> None:
         """Makes one without brokers, whose database is in a folder."""
         self.shares = FairShares.of()
-        self.memory = FrameMemory(self.shares.request_bytes)
-        self.time = LoopTime(self._nanos)
-        self.frame_nanos = 0
-        """What each look at the time takes."""
-        self._now = 0
-        self.buffer = memoryview(bytearray(READ_BYTES))
-        self.broken_by: list[str] = []
-        """Why connections were ended."""
-        self.told: list[tuple[int, Refused | None]] = []
-        """The code of each request that was answered, and what was wrong with it."""
-        self.owing: set[Connection] = set()
-        """Connections whose peers did not read."""
-        self.open_ones: set[Connection] = set()
         self.fleet = Fleet()
         self._database = Database(folder)
-        self.calls = self._calls()
+        self.connections = _Told(self._calls(), self.fleet.clock)
+        self.broken_by = self.connections.broken_by
+        """Why connections were ended."""
+        self.told = self.connections.told
+        """The code of each request that was answered, and what was wrong with it."""
         self._others = asyncio.all_tasks()
         self._removing = asyncio.get_running_loop().create_task(self._channels.remove_brokers_of_ended())
 
@@ -157,10 +84,6 @@ class SocketlessFront:
             gate,
             shares=self.shares,
         )
-
-    def _nanos(self) -> int:
-        self._now += self.frame_nanos
-        return self._now
 
     def state(self) -> object:
         """Everything that a refused request must leave as it was."""
@@ -193,21 +116,16 @@ class SocketlessFront:
         await self._operators.close(CLOSE_SECONDS)
         await self._database.close(CLOSE_SECONDS)
 
-    # As the home of connections
 
-    def opened(self, connection: Connection) -> None:
-        self.open_ones.add(connection)
+class _Told(Connections):
+    """Connections that record the outcome of each request."""
 
-    def asked(self, connection: Connection) -> None:
-        """Nothing to do."""
+    def __init__(self, calls: Calls, clock: Callable[[], float]) -> None:
+        super().__init__(calls, RemotingCounter(), clock)
+        self.broken_by: list[str] = []
+        self.told: list[tuple[int, Refused | None]] = []
 
-    def closed(self, connection: Connection) -> None:
-        self.open_ones.discard(connection)
-
-    def owes(self, connection: Connection) -> None:
-        self.owing.add(connection)
-
-    def broken(self, _peer: str, problem: str) -> None:
+    def broken(self, peer: str, problem: str) -> None:
         self.broken_by.append(problem)
 
     def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
@@ -220,70 +138,59 @@ class SocketlessFront:
 class SocketlessClient:
     """A connection to it."""
 
+    _numbers = itertools.count(1)
+
     def __init__(self, front: SocketlessFront, address: str = "127.0.0.1") -> None:
         self._front = front
-        self.connection = Connection(front, front.fleet.clock)
-        self._transport = _Transport(self.connection, address)
-        self.connection.connection_made(cast("asyncio.Transport", self._transport))
+        self._number = next(self._numbers)
+        self._peer = f"{address}:40000"
+        self.sent: list[SentFrame] = []
+        """What was handed over and not looked at since."""
         self.is_open = True
 
-    async def send(self, pieces: list[bytes]) -> list[Frame]:
-        """Sends bytes, waits until all that can be answered is answered, and returns the answers."""
-        for piece in pieces:
-            self.receive(piece)
+    async def send(self, pieces: list[bytes]) -> list[SentFrame]:
+        """Sends frames, waits until all that can be answered is answered, and returns the answers."""
+        self.receive(b"".join(pieces))
         await self.settle()
-        answers = FrameReader()
-        answers.feed(b"".join(self._transport.sent))
-        self._transport.sent.clear()
-        self.is_open = not self._transport.is_closing()
-        return list(iter(answers.next, None))
+        sent, self.sent = self.sent, []
+        return [answer for one in sent for told in one.answers for answer in frames_in(told)]
 
     def receive(self, data: bytes) -> None:
-        """Sends bytes, and waits for nothing."""
-        self._transport.receive(data)
+        """Sends frames, and waits for nothing. Bytes that are none end the connection, as the engine does it."""
+        while self.is_open:
+            try:
+                found = first_frame(data)
+            except NoFrame:
+                self._front.connections.broken_by.append("no frame")
+                self.is_open = False
+                return
+            if found is None:
+                return
+            frame, data = found
+            frame.connection, frame.peer = self._number, self._peer
+            self.sent.append(frame)
+            self._front.connections.received(frame)
+            self.is_open = not frame.is_closed
 
     async def settle(self) -> None:
-        """Waits until the connection answers nothing more."""
+        """Waits until everything that was sent is answered."""
         for _ in range(SETTLE_TURNS):
-            if self._is_quiet():
+            if not self.is_open or all(frame.answers for frame in self.sent):
                 return
             await asyncio.sleep(0)
         raise AssertionError("what was asked was never answered")
 
     @property
-    def is_read_from(self) -> bool:
-        """Whether more bytes are read."""
-        return self._transport.is_reading
-
-    @property
     def sent_count(self) -> int:
-        """Answers that were written and not taken yet."""
-        return b"".join(self._transport.sent).count(b'"opaque":')
+        """Requests that were answered since the last look."""
+        return sum(1 for frame in self.sent if frame.answers)
 
-    @property
-    def held(self) -> int:
-        """Bytes that are held until the rest of their frame comes."""
-        return self.connection._frames.held
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the peer has not read."""
-        return self._transport.get_write_buffer_size()
-
-    def stop_reading(self) -> None:
-        self._transport.peer_reads = False
-
-    def read_again(self) -> None:
-        self._transport.peer_reads = True
-        self.connection.resume_writing()
+    def end(self) -> None:
+        """Ends the connection."""
+        self.is_open = False
+        self._front.connections.left(self._number, None)
 
     async def close(self) -> None:
         """Ends the connection, and waits until its brokers have left."""
-        self._transport.close()
+        self.end()
         await self._front.settled()
-
-    def _is_quiet(self) -> bool:
-        connection = self.connection
-        is_idle = connection._worker is None or connection._worker.done()
-        is_read = not self._transport.unread or not self._transport.is_reading
-        return is_idle and (self._transport.is_closing() or (is_read and not connection._waits_for_time))

@@ -139,6 +139,21 @@ pub(crate) fn of_greeting(came: &[u8], went: bool, carrier: Carrier) -> Option<M
     })
 }
 
+/// What a client speaks that comes to the port of `RocketMQ`'s protocol, and its remedy; None if that is not known.
+pub(crate) fn of_foreign(came: &[u8]) -> Option<&'static str> {
+    if came.starts_with(b"PRI * HT") {
+        Some("a client of gRPC, which is served at --listen")
+    } else if is_http_1(came) {
+        Some("an HTTP client; metrics and probes are at --metrics-listen")
+    } else if PROXY_PREAMBLES.iter().any(|preamble| came.starts_with(preamble)) {
+        Some("a load balancer that sends the PROXY protocol, which this port does not take; switch it off there")
+    } else if came.starts_with(b"\x16\x03") {
+        Some("it speaks TLS, which this port does not: see --remoting-tls and --tls-cert")
+    } else {
+        None
+    }
+}
+
 /// The mistake of a client that offers no HTTP/2 in a handshake.
 pub(crate) fn no_http_2() -> Mistake {
     Mistake::new(

@@ -28,8 +28,10 @@ use tokio_rustls::server::TlsStream;
 use crate::accept::mistakes::{Carrier, Mistake, begins_tls, of_handshake};
 use crate::accept::rates::Rates;
 use crate::accept::tls::ALPN;
+use crate::door::{Door, TlsMode};
 use crate::ledger::{Hold, Kind, Over};
 use crate::peer::{Owner, Peer, site_of};
+use crate::remoting::patience::IDLE;
 use crate::scheduler::Scheduler;
 use crate::shared::{Shared, Stage};
 use crate::wire::{MovingWire, Socket, Wire};
@@ -57,6 +59,7 @@ pub(crate) struct Accepted {
     /// Its place among the connections.
     pub(crate) place: Hold,
     pub(crate) carrier: Carrier,
+    pub(crate) door: Door,
 }
 
 /// A listening socket that somebody else has bound. Fails if the socket is not one of TCP.
@@ -89,7 +92,7 @@ struct Acceptor {
 /// A listener cannot be used, or ended; in words.
 pub(crate) fn run(
     shared: Arc<Shared>,
-    listeners: Vec<std::net::TcpListener>,
+    listeners: Vec<(std::net::TcpListener, Door)>,
     workers: Vec<UnboundedSender<Accepted>>,
 ) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -107,12 +110,12 @@ impl Acceptor {
         Self { shared, workers, next, connection_rates, handshake_rates, scheduler }
     }
 
-    async fn accept_all(self: Rc<Self>, listeners: Vec<std::net::TcpListener>) -> Result<(), String> {
+    async fn accept_all(self: Rc<Self>, listeners: Vec<(std::net::TcpListener, Door)>) -> Result<(), String> {
         let mut accepting = JoinSet::new();
-        for listener in listeners {
+        for (listener, door) in listeners {
             let open =
                 TcpListener::from_std(listener).map_err(|error| format!("a listener cannot be used: {error}"))?;
-            accepting.spawn_local(Rc::clone(&self).accept(open));
+            accepting.spawn_local(Rc::clone(&self).accept(open, door));
         }
         while self.shared.stage() < Stage::Draining {
             tokio::select! {
@@ -123,10 +126,10 @@ impl Acceptor {
         Ok(())
     }
 
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, door: Door) {
         loop {
             match listener.accept().await {
-                Ok((stream, address)) => self.let_in(stream, address),
+                Ok((stream, address)) => self.let_in(stream, address, door),
                 Err(error) => {
                     self.shared.notices.tell("accept_failed", "", &format!("no connection can be accepted: {error}"));
                     sleep(PAUSE).await;
@@ -135,9 +138,12 @@ impl Acceptor {
         }
     }
 
-    fn let_in(self: &Rc<Self>, stream: TcpStream, address: SocketAddr) {
+    fn let_in(self: &Rc<Self>, stream: TcpStream, address: SocketAddr, door: Door) {
         let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
-        let mut peer = Peer::of(address, account);
+        let mut peer = match door {
+            Door::Grpc => Peer::of(address, account),
+            Door::Remoting(_) => Peer::of_remoting(address, account),
+        };
         let place = match peer.account.hold(Kind::Connections, 1) {
             Ok(place) => place,
             Err(over) => return self.no_place(&peer, over),
@@ -154,32 +160,48 @@ impl Acceptor {
         }
         self.shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let _ = stream.set_nodelay(true); // without it a lookup is slow, not wrong
+        if door != Door::Grpc {
+            keep_alive(&stream);
+        }
         let socket = Socket::Open(stream);
         peer.authorities_generation = self.shared.authorities_generation(); // before its certificates are looked at
-        match self.shared.tls() {
-            None => self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain),
-            Some(tls) => {
-                if !self.handshake_rates.borrow_mut().admit(site_of(address.ip()), now) {
-                    let text = format!("more than {MAX_HANDSHAKE_RATE} handshakes of TLS a second; some are closed");
-                    return self.refuse("handshakes_too_fast", &peer, &text);
-                }
-                let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
-                    self.refuse("too_many_handshakes", &peer, "too many handshakes of TLS at once; some are closed");
-                    return;
-                };
-                spawn_local(Rc::clone(self).shake_hands(tls.config, socket, peer, (place, handshake)));
+        let tls = self.shared.tls().filter(|_| door != Door::Remoting(TlsMode::Disabled));
+        let arriving = Arriving { socket, peer, site: site_of(address.ip()), place, door };
+        match tls {
+            None => self.hand_on(Wire::Plain(arriving.socket), arriving.peer, arriving.place, Carrier::Plain, door),
+            Some(tls) if door == Door::Remoting(TlsMode::Permissive) => {
+                drop(spawn_local(Rc::clone(self).look_for_tls(tls.config, arriving)));
             }
+            Some(tls) => self.begin_handshake(tls.config, arriving),
         }
     }
 
-    async fn shake_hands(
-        self: Rc<Self>,
-        config: Arc<ServerConfig>,
-        socket: Socket,
-        mut peer: Peer,
-        holds: (Hold, Hold),
-    ) {
-        let (place, _handshake) = holds;
+    /// Waits for the first byte, which tells whether the client wants TLS.
+    async fn look_for_tls(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving) {
+        match timeout(IDLE, arriving.socket.peek()).await {
+            Ok(Ok(Some(byte))) if begins_tls(byte) => self.begin_handshake(config, arriving),
+            Ok(Ok(Some(_))) => {
+                let Arriving { socket, peer, place, door, .. } = arriving;
+                self.hand_on(Wire::Plain(socket), peer, place, Carrier::Plain, door);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_handshake(self: &Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving) {
+        let peer = &arriving.peer;
+        if !self.handshake_rates.borrow_mut().admit(arriving.site, self.shared.clock.now()) {
+            let text = format!("more than {MAX_HANDSHAKE_RATE} handshakes of TLS a second; some are closed");
+            return self.refuse("handshakes_too_fast", peer, &text);
+        }
+        let Ok(handshake) = peer.account.hold(Kind::Handshakes, 1) else {
+            return self.refuse("too_many_handshakes", peer, "too many handshakes of TLS at once; some are closed");
+        };
+        spawn_local(Rc::clone(self).shake_hands(config, arriving, handshake));
+    }
+
+    async fn shake_hands(self: Rc<Self>, config: Arc<ServerConfig>, arriving: Arriving, _handshake: Hold) {
+        let Arriving { socket, mut peer, place, door, .. } = arriving;
         let patience = self.shared.limits.handshake_timeout;
         let mut slice = self.scheduler.of(peer.account.owner());
         let shaken = slice.run(timeout(patience, shake(config, socket))).await;
@@ -190,7 +212,7 @@ impl Acceptor {
             }
             Ok(Err(error)) => of_handshake(&error).refuse(&peer, &self.shared),
             Ok(Ok(Shaken::Nothing)) => {}
-            Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing),
+            Ok(Ok(Shaken::NoTls(socket))) => self.hand_on(Wire::Plain(socket), peer, place, Carrier::TlsMissing, door),
             Ok(Ok(Shaken::Tls(mut stream))) => {
                 stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 let session = stream.get_ref().1;
@@ -199,17 +221,17 @@ impl Acceptor {
                 if let Err(problem) = peer.shows(session.peer_certificates().unwrap_or_default()) {
                     return Mistake::new("client_certificate_refused", problem).refuse(&peer, &self.shared);
                 }
-                self.hand_on(Wire::Tls(stream), peer, place, carrier);
+                self.hand_on(Wire::Tls(stream), peer, place, carrier, door);
             }
         }
     }
 
-    fn hand_on(&self, wire: Wire, peer: Peer, place: Hold, carrier: Carrier) {
+    fn hand_on(&self, wire: Wire, peer: Peer, place: Hold, carrier: Carrier, door: Door) {
         let Ok(wire) = wire.detach() else { return };
         let mut next = self.next.borrow_mut();
         *next = (*next + 1) % self.workers.len();
         // A thread that has ended takes nobody; the connection closes.
-        let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier });
+        let _ = self.workers[*next].send(Accepted { wire, peer, place, carrier, door });
     }
 
     fn no_place(&self, peer: &Peer, over: Over) {
@@ -233,6 +255,25 @@ impl Acceptor {
         self.shared.counts.refused_connections.fetch_add(1, Ordering::Relaxed);
         self.shared.notices.tell(kind, &peer.address, text);
     }
+}
+
+/// An accepted connection without a worker.
+struct Arriving {
+    socket: Socket,
+    peer: Peer,
+    site: u64,
+    place: Hold,
+    door: Door,
+}
+
+/// Has the system notice within a minute that a client's machine is down: clients of `RocketMQ` are silent for two.
+fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+    let set = set_socket_keepalive(stream, true)
+        .and_then(|()| set_tcp_keepidle(stream, Duration::from_secs(30)))
+        .and_then(|()| set_tcp_keepintvl(stream, Duration::from_secs(10)))
+        .and_then(|()| set_tcp_keepcnt(stream, 3));
+    let _ = set; // without it the end is noticed later
 }
 
 /// What became of a handshake.
@@ -284,7 +325,7 @@ mod tests {
         for from in ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "127.0.0.1:1"] {
             clients.push(TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects"));
             let (stream, _) = listener.accept().await.expect("accepts");
-            acceptor.let_in(stream, from.parse().expect("an address"));
+            acceptor.let_in(stream, from.parse().expect("an address"), Door::Grpc);
         }
         let mut there = Vec::new();
         while let Ok(arrived) = accepted.try_recv() {
@@ -345,7 +386,7 @@ mod tests {
         let (honest, stream) = connect().await;
         accepted.push((stream, "10.0.0.2:1"));
         for (stream, from) in accepted {
-            acceptor.let_in(stream, from.parse().expect("an address"));
+            acceptor.let_in(stream, from.parse().expect("an address"), Door::Grpc);
         }
         let shaken = spawn_local(tokio_rustls::TlsConnector::from(config).connect(name, honest));
         while !shaken.is_finished() {

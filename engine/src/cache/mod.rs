@@ -18,6 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 
+use crate::remoting::answer::FrameAnswer;
 use dependencies::{Dependencies, Name};
 use share::{Entry, Share};
 use sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,6 +42,8 @@ pub enum Answer {
     Message(Bytes),
     /// A status other than OK.
     Status(Arc<Failure>),
+    /// A frame of `RocketMQ`'s protocol.
+    Frame(FrameAnswer),
 }
 
 /// A status with which a call ends that did not go well.
@@ -60,6 +63,16 @@ impl Answer {
             Self::Status(failure) => {
                 failure.trailers.iter().map(|(name, value)| 64 + name.as_str().len() + value.len()).sum()
             }
+            Self::Frame(frame) => frame.size(),
+        }
+    }
+
+    /// Whether it says that something does not exist.
+    fn is_absence(&self) -> bool {
+        match self {
+            Self::Message(_) => false,
+            Self::Status(_) => true,
+            Self::Frame(frame) => frame.is_absence,
         }
     }
 }
@@ -141,7 +154,7 @@ impl Cache {
         if key.len() > MAX_KEY.min(PLAIN_KEY + size) || names.len() > MAX_DEPENDENCIES {
             return false;
         }
-        let absent = matches!(answer, Answer::Status(_));
+        let absent = answer.is_absence();
         let mut inner = self.write();
         let inner = &mut *inner;
         if inner.cleared > generation || names.iter().any(|name| inner.dependencies.may_be_younger(*name, generation)) {

@@ -22,6 +22,7 @@ fn tail(hit: Option<Hit>) -> Option<String> {
     match hit?.answer {
         Answer::Message(tail) => Some(String::from_utf8_lossy(&tail).into_owned()),
         Answer::Status(failure) => Some(format!("status {}", failure.code)),
+        Answer::Frame(_) => None,
     }
 }
 

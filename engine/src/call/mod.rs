@@ -55,11 +55,11 @@ pub(crate) struct HitClock {
 }
 
 impl HitClock {
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.begun.get_or_insert_with(Clock::now);
     }
 
-    fn hit(&mut self, method: u16) {
+    pub(crate) fn hit(&mut self, method: u16) {
         *self.by_method.entry(method).or_default() += 1;
         self.count += 1;
     }
@@ -212,6 +212,7 @@ impl OpenCall {
             id: self.worker.call_id(),
             method: self.head.method,
             headers: std::mem::take(&mut self.headers),
+            frame: None,
             peer: Arc::clone(&self.peer),
             credentials: self.credentials.take(),
             known,

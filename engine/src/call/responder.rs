@@ -64,6 +64,7 @@ impl Responder {
         match hit.answer {
             Answer::Message(tail) => self.answer(hit.header, tail).map(|()| 0),
             Answer::Status(failure) => self.end(failure.trailers.clone()).map(|()| failure.code),
+            Answer::Frame(_) => Err(Gone), // of a method of the other protocol
         }
     }
 

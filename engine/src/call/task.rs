@@ -210,7 +210,7 @@ impl CallTask {
         // One message waits at a time. Further ones wait for it; the end of the call waits in `ending`.
         let next = self.mailbox.poll_next(cx, |command| match command {
             Command::Write(_) | Command::WriteShared(..) | Command::Answer(_) | Command::Begin(_) => !sending,
-            Command::Finish(_) | Command::Read => true,
+            Command::Finish(_) | Command::Read | Command::Close => true,
         });
         next.map(|command| self.obey(command).unwrap_or_else(|Gone| self.gone()))
     }
@@ -233,6 +233,7 @@ impl CallTask {
                 let linger = Box::pin(sleep(self.call.worker.shared.limits.linger));
                 self.ending = Some(Ending { trailers, linger });
             }
+            Command::Close => {} // of a connection of the other protocol
             Command::Read => {
                 if let Some(reading) = &mut self.reading {
                     reading.wanted = true;

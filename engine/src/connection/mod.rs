@@ -63,10 +63,10 @@ const MAX_RESETS: usize = 1 << 16;
 const TASK_COST: u64 = 10_000;
 
 /// A connection that has waited longer for the thread was served late.
-const LATE: Duration = Duration::from_secs(1);
+pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// How long a client that speaks something else is listened to, and how much, so that it can read why it is turned away.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 const MAX_UNREAD: u64 = 64 << 10;
 
 const HTTP_1_ANSWER: &[u8] =
@@ -78,7 +78,7 @@ const PLAIN_ANSWER: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, arrived: Accepted) {
-    let Accepted { wire, peer, place: _place, carrier } = arrived;
+    let Accepted { wire, peer, place: _place, carrier, .. } = arrived;
     let Ok(mut wire) = wire.attach() else { return };
     let patience = worker.shared.limits.handshake_timeout;
     let mut came = Vec::with_capacity(PREFACE.len());
@@ -135,7 +135,12 @@ async fn turn_away(worker: &Worker, mut wire: Wire, peer: &Peer, mut came: Vec<u
         _ => &[],
     };
     let _ = timeout(FAREWELL, wire.write_all(answer)).await; // whoever went needs no answer
-    // What has not been read makes the system reset the connection, and the client lose our answer.
+    goodbye(wire).await;
+}
+
+/// Ends a connection, and reads on for a while: what has not been read makes the system reset the connection, and the client
+/// lose our answer.
+pub(crate) async fn goodbye(mut wire: Wire) {
     let goodbye = async {
         wire.shutdown().await?;
         tokio::io::copy(&mut wire.take(MAX_UNREAD), &mut tokio::io::sink()).await
@@ -394,6 +399,7 @@ impl Future for Connection {
 mod tests {
     use super::*;
     use crate::bridge::{Cause, Event};
+    use crate::door::Door;
     use crate::ledger::Kind;
     use crate::limits::Limits;
     use crate::peer::Owner;
@@ -408,8 +414,14 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn shared(limits: Limits) -> Arc<Shared> {
-        let method =
-            Method { path: SLOW.into(), streams_in: false, cached: false, max_message: 9, counted_as: Kind::Calls };
+        let method = Method {
+            path: SLOW.into(),
+            streams_in: false,
+            cached: false,
+            max_message: 9,
+            counted_as: Kind::Calls,
+            requests: None,
+        };
         Shared::of(limits, vec![method])
     }
 
@@ -431,7 +443,7 @@ mod tests {
             let place = account.hold(Kind::Connections, 1).expect("a place");
             let wire = Wire::Plain(Socket::Open(stream)).detach().expect("a socket");
             let peer = Peer::of(address, account);
-            spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain }));
+            spawn_local(serve(worker, Accepted { wire, peer, place, carrier: Carrier::Plain, door: Door::Grpc }));
             tokio::time::timeout(PATIENCE, test(client)).await.expect("what the test waits for");
         };
         LocalSet::new().block_on(&runtime, scheduler.drive(served));

@@ -34,6 +34,13 @@ impl PyCall {
         self.0.request().map(|request| PyBytes::new(py, &request))
     }
 
+    /// Of a request in `RocketMQ`'s protocol: its connection, the encoding of its header, its header, its body.
+    fn frame<'py>(&self, py: Python<'py>) -> Option<(CallId, u8, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let (frame, request) = (self.0.frame.as_ref()?, self.0.request()?);
+        let (header, body) = request.split_at_checked(frame.header)?;
+        Some((frame.connection, frame.encoding, PyBytes::new(py, header), PyBytes::new(py, body)))
+    }
+
     /// Releases the request: Python has a copy.
     fn release_request(&self) {
         self.0.release_request();

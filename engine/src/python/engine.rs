@@ -17,15 +17,17 @@ use rustix::net::{
 use tokio::time::Instant;
 
 use super::calls::{PyCall, PyKnown};
-use super::{CALL, CANCELLED, FAILED, KNOWN, MESSAGE, NOTICE, STOPPED, WRITABLE};
+use super::{CALL, CANCELLED, FAILED, KNOWN, LEFT, MESSAGE, NOTICE, STOPPED, WRITABLE};
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
+use crate::door::{Door, TlsMode};
 use crate::engine::{Engine, Explanation, Explanations, Setup, status_trailers};
 use crate::grpc::status::ByKind;
 use crate::ledger::Kind;
 use crate::limits::Limits;
-use crate::shared::Method;
+use crate::remoting::answer::FrameAnswer;
+use crate::shared::{Method, Requests};
 
 /// The engine, as the event loop has it.
 #[pyclass(frozen, name = "Engine", module = "namesrv_engine")]
@@ -41,6 +43,10 @@ type Dependency = PyBackedStr;
 /// A method: path, whether its request streams, whether answers are kept, its largest message, and what its calls are
 /// counted as.
 type MethodTuple = (String, bool, bool, usize, PyBackedStr);
+
+/// Requests of `RocketMQ`'s protocol: their code or None for all others, whether answers are kept, and whether some are known
+/// by numbers.
+type RequestsTuple = (Option<i32>, bool, bool);
 
 fn kind_of_calls(name: &str) -> PyResult<Kind> {
     match name {
@@ -59,13 +65,14 @@ fn seconds(number: f64) -> PyResult<Duration> {
 impl PyEngine {
     #[new]
     #[pyo3(signature = (
-        methods, *, threads, permits, follows_traces, cache_bytes, max_metadata, max_streams, max_connections,
+        methods, requests, *, threads, permits, follows_traces, cache_bytes, max_metadata, max_streams, max_connections,
         max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, linger, explanations,
+        handshake_timeout, body_timeout, slow_reader, linger, explanations,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
         methods: Vec<MethodTuple>,
+        requests: Vec<RequestsTuple>,
         threads: usize,
         permits: bool,
         follows_traces: bool,
@@ -86,6 +93,7 @@ impl PyEngine {
         keepalive_timeout: f64,
         handshake_timeout: f64,
         body_timeout: f64,
+        slow_reader: f64,
         linger: f64,
         mut explanations: HashMap<String, (String, Vec<u8>, Option<u32>)>,
     ) -> PyResult<Self> {
@@ -108,11 +116,23 @@ impl PyEngine {
             keepalive_timeout: seconds(keepalive_timeout)?,
             handshake_timeout: seconds(handshake_timeout)?,
             body_timeout: seconds(body_timeout)?,
+            slow_reader: seconds(slow_reader)?,
             linger: seconds(linger)?,
         };
         let methods = methods.into_iter().map(|(path, streams_in, cached, max_message, counted_as)| {
             let counted_as = kind_of_calls(&counted_as)?;
-            PyResult::Ok(Method { path, streams_in, cached, max_message, counted_as })
+            PyResult::Ok(Method { path, streams_in, cached, max_message, counted_as, requests: None })
+        });
+        let requests = requests.into_iter().map(|(code, cached, may_be_known)| {
+            let requests = Some(Requests { code, may_be_known });
+            Ok(Method {
+                path: String::new(),
+                streams_in: false,
+                cached,
+                max_message: 0,
+                counted_as: Kind::Calls,
+                requests,
+            })
         });
         let mut explanation = |name: &str| {
             let (text, details, pushback_millis) = explanations
@@ -137,7 +157,7 @@ impl PyEngine {
         };
         let engine = Engine::new(Setup {
             limits,
-            methods: methods.collect::<PyResult<_>>()?,
+            methods: methods.chain(requests).collect::<PyResult<_>>()?,
             threads,
             permits,
             follows_traces,
@@ -155,8 +175,16 @@ impl PyEngine {
         theirs.map(IntoRawFd::into_raw_fd).ok_or_else(|| PyValueError::new_err("it was handed over already"))
     }
 
-    /// Takes the listener that was sent last.
-    fn listen(&self) -> PyResult<()> {
+    /// Takes the listener that was sent last: of gRPC, or of `RocketMQ`'s protocol in one of its modes of TLS.
+    #[pyo3(signature = (remoting_tls=None))]
+    fn listen(&self, remoting_tls: Option<&str>) -> PyResult<()> {
+        let door = match remoting_tls {
+            None => Door::Grpc,
+            Some("disabled") => Door::Remoting(TlsMode::Disabled),
+            Some("permissive") => Door::Remoting(TlsMode::Permissive),
+            Some("enforcing") => Door::Remoting(TlsMode::Enforcing),
+            Some(other) => return Err(PyValueError::new_err(format!("there is no mode {other} of TLS"))),
+        };
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -166,7 +194,7 @@ impl PyEngine {
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(sockets) = message {
                 for socket in sockets {
-                    self.engine.listen(socket)?;
+                    self.engine.listen(socket, door)?;
                 }
             }
         }
@@ -197,6 +225,7 @@ impl PyEngine {
                 Event::Call(info) if info.known.is_some() => known.push(info),
                 Event::Call(info) => list.append((CALL, info.id, Py::new(py, PyCall(info))?))?,
                 Event::Cancelled(id, cause) => list.append((CANCELLED, id, cause as u8))?,
+                Event::Left(connection, cause) => list.append((LEFT, connection, cause as u8))?,
                 Event::Writable(id) => list.append((WRITABLE, id, py.None()))?,
                 Event::Message(id, message) => {
                     list.append((MESSAGE, id, message.map(|message| PyBytes::new(py, &message.bytes))))?;
@@ -269,6 +298,17 @@ impl PyEngine {
     ) -> PyResult<bool> {
         let trailers = fields(status_trailers(code, details), metadata)?;
         Ok(self.engine.put(&call.0, Answer::Status(Arc::new(Failure { code, trailers })), dependencies, generation))
+    }
+
+    /// Keeps the answer to a request in `RocketMQ`'s protocol, as it was encoded.
+    fn put_frame(&self, call: &PyCall, answer: &[u8], dependencies: Vec<Dependency>, generation: u64) -> bool {
+        FrameAnswer::of(copied(answer))
+            .is_some_and(|answer| self.engine.put(&call.0, Answer::Frame(answer), dependencies, generation))
+    }
+
+    /// Ends a connection of `RocketMQ`'s protocol once its answers have left.
+    fn close(&self, connection: CallId) {
+        self.engine.command(connection, Command::Close);
     }
 
     /// Makes answers stale that have one of the dependencies; all that follow carry the header. Returns the generation.

@@ -22,6 +22,7 @@ const NOTICE: u8 = 4;
 const STOPPED: u8 = 5;
 const KNOWN: u8 = 6;
 const FAILED: u8 = 7;
+const LEFT: u8 = 8;
 
 /// Sockets, TLS, HTTP/2, bounds and a cache of answers, outside of the interpreter's lock.
 #[pymodule]
@@ -37,6 +38,7 @@ fn namesrv_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("STOPPED", STOPPED),
         ("KNOWN", KNOWN),
         ("FAILED", FAILED),
+        ("LEFT", LEFT),
         ("CLOSED_HERE", Cause::ClosedHere as u8),
         ("SERVED_LATE", Cause::ServedLate as u8),
     ] {

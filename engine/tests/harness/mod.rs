@@ -1,6 +1,7 @@
 //! An engine, with these tests in Python's place, and clients of it.
 #![allow(dead_code)] // each test program needs some of it
 
+pub mod frames;
 pub mod raw;
 
 use std::collections::HashMap;
@@ -17,7 +18,8 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use namesrv_engine::cache::Answer;
 use namesrv_engine::{
-    ByKind, Clock, Command, Engine, Event, Explanation, Explanations, Kind, Limits, Method, Setup, status_trailers,
+    ByKind, CallInfo, Clock, Command, Door, Engine, Event, Explanation, Explanations, FrameAnswer, Kind, Limits,
+    Method, Requests, Setup, TlsMode, status_trailers,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -43,8 +45,17 @@ pub const REFLECTION: &str = "/a.B/Reflection";
 pub const HEALTH: &str = "/a.B/Health";
 pub const NEVER: &[u8] = b"never";
 
+/// Requests of `RocketMQ`'s protocol. Lookups are kept, registrations known by numbers, and lists get no answer.
+pub const LOOKUP: i32 = 105;
+pub const REGISTRATION: i32 = 103;
+pub const LIST: i32 = 206;
+
 /// Largest message of every method but `Large`, which takes twice as much.
 pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// The numbers of the methods of lookups, and of lists.
+const LOOKUP_METHOD: u16 = 8;
+const LIST_METHOD: u16 = 10;
 
 /// What Python knows a call of `Again` by, once it was answered.
 pub const NUMBER: u64 = 7;
@@ -56,6 +67,26 @@ struct Memory {
     sent: HashMap<u64, u8>,
     /// Messages received in `Joined`.
     joined: HashMap<u64, Vec<u8>>,
+    /// The answer to a registration that comes by its number.
+    registered: Bytes,
+}
+
+/// Answers a request of `RocketMQ`'s protocol with its own frame.
+fn decide_frame(engine: &Engine, call: &CallInfo, memory: &mut Memory) {
+    let (Some(frame), Some(request)) = (&call.frame, call.request()) else { return };
+    let answer: Bytes =
+        frames::frame(frame.encoding, &frames::own_header(&request[..frame.header]), &request[frame.header..]);
+    match call.known {
+        Some(NUMBER) => return engine.answer_known([(call, memory.registered.clone())], Duration::from_millis(1)),
+        _ if call.method == LIST_METHOD => return,
+        _ => engine.command(call.id, Command::Answer(answer.clone())),
+    }
+    if call.method == LOOKUP_METHOD {
+        engine.put(call, Answer::Frame(FrameAnswer::of(answer).expect("a frame")), ["dependency"], 0);
+    } else {
+        memory.registered = answer;
+        engine.know(call, NUMBER);
+    }
 }
 
 /// Handles events as Python would. False at the engine's end.
@@ -66,14 +97,21 @@ struct Memory {
 /// - `Again`: answers a repeated call by its number, or refuses it if the request is `refuse`.
 /// - `Large`: answers with the length of the request.
 /// - Other methods get no answer.
-fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>) -> bool {
-    let Memory { sent, joined } = memory;
+fn decide(engine: &Engine, memory: &mut Memory, free: &Mutex<()>, left: &Mutex<Vec<u64>>) -> bool {
     let mut descriptor = [PollFd::from_borrowed_fd(engine.wakeup(), PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     poll(&mut descriptor, Some(&patience)).expect("polls");
     let _free = free.lock().expect("no test panicked");
     for event in engine.take() {
+        if let Event::Call(call) = &event {
+            if call.frame.is_some() {
+                decide_frame(engine, call, memory);
+                continue;
+            }
+        }
+        let Memory { sent, joined, .. } = memory;
         match event {
+            Event::Left(connection, _) => left.lock().expect("no test panicked").push(connection),
             Event::Call(call) if call.method == 0 => {
                 let request = call.request().expect("no stream");
                 engine.command(call.id, Command::Answer([b"header ", &request[..]].concat().into()));
@@ -135,6 +173,10 @@ pub struct Served {
     pub clock: Clock,
     /// While this is locked, Python is busy with something else.
     pub busy: Arc<Mutex<()>>,
+    /// Where `RocketMQ`'s protocol is spoken.
+    pub remoting: SocketAddr,
+    /// The connections there that have ended, as Python was notified.
+    pub left: Arc<Mutex<Vec<u64>>>,
     python: Option<JoinHandle<()>>,
 }
 
@@ -187,8 +229,16 @@ impl Served {
                 REFLECTION => Kind::ReflectionCalls,
                 _ => Kind::Calls,
             },
+            requests: None,
         };
-        let methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE, HEALTH].map(method).to_vec();
+        let requests = |code, cached, may_be_known| {
+            let requests = Some(Requests { code, may_be_known });
+            Method { path: String::new(), streams_in: false, cached, max_message: 0, counted_as: Kind::Calls, requests }
+        };
+        let mut methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE, HEALTH].map(method).to_vec();
+        methods.push(requests(Some(LOOKUP), true, false));
+        methods.push(requests(Some(REGISTRATION), false, true));
+        methods.push(requests(None, false, false));
         let explanation = |text: &str| Explanation {
             text: text.into(),
             details: Bytes::from_static(b"details"),
@@ -221,16 +271,20 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         set_socket_send_buffer_size(&listener, 16 << 10).expect("a size"); // what is not read soon waits in the engine
         let address = listener.local_addr().expect("bound");
-        engine.listen(listener.into()).expect("a listener");
+        engine.listen(listener.into(), Door::Grpc).expect("a listener");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let remoting = listener.local_addr().expect("bound");
+        engine.listen(listener.into(), Door::Remoting(TlsMode::Permissive)).expect("a listener");
         engine.cache().change([""; 0], Some(Bytes::from_static(b"header ")));
         engine.start().expect("threads");
         let busy = Arc::new(Mutex::new(()));
-        let (python, free) = (Arc::clone(&engine), Arc::clone(&busy));
+        let left: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let (python, free, told) = (Arc::clone(&engine), Arc::clone(&busy), Arc::clone(&left));
         let python = std::thread::spawn(move || {
             let mut memory = Memory::default();
-            while decide(&python, &mut memory, &free) {}
+            while decide(&python, &mut memory, &free, &told) {}
         });
-        Self { engine, address, clock, busy, python: Some(python) }
+        Self { engine, address, clock, busy, remoting, left, python: Some(python) }
     }
 
     pub async fn connect(&self) -> SendRequest<Bytes> {

@@ -17,9 +17,10 @@ from grpc_health.v1 import health_pb2
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from structlog.testing import capture_logs
 
+from namesrv.app.upkeep import ExpiryScanner
+from namesrv.app.watches import WatchDispatcher
 from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.registrations import BrokerRegistration
-from namesrv.remoting.listener import RemotingListener
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
@@ -121,8 +122,8 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_native()
-    monkeypatch.setattr(RemotingListener, "run", failing_after(RemotingListener.run))
-    monkeypatch.setattr(RemotingListener, "close", failing_after(RemotingListener.close))
+    for defective, step in ((ExpiryScanner, "run"), (WatchDispatcher, "close")):
+        monkeypatch.setattr(defective, step, failing_after(getattr(defective, step)))
     flags = {
         "listen": "127.0.0.1:0",
         "remoting_listen": "127.0.0.1:0",
@@ -141,7 +142,7 @@ async def test_what_is_durable_is_written_last_although_other_steps_fail(
     assert not (tmp_path / "namesrv.db-wal").exists(), "the database was closed"
     with closing(sqlite3.connect(tmp_path / "namesrv.db")) as database:
         assert database.execute("SELECT revision, cause FROM journal").fetchall() == [(1, "RegisterBroker")]
-    assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["remoting"]
+    assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["streams"]
     assert lines[-1]["event"] == "namesrv_stopped"
 
 

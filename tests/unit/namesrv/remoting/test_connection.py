@@ -1,37 +1,25 @@
-"""The bounds on one connection: on silence, on slowness, on memory and on time of the event loop."""
+"""The requests of one connection: their order, their shares, and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
+import json
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from groundwork.shares import Sharer
-from namesrv.remoting.connection import READ_BYTES, WRITE_BYTES
-from namesrv.remoting.limits import (
-    FRAME_SECONDS,
-    FRAME_SILENCE_SECONDS,
-    FREE_BYTES,
-    IDLE_SECONDS,
-    MAX_UNSENT_BYTES,
-    MAX_WAITING_REQUESTS,
-    MEMORY_SECONDS,
-)
-from namesrv.remoting.scheduling import SLICE_NANOS, STEP_NANOS
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
+from tests.support.sent_frames import SentFrame, frames_in
 from tests.support.socketless_front import SocketlessClient, SocketlessFront
 from tests.support.state_changes import Held
 
-SLOW_READER_SECONDS = 10.0
 LOOKUP = frame(105, {"topic": "NOPE"})
 LIST = frame(206)
 REGISTRATION = frame(103, broker_fields(), registration_body(["A"]))
+MANY = 40
 
 
 @asynccontextmanager
@@ -41,7 +29,7 @@ async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, Socket
     client = SocketlessClient(front)
     yield front, client
     await client.close()
-    assert front.memory.shares.used == 0
+    assert not len(front.connections)
     await front.end()
 
 
@@ -50,124 +38,37 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def overdue(front: SocketlessFront, client: SocketlessClient, seconds: float) -> str | None:
-    """Whether the connection is overdue after so many seconds more."""
-    front.fleet.clock.advance(seconds)
-    return client.connection.overdue(front.fleet.clock(), IDLE_SECONDS, SLOW_READER_SECONDS)
-
-
-async def test_a_silent_connection_is_overdue_and_one_that_asks_is_not(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        assert overdue(front, client, IDLE_SECONDS) is None
-        await client.send([LOOKUP])
-        assert overdue(front, client, IDLE_SECONDS) is None
-        assert overdue(front, client, 1) == "it was silent"
-
-
-async def test_a_frame_that_comes_too_slowly_is_overdue_however_often_a_byte_of_it_comes(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        for byte in LOOKUP[: int(FRAME_SECONDS)]:
-            assert overdue(front, client, 1) is None
-            await client.send([bytes([byte])])
-        problem = overdue(front, client, 1) or overdue(front, client, 1)
-        assert problem is not None
-        assert problem.startswith("a frame did not arrive whole")
-
-
-async def test_a_large_frame_that_comes_in_time_is_answered_and_the_time_begins_anew(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        large = frame(103, broker_fields(), registration_body(["A"]) + b" " * 100_000)
-        for _ in range(3):
-            await client.send([large[:70_000]])
-            assert overdue(front, client, FRAME_SILENCE_SECONDS) is None
-            (answer,) = await client.send([large[70_000:]])
-            assert b'"code":0' in answer.header
-            assert overdue(front, client, FRAME_SECONDS + 1) is None
-        await client.send([large[:70_000]])
-        assert overdue(front, client, FRAME_SILENCE_SECONDS + 1) == "a frame stopped for 10 s"
-
-
-async def test_who_reads_nothing_is_asked_nothing_more_and_is_overdue(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        client.connection.pause_writing()
-        assert not client.is_read_from
-        assert await client.send([LOOKUP]) == []
-        assert overdue(front, client, SLOW_READER_SECONDS) is None
-        assert overdue(front, client, 1) == "it takes no answers"
-        client.connection.resume_writing()
-        assert len(await client.send([b""])) == 1
-        assert client.is_read_from
-
-
-WIDE_GROUPS, MANY_TOPICS = 200, 2_000
-NO_READER: dict[str, bytes] = {"lists": LIST, "lookups": frame(105, {"topic": "wide"})}
-
-
-@pytest.mark.parametrize("asked", NO_READER.values(), ids=NO_READER)
-async def test_a_peer_that_reads_nothing_is_sent_its_bound_and_the_rest_once_it_reads(
-    tmp_path: Path, asked: bytes
-) -> None:
-    async with connected(tmp_path) as (front, client):
-        for number in range(WIDE_GROUPS):
-            front.fleet.register(f"10.0.0.{number}:10911", name=f"broker-{number}", topics=["wide"])
-        front.fleet.register(topics=[f"{number:0127}" for number in range(MANY_TOPICS)])
-        (answer,) = await client.send([asked])
-        one, count = len(answer.header) + len(answer.body), 3 * MAX_WAITING_REQUESTS
-        client.stop_reading()
-        client.receive(count * asked)
-        await client.settle()
-        assert MAX_UNSENT_BYTES < client.unsent < MAX_UNSENT_BYTES + WRITE_BYTES + 2 * one
-        assert front.owing == {client.connection}
-        assert not client.is_read_from
-        client.read_again()
-        assert len(await client.send([])) == count
-        assert client.is_read_from
-
-
-async def test_requests_that_wait_for_their_turn_are_bounded_and_all_answered_in_their_order(
-    tmp_path: Path,
-) -> None:
+async def test_requests_that_wait_for_their_turn_are_all_answered_in_their_order(tmp_path: Path) -> None:
     async with connected(tmp_path) as (_front, client):
-        asked = [frame(206, opaque=number) for number in range(3 * MAX_WAITING_REQUESTS)]
+        answered: list[int] = []
+        asked = [frame(206, opaque=number) for number in range(MANY)]
         client.receive(b"".join(asked))
-        assert len(client.connection._waiting) == MAX_WAITING_REQUESTS
-        assert not client.is_read_from
-        answers = await client.send([])
-        assert [b'"opaque":%d,' % number in answer.header for number, answer in enumerate(answers)] == [True] * len(
-            asked
-        )
+        for number, sent in enumerate(client.sent):
+            sent.answers = Noting(answered, number)
+        assert len(await client.send([])) == MANY
+        assert answered == list(range(MANY))
 
 
-async def test_a_flood_of_one_connection_gives_others_their_turn(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        front.frame_nanos = SLICE_NANOS // 10
-        client.receive(LOOKUP * 100)
-        assert client.sent_count < 15
-        assert not client.is_read_from
-        others = [SocketlessClient(front, "192.0.2.1") for _ in range(3)]
-        for other in others:
-            other.receive(LOOKUP)
-        await until(lambda: all(other.sent_count == 1 for other in others))
-        assert client.sent_count < 50
-        assert len(await client.send([])) == 100
-        for other in others:
-            await other.close()
+class Noting(list[bytes]):
+    """Answers to a request. Each is noted."""
+
+    def __init__(self, noted: list[int], number: int) -> None:
+        super().__init__()
+        self._noted, self._number = noted, number
+
+    def append(self, told: bytes) -> None:
+        self._noted.append(self._number)
+        super().append(told)
 
 
-async def test_brokers_that_register_at_once_do_so_a_few_in_a_turn_and_in_their_order(tmp_path: Path) -> None:
+async def test_brokers_that_register_at_once_do_so_in_their_order(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, _client):
-        begun = SLICE_NANOS // STEP_NANOS
-        brokers = [SocketlessClient(front) for _ in range(5 * begun + 1)]
+        brokers = [SocketlessClient(front) for _ in range(20)]
         for number, broker in enumerate(brokers):
             names = {"brokerName": f"broker-{number:03}", "brokerAddr": f"127.0.0.1:{20_000 + number}"}
-            asked = frame(103, broker_fields() | names, registration_body(["A"]))
-            broker.receive(asked)
-        registered = [0]
-        for _ in range(10 * len(brokers)):
-            await asyncio.sleep(0)
-            registered.append(len(front.told))
-        assert registered[-1] == len(brokers)
-        assert max(after - before for before, after in itertools.pairwise(registered)) <= begun
+            broker.receive(frame(103, broker_fields() | names, registration_body(["A"])))
+        for broker in brokers:
+            await broker.settle()
         lives = sorted(front.fleet.state.tables.broker_live_table.values(), key=lambda live: live.generation)
         assert [live.broker.broker_name for live in lives] == [f"broker-{number:03}" for number in range(len(brokers))]
         for broker in brokers:
@@ -183,52 +84,11 @@ async def test_a_registration_whose_connection_ends_before_its_turn_is_not_half_
         await held.begun()
         client.receive(LIST + REGISTRATION)
         await until(lambda: writer._waiting == 2)
-        client.connection.close()
-        await until(lambda: client.connection not in front.open_ones)
+        client.end()
         held.let_go()
         await holding
         await client.close()
         assert front.state() == before
-
-
-LARGE = frame(103, broker_fields(), registration_body(["A"]) + b" " * 10_000_000)
-
-
-async def test_memory_is_taken_for_bytes_that_arrive_and_not_for_declared_ones(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        for size in (100, 100_000, 1_000_000):
-            await client.send([LARGE[size // 10 : size] if size > 100 else LARGE[:size]])
-            held = client.held
-            assert held - FREE_BYTES <= front.memory.shares.used <= held - FREE_BYTES + READ_BYTES
-
-
-async def test_an_address_without_memory_waits_and_no_other_address_does(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, client):
-        most = front.memory.shares.most_of_caller
-        holders = [SocketlessClient(front, "192.0.2.1") for _ in range(most // 9_000_000 + 2)]
-        for holder in holders:
-            await holder.send([LARGE[:9_000_000]])
-        waiting = [holder for holder in holders if not holder.is_read_from]
-        assert waiting
-        assert front.memory.shares.used <= most
-        (answer,) = await client.send([LARGE])
-        assert b'"code":0' in answer.header
-        assert overdue(front, waiting[0], MEMORY_SECONDS) is None
-        assert overdue(front, waiting[0], 1) == "there was no memory for its requests"
-        for holder in holders:
-            await holder.close()
-
-
-async def test_frames_that_have_come_in_part_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (front, _client):
-        clients = [SocketlessClient(front, "192.0.2.1") for _ in range(12)]
-        for client in clients:
-            client.receive(LARGE[:8_000_000])
-        for client in clients:
-            client.receive(LARGE[8_000_000:])
-        await until(lambda: all(client.sent_count == 1 for client in clients))
-        for client in clients:
-            await client.close()
 
 
 async def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(tmp_path: Path) -> None:
@@ -255,8 +115,8 @@ async def test_topics_under_way_are_counted_for_an_address_on_both_protocols(tmp
 async def test_bodies_that_nobody_reads_are_not_kept_and_unanswered_questions_not_asked(tmp_path: Path) -> None:
     async with connected(tmp_path) as (front, client):
         client.receive(frame(206, body=bytes(1_000_000)) * 3)
+        assert [sent.is_released for sent in client.sent] == [True] * 3
         await until(lambda: client.sent_count == 3)
-        assert not front.memory.shares.used
         assert await client.send([b"".join(frame(code, flag=2) for code in (206, 106, 319))]) != []
         assert [code for code, _ in front.told] == [206] * 3
 
@@ -280,25 +140,115 @@ async def test_a_table_that_is_lost_while_its_registration_waits_is_read_after_a
         assert list(tables.table_fingerprints.values()) == [mark]
 
 
+def sent(front: SocketlessFront, data: bytes) -> SentFrame:
+    (found,) = frames_in(data)
+    front.connections.received(found)
+    return found
+
+
+async def answered(found: SentFrame) -> bytes:
+    await until(lambda: bool(found.answers))
+    return found.answers[0]
+
+
+async def test_a_registration_that_brings_nothing_new_is_a_heartbeat_next_time(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
+        first = sent(front, REGISTRATION)
+        told = await answered(first)
+        assert first.again is None, "it brought its topics"
+        second = sent(front, REGISTRATION)
+        assert await answered(second) == told
+        again = second.again
+        assert again is not None
+        front.fleet.clock.advance(60)
+        assert again() == told
+        (live,) = front.fleet.state.tables.broker_live_table.values()
+        assert front.fleet.state.last_heard()[live.key] == front.fleet.clock.wall_millis()
+        await answered(sent(front, frame(103, broker_fields(), registration_body(["A", "B"]))))
+        assert again() is None, "its row is another one"
+        front.connections.left(0, None)
+        await front.settled()
+
+
+async def test_a_slave_is_told_of_a_new_master_though_it_brings_nothing_new(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, master):
+        slave = frame(103, broker_fields() | {"brokerId": "1", "brokerAddr": "127.0.0.1:2"}, registration_body(["A"]))
+        for _ in range(2):
+            asked = sent(front, slave)
+            assert b"masterAddr" not in await answered(asked)
+        again = asked.again
+        await master.send([REGISTRATION])
+        assert again is None or again() is None
+        assert b"masterAddr" in await answered(sent(front, slave))
+        front.connections.left(0, None)
+        await front.settled()
+
+
+async def test_equal_heartbeats_are_repeated_while_the_brokers_row_is_the_same(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
+        body = registration_body(["A", "B"])
+        await answered(sent(front, frame(103, broker_fields(), body)))
+        version = json.dumps(json.loads(body)["topicConfigSerializeWrapper"]["dataVersion"]).encode()
+        for asked in (frame(904, broker_fields()), frame(322, broker_fields(), version)):
+            found = sent(front, asked)
+            told = await answered(found)
+            assert found.again is not None
+            assert found.again() == told
+        other = sent(front, frame(322, broker_fields(), b'{"counter":99}'))
+        assert (b'"true"' in await answered(other), other.again) == (True, None)
+        front.connections.left(0, None)
+        await front.settled()
+        assert found.again is not None
+        assert found.again() is None, "the broker has left"
+
+
+async def test_lookups_name_what_their_answers_depend_on(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, client):
+        await client.send([REGISTRATION])
+        group = "\0DefaultCluster\0broker-a"
+        for code, fields, kept in (
+            (105, {"topic": "A"}, ["A", group]),
+            (105, {"topic": "NOPE"}, ["NOPE"]),
+            (106, {}, ["\0"]),
+            (901, broker_fields(), [group]),
+            (30_999, {}, ()),
+            (206, {}, None),
+        ):
+            found = sent(front, frame(code, fields))
+            await answered(found)
+            assert found.kept == kept, code
+        front.fleet.register("10.0.0.9:1", name="broker-a", cluster="other", topics=["B"])
+        found = sent(front, frame(105, {"topic": "A"}))
+        assert (await answered(found), found.kept) != (b"", ["A", group]), "which group is shown depends on both"
+        front.connections.left(0, None)
+
+
+async def test_a_header_that_cannot_be_read_ends_its_connection_with_no_answer(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (front, _client):
+        broken = SentFrame(0, b"{}")
+        front.connections.received(broken)
+        assert (broken.answers, broken.is_closed, len(front.broken_by)) == ([b""], True, 1)
+        front.connections.left(0, None)
+
+
 def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
     async def run() -> None:
         front = SocketlessFront(tmp_path)
         client, other = SocketlessClient(front), SocketlessClient(front)
-        await client.send([LOOKUP, REGISTRATION, b"GET / HTTP/1.1"])
-        await client.close()
+        await client.send([LOOKUP, REGISTRATION])
         held = Held(front.fleet.state)
         holding = asyncio.create_task(front._writer.apply_own(held))
         await held.begun()
         other.receive(REGISTRATION)
         await until(lambda: front._writer._waiting == 2)
-        other.connection.abort()
+        connections = [weakref.ref(each) for each in front.connections._connections.values()]
+        assert len(connections) == 2
+        for each in (client, other):
+            each.end()
+            each.sent.clear()
         held.let_go()
         await holding
-        await other.close()
-        connections = [weakref.ref(each.connection) for each in (client, other)]
-        assert None not in [connection() for connection in connections]
-        del client, other
-        await asyncio.sleep(0)
+        await front.settled()
         assert [connection() for connection in connections] == [None, None]
         await front.end()
 

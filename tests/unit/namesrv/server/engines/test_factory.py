@@ -10,7 +10,7 @@ import pytest
 from groundwork.program import descriptors_for_connections
 from groundwork.version import __version__
 from namesrv.engines.factory import EngineMissing, build_server
-from namesrv.limits import MAX_GRPC_CONNECTIONS
+from namesrv.limits import MAX_CONNECTIONS
 from namesrv.settings import NamesrvSettings
 from tests.support.engines import LEFT_OUT
 
@@ -21,7 +21,7 @@ def test_native_has_no_more_connections_than_there_are_descriptors() -> None:
 
     server = build_server(NamesrvSettings.load(None, {}))
     assert isinstance(server, NativeServer)
-    assert server.options.max_connections == min(MAX_GRPC_CONNECTIONS, descriptors_for_connections())
+    assert server.options.max_connections == min(MAX_CONNECTIONS, descriptors_for_connections())
 
 
 @pytest.mark.parametrize(("version", "problem"), [(None, "is not installed"), ("0.0.1", "is of version 0.0.1")])

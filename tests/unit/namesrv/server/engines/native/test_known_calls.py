@@ -38,7 +38,7 @@ class _World:
         self.has_room = True
 
     def learn(self, text: str, again: Any) -> None:
-        call: Any = SimpleNamespace(call=SimpleNamespace(text=text, known=self.engine.known.get(text)))
+        call: Any = SimpleNamespace(text=text, known=self.engine.known.get(text))
         self.calls.learn(call, again, self.is_open)
 
     def is_open(self) -> bool:
