@@ -439,7 +439,7 @@ class RegistrationCalls:
             self._tally.count("full", "unchanged")
             return told
 
-        request.call.may_repeat(again)
+        request.may_repeat(again)
 
     async def unregister(self, request: Request, caller: Caller) -> bytes:
         """UNREGISTER_BROKER, 104: a success also for a broker that is not there."""
@@ -493,7 +493,7 @@ class RegistrationCalls:
             return told
 
         if live is not None and live.topic_by_topic and self._state.is_confirmed(live):
-            request.call.may_repeat(again)
+            request.may_repeat(again)
 
     async def register_topic(self, request: Request, caller: Caller) -> bytes:
         """REGISTER_TOPIC_IN_NAMESRV, 217: queues by broker name. Groups that are not there are passed over."""

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from namesrv.engines.api import FrameCall
+from namesrv.engines.api import Again, FrameCall
 from namesrv.remoting.limits import MAX_FIELDS, MAX_NESTED_HEADER_BYTES
 from namesrv.remoting.wire.codes import OWN_VERSION
 
@@ -65,6 +65,10 @@ class Request(NamedTuple):
     def tell(self, told: bytes) -> None:
         """Answers it, if its sender waits for an answer."""
         self.call.answer(b"" if self.is_one_way else told)
+
+    def may_repeat(self, again: Again) -> None:
+        """Says how it is answered when it comes again over its connection."""
+        self.call.may_repeat((lambda: None if again() is None else b"") if self.is_one_way else again)
 
     @property
     def is_answer(self) -> bool:

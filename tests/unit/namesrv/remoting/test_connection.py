@@ -194,6 +194,8 @@ async def test_equal_heartbeats_are_repeated_while_the_brokers_row_is_the_same(t
             told = await answered(found)
             assert found.again is not None
             assert found.again() == told
+        one_way = sent(front, frame(904, broker_fields(), flag=2))
+        assert (await answered(one_way), one_way.again and one_way.again()) == (b"", b"")
         other = sent(front, frame(322, broker_fields(), b'{"counter":99}'))
         assert (b'"true"' in await answered(other), other.again) == (True, None)
         front.connections.left(0, None)
