@@ -1,7 +1,4 @@
-"""RouteInfoManager: RocketMQ 4's behaviour, and upstream's bugs that must not be here.
-
-Numbers in brackets are the acceptance scenarios that upstream's own tests show.
-"""
+"""RouteInfoManager: upstream's bugs that must not be here, and what upstream's own tests do not show."""
 
 from __future__ import annotations
 
@@ -13,36 +10,13 @@ from namesrv.core.model import BrokerKey, DataVersion, LiveKey, Registration, Re
 from namesrv.core.pace import FEW
 from namesrv.core.registrations import BrokerRegistration
 from tests.support.breaths import AtBreath, breathing, give_up
-from tests.support.core_fleet import CLUSTER, HA, VERSION, A, B, Fleet, addrs_of
+from tests.support.core_fleet import CLUSTER, VERSION, A, B, Fleet
 from tests.support.refusals import refuses
 
 NEXT_VERSION = DataVersion(2_000, 2)
 
 
-def test_brokers_of_two_clusters_are_listed_under_both(fleet: Fleet) -> None:  # [1]
-    fleet.register(A)
-    fleet.register(B, cluster="other-cluster", name="broker-b")
-    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"broker-a"}, "other-cluster": {"broker-b"}}
-    assert {group.addrs[0] for group in fleet.state.tables.broker_addr_table.values()} == {A, B}
-
-
-def test_a_registered_master_is_told_no_master_and_no_ha_address(fleet: Fleet) -> None:  # [5]
-    result = fleet.register(A, ha=HA)
-    assert (result.ha_server_addr, result.master_addr) == (None, None)
-
-
-def test_a_slave_is_told_its_masters_address_and_ha_address(fleet: Fleet) -> None:  # [6]
-    fleet.register(A, ha=HA)
-    result = fleet.register(B, 1)
-    assert (result.ha_server_addr, result.master_addr) == (HA, A)
-
-
-def test_a_slave_without_a_live_master_is_told_nothing(fleet: Fleet) -> None:
-    result = fleet.register(B, 1)
-    assert (result.ha_server_addr, result.master_addr) == (None, None)
-
-
-def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:  # [7]
+def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:
     fleet.register(topics=("t1", "t2", "t3"))
     removed = fleet.unregister()
     assert removed is not None
@@ -52,58 +26,12 @@ def test_the_last_broker_takes_its_topics_with_it(fleet: Fleet) -> None:  # [7]
     assert fleet.state.tables.cluster_addr_table == {}
 
 
-def test_master_and_slave_share_a_group(fleet: Fleet) -> None:  # [9]
-    fleet.register(A)
-    assert fleet.addrs() == {0: A}
-    fleet.register(B, 1)
-    assert fleet.addrs() == {0: A, 1: B}
-
-
-def test_a_topic_added_by_the_master_has_the_slave_too(fleet: Fleet) -> None:  # [10]
-    fleet.register(A)
-    fleet.register(B, 1)
-    fleet.register(A, topics=("TopicTest", "T1"), version=NEXT_VERSION)
-    assert fleet.addrs("T1") == {0: A, 1: B}
-
-
-def test_a_lost_master_leaves_the_slave_and_the_queues(fleet: Fleet) -> None:  # [11, 16]
-    fleet.register(A)
-    fleet.register(B, 1)
-    fleet.unregister(A)
-    route = fleet.route()
-    assert route is not None
-    assert addrs_of(route.broker_datas[0]) == {1: B}
-    assert [queue.perm for queue in route.queue_datas] == [6]
-
-
-def test_slave_and_master_change_roles(fleet: Fleet) -> None:  # [11, 12, 13]
-    fleet.register(A)
-    fleet.register(B, 1)
-    fleet.unregister(A)
-    fleet.register(B, 0, version=NEXT_VERSION)
-    assert fleet.addrs() == {0: B}
-    fleet.register(A, 1, version=DataVersion(3_000, 3))
-    assert fleet.addrs() == {0: B, 1: A}
-
-
 def test_a_slave_that_becomes_master_brings_its_topics_even_with_the_same_version(fleet: Fleet) -> None:
     fleet.register(A)
     fleet.register(B, 1, topics=("TopicTest", "only-on-b"))
     assert fleet.route("only-on-b") is None
     fleet.register(B, 0, topics=("TopicTest", "only-on-b"))
     assert fleet.addrs("only-on-b") == {0: B}
-
-
-def test_an_unregistered_slave_leaves_the_master(fleet: Fleet) -> None:  # [14]
-    fleet.register(A)
-    fleet.register(B, 1)
-    fleet.unregister(B)
-    assert fleet.addrs() == {0: A}
-
-
-def test_a_slaves_topics_are_ignored(fleet: Fleet) -> None:
-    fleet.register(B, 1, topics=("TopicTest",))
-    assert fleet.topics == set()
 
 
 @pytest.mark.parametrize(
@@ -120,32 +48,15 @@ def test_any_difference_of_data_versions_counts_as_changed(
     fleet: Fleet,
     other: DataVersion,
     changed: bool,
-) -> None:  # [18]
+) -> None:
     fleet.register()
     assert fleet.query(version=other) == (changed, VERSION)
-
-
-def test_the_version_of_an_unknown_broker_is_changed_and_absent(fleet: Fleet) -> None:  # [20]
-    assert fleet.query() == (True, None)
 
 
 def test_a_version_asked_under_another_id_or_name_is_changed_and_absent(fleet: Fleet) -> None:
     fleet.register()
     assert fleet.query(broker_id=1) == (True, None)
     assert fleet.query(name="broker-b") == (True, None)
-
-
-def test_a_route_has_the_queues_and_addresses_of_each_broker(fleet: Fleet) -> None:  # [22]
-    fleet.register(A, topics=[("T", (8, 8, 6, 0))])
-    fleet.register(B, topics=[("T", (16, 2, 4, 1))], name="broker-b")
-    route = fleet.route("T")
-    assert route is not None
-    rows = [
-        (q.cluster_name, q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
-        for q in route.queue_datas
-    ]
-    assert rows == [(CLUSTER, "broker-a", 8, 8, 6, 0), (CLUSTER, "broker-b", 16, 2, 4, 1)]
-    assert [group.broker_name for group in route.broker_datas] == ["broker-a", "broker-b"]
 
 
 def test_a_registration_over_a_channel_that_is_not_open_changes_nothing(fleet: Fleet) -> None:
@@ -214,12 +125,6 @@ def test_a_first_registration_that_is_given_up_leaves_nothing(fleet: Fleet, end:
     assert not queue_datas._by_fragment
 
 
-def test_a_topic_that_the_next_registration_lacks_stays(fleet: Fleet) -> None:  # [33]
-    fleet.register(topics=("T", "T1"))
-    fleet.register(topics=("T",), version=NEXT_VERSION)
-    assert fleet.topics == {"T", "T1"}
-
-
 def test_a_registration_with_the_same_version_changes_nothing_but_the_generation(fleet: Fleet) -> None:
     first = fleet.register()
     again = fleet.register(topics=("TopicTest", "sneaked-in"))
@@ -227,42 +132,6 @@ def test_a_registration_with_the_same_version_changes_nothing_but_the_generation
     assert again.generation == first.generation + 1
     assert fleet.state.revision == 1
     assert fleet.topics == {"TopicTest"}
-
-
-def test_the_same_address_in_two_clusters_is_two_brokers(fleet: Fleet) -> None:  # [38]
-    fleet.register(A, version=VERSION)
-    fleet.register(A, cluster="other-cluster", version=NEXT_VERSION)
-    versions = {key.cluster_name: live.data_version for key, live in fleet.state.tables.broker_live_table.items()}
-    assert versions == {CLUSTER: VERSION, "other-cluster": NEXT_VERSION}
-    fleet.unregister(A, cluster="other-cluster")
-    assert set(fleet.state.tables.broker_live_table) == {LiveKey(CLUSTER, A)}
-
-
-def test_one_broker_name_in_two_clusters_is_two_groups(fleet: Fleet) -> None:
-    fleet.register(A)
-    fleet.register(B, cluster="other-cluster")
-    route = fleet.route()
-    assert route is not None
-    assert [(g.cluster_name, addrs_of(g)) for g in route.broker_datas] == [
-        (CLUSTER, {0: A}),
-        ("other-cluster", {0: B}),
-    ]
-    fleet.unregister(A)
-    assert fleet.addrs() == {0: B}
-
-
-def test_a_late_unregistration_by_a_stale_owner_spares_the_new_owner(fleet: Fleet) -> None:  # upstream #5374
-    fleet.register(A)
-    fleet.register(B)
-    assert fleet.unregister(A) is None
-    assert fleet.addrs() == {0: B}
-
-
-def test_an_unregistration_of_an_older_generation_spares_the_fresh_registration(fleet: Fleet) -> None:  # #11043
-    first = fleet.register(A)
-    fleet.register(A)
-    assert fleet.unregister(A, generation=first.generation) is None
-    assert fleet.addrs() == {0: A}
 
 
 def test_unregistering_what_is_not_there_changes_nothing(fleet: Fleet) -> None:
@@ -281,15 +150,6 @@ def test_another_address_takes_over_an_id_and_the_old_one_is_gone_from_all_table
     assert set(fleet.state.tables.broker_live_table) == {LiveKey(CLUSTER, B)}
     assert fleet.state.tables.filter_server_table == {}
     assert fleet.query(A) == (True, None)
-
-
-def test_an_address_that_comes_back_under_another_name_leaves_its_old_group(fleet: Fleet) -> None:  # upstream #1989
-    fleet.register(A, topics=("T", "old"))
-    result = fleet.register(A, topics=("T",), name="renamed")
-    assert [gone.reason for gone in result.replaced] == [RemovalReason.REPLACED]
-    assert set(fleet.state.tables.broker_addr_table) == {BrokerKey(CLUSTER, "renamed")}
-    assert fleet.topics == {"T"}
-    assert fleet.state.tables.cluster_addr_table == {CLUSTER: {"renamed"}}
 
 
 def test_filter_servers_are_kept_replaced_and_removed(fleet: Fleet) -> None:

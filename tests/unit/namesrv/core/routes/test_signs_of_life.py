@@ -8,42 +8,12 @@ import pytest
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.core.errors import Reason
-from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey, RemovalReason
+from namesrv.core.model import BrokerKey, DataVersion, Doubt, LiveKey
 from namesrv.core.state_change import apply_all_now
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
 
 NEXT_VERSION = DataVersion(2_000, 2)
-
-
-def test_the_end_of_a_channel_removes_its_brokers_at_once(fleet: Fleet) -> None:  # [29, 31]
-    channel_id = fleet.routes.heartbeats.open_channel()
-    fleet.register(A, channel_id=channel_id)
-    fleet.register(B, name="broker-b", channel_id=channel_id)
-    removed = fleet.end_channel(channel_id)
-    assert [(gone.live.broker_addr, gone.reason) for gone in removed] == [
-        (A, RemovalReason.CHANNEL_CLOSED),
-        (B, RemovalReason.CHANNEL_CLOSED),
-    ]
-    assert fleet.route() is None
-
-
-def test_master_and_slave_leave_with_their_own_channels(fleet: Fleet) -> None:  # [30]
-    masters, slaves = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
-    fleet.register(A, channel_id=masters)
-    fleet.register(B, 1, channel_id=slaves)
-    fleet.end_channel(masters)
-    assert fleet.addrs() == {1: B}
-    fleet.end_channel(slaves)
-    assert fleet.route() is None
-
-
-def test_an_old_channel_that_ends_after_a_new_registration_changes_nothing(fleet: Fleet) -> None:
-    old, new = fleet.routes.heartbeats.open_channel(), fleet.routes.heartbeats.open_channel()
-    fleet.register(A, channel_id=old)
-    fleet.register(A, channel_id=new)
-    assert fleet.end_channel(old) == []
-    assert fleet.addrs() == {0: A}
 
 
 def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: Fleet) -> None:
@@ -52,15 +22,6 @@ def test_the_end_of_a_channel_spares_a_broker_that_came_back_without_one(fleet: 
     fleet.register(A)
     assert fleet.end_channel(channel_id) == []
     assert fleet.addrs() == {0: A}
-
-
-def test_a_broker_is_removed_only_after_more_than_its_timeout_of_silence(fleet: Fleet) -> None:  # [37]
-    fleet.register()
-    fleet.clock.advance(120.0)
-    assert fleet.scan() == []
-    fleet.clock.advance(0.001)
-    assert [gone.reason for gone in fleet.scan()] == [RemovalReason.EXPIRED]
-    assert fleet.route() is None
 
 
 def test_a_broker_that_asks_for_another_timeout_gets_it(fleet: Fleet) -> None:
@@ -113,15 +74,6 @@ def test_the_others_of_an_expiry_go_though_one_is_heard_of_meanwhile(fleet: Flee
         removed += change.commit()
     assert [gone.live.broker_addr for gone in removed] == [B]
     assert fleet.addrs() == {0: A}
-
-
-def test_a_stalled_name_server_gives_everyone_more_time(fleet: Fleet) -> None:
-    fleet.register()
-    fleet.clock.advance(300.0)
-    fleet.routes.heartbeats.grant_more_time(300.0)
-    assert fleet.scan() == []
-    fleet.clock.advance(120.001)
-    assert len(fleet.scan()) == 1
 
 
 def test_brokers_of_a_doubted_channel_end_are_doubted_until_they_are_heard_or_gone(fleet: Fleet) -> None:
