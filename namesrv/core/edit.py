@@ -105,9 +105,9 @@ class TableEdit:
         """The queues that this edit takes from a group, by topic."""
         return self.removed[broker][0] if broker in self.removed else {}
 
-    def lost_held_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
-        """What a group that goes has reported of topics that are held back, by topic."""
-        return self.lost_held.get(broker, {})
+    def all_lost_queues(self, broker: BrokerKey) -> dict[str, QueueData]:
+        """The same, and what a group that goes has reported of topics that are held back."""
+        return self.lost_queues(broker) | self.lost_held.get(broker, {})
 
     def touched_topics(self) -> Iterator[TouchedTopic]:
         """Every topic whose route this edit may change, with its queues before and after. Call ``prepare`` before."""

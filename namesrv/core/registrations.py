@@ -106,13 +106,14 @@ class Registrations:
 
         The answer is for the present tables. They may differ when the registration runs.
         """
-        if not self._speaks_for_group(registration):
+        if not self._is_authoritative(registration):
             return False
         if self.state.behaviour.delete_topic_with_broker_registration:
             return True
         if registration.topic_by_topic:
-            mark = registration.table_fingerprint
-            return mark is None or self.state.tables.table_fingerprints.get(registration.broker) != mark
+            fingerprint = registration.table_fingerprint
+            held = self.state.tables.table_fingerprints.get(registration.broker)
+            return fingerprint is None or fingerprint != held
         live = self.state.live_broker(registration.broker, registration.broker_id, registration.broker_addr)
         return live is None or not live.version_matches(registration.data_version)
 
@@ -142,7 +143,7 @@ class Registrations:
             and not self.reads_topics(registration)
         )
 
-    def _speaks_for_group(self, registration: Registration) -> bool:
+    def _is_authoritative(self, registration: Registration) -> bool:
         """Whether the broker is the master, or the slave that would stand in (RocketMQ 5: isPrimeSlave).
 
         As in RocketMQ 5, a slave with a merging registration speaks for a group without a master, also where no slave
@@ -233,7 +234,7 @@ class BrokerRegistration:
         self._check_open()  # the channel may have ended while this was being prepared
         changed = state.commit(self._edit, self._cause)
         if self._brings_topics:
-            self._note_mark()
+            self._note_fingerprint()
         for gone in replaced:
             state.forget(gone.live)
         self._renew(before, renewed)
@@ -251,7 +252,7 @@ class BrokerRegistration:
         else:
             self.state.possibly_partial.discard(self._key)
 
-    def _note_mark(self) -> None:
+    def _note_fingerprint(self) -> None:
         """Remembers the fingerprint of a table that was taken whole."""
         registration = self._registration
         if registration.table_fingerprint is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from namesrv.core.changes import Cause
 from namesrv.core.edit import TableEdit, blast_radius
@@ -16,7 +15,6 @@ from namesrv.core.model import (
     BrokerLiveInfo,
     LiveKey,
     Member,
-    QueueData,
     RemovalReason,
     RemovedBroker,
 )
@@ -38,7 +36,8 @@ StillDue = Callable[[BrokerLiveInfo], bool]
 Wanted = Callable[[BrokerLiveInfo], bool]
 """Which unconfirmed brokers an operator means."""
 
-ReasonOf = Callable[[BrokerLiveInfo], RemovalReason]
+VANISHED = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
+"""Reasons of losses that the guard judges."""
 
 
 class Removals:
@@ -69,7 +68,7 @@ class Removals:
         return Removal(
             self._state,
             [LiveKey(broker.cluster_name, broker_addr)],
-            lambda _: reason,
+            reason,
             lambda live: live.broker == broker and generation in (None, live.generation),
             cause,
         )
@@ -88,36 +87,26 @@ class Removals:
 
     def scan_not_active_broker(self) -> Iterator[Removal | Hold]:
         """Removes the brokers that have been silent for longer than their timeout (RocketMQ: scanNotActiveBroker)."""
-        overdue = self._state.liveness.overdue_brokers()
+        liveness = self._state.liveness
+        overdue = liveness.overdue_brokers()
         yield from self._lose(
-            overdue,
-            RemovalReason.EXPIRED,
-            lambda live: self._state.liveness.is_overdue(live.key),
-            Cause("expiry"),
+            overdue, RemovalReason.EXPIRED, lambda live: liveness.is_overdue(live.key), Cause("expiry")
         )
 
     def preview_broker_loss(self, wanted: Wanted) -> LossPreview:
         """What ``confirm_broker_loss`` would do."""
         return LossPreview(self._state, wanted)
 
-    def confirm_broker_loss(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
-        """Removes unconfirmed brokers because an operator says that they are gone.
+    def confirm_broker_loss(self, wanted: Wanted, cause: Cause) -> Iterator[Removal | Hold]:
+        """Removes unconfirmed brokers because an operator says that they are gone. The guard holds none of them.
 
         Raises SHUTTING_DOWN if the tables are frozen.
         """
-        self._state.check_not_frozen()
-        return self._remove_unconfirmed(wanted, cause)
-
-    def _remove_unconfirmed(self, wanted: Wanted, cause: Cause) -> Iterator[Removal]:
         state = self._state
+        state.check_not_frozen()
         keys = [live.key for live in _unconfirmed(state, wanted)]
-
-        def is_unconfirmed(live: BrokerLiveInfo) -> bool:
-            return live.key in state.unconfirmed  # it may have registered since
-
-        while due := _due(state, keys, is_unconfirmed):
-            keys = [live.key for live in due]
-            yield Removal(state, keys[:BROKERS_PER_CHANGE], _loss_confirmed, is_unconfirmed, cause)
+        # One that registers meanwhile stays.
+        return self._lose(keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.key in state.unconfirmed, cause)
 
     def _lose(
         self, keys: list[LiveKey], reason: RemovalReason, still_due: StillDue, cause: Cause
@@ -131,13 +120,7 @@ class Removals:
             if held := [live for live in losing if state.guard.principal_of(live.key) in principals]:
                 yield Hold(state, held[:BROKERS_PER_CHANGE], principals, still_due)
             else:
-                reason_of = partial(self._loss_reason, reason)
-                yield Removal(state, keys[:BROKERS_PER_CHANGE], reason_of, still_due, cause)
-
-    def _loss_reason(self, reason: RemovalReason, live: BrokerLiveInfo) -> RemovalReason:
-        """A guarded broker whose time is up was lost long ago."""
-        held = self._state.unconfirmed.get(live.key) is Unconfirmed.GUARD
-        return RemovalReason.LOSS_CONFIRMED if held else reason
+                yield Removal(state, keys[:BROKERS_PER_CHANGE], reason, still_due, cause)
 
 
 class Removal:
@@ -147,13 +130,13 @@ class Removal:
         self,
         state: RouteState,
         keys: Sequence[LiveKey],
-        reason_of: ReasonOf,
+        reason: RemovalReason,
         still_due: StillDue,
         cause: Cause,
     ) -> None:
         self.state = state
         self._keys = keys
-        self._reason_of = reason_of
+        self._reason = reason
         self._still_due = still_due
         self._cause = cause
 
@@ -165,8 +148,7 @@ class Removal:
 
     def prepare(self) -> None:
         self._lives = _due(self.state, self._keys, self._still_due)
-        self._edit = self.state.begin_edit()
-        self._removed = _prepare_removal(self._edit, self._lives, self._reason_of)
+        self._edit, self._removed = _prepared(self.state, self._lives, self._reason)
 
     def commit(self) -> list[RemovedBroker]:
         """Returns those that were removed."""
@@ -181,18 +163,17 @@ class Removal:
         return self._removed
 
     def _tell_guard(self) -> None:
-        vanished = (RemovalReason.CHANNEL_CLOSED, RemovalReason.EXPIRED)
         tables, edit = self.state.tables, self._edit
         self.state.guard.removed(
             [
                 LostBroker(
                     gone.live,
                     tables.broker_addr_table[gone.live.broker],
-                    _lost_queues(edit, gone.live.broker) if gone.group_gone else {},
+                    edit.all_lost_queues(gone.live.broker) if gone.group_gone else {},
                     tables.filter_server_table.get(gone.live.key) or (),
                 )
                 for gone in self._removed
-                if gone.reason in vanished and gone.live.key not in self.state.unconfirmed
+                if gone.reason in VANISHED and gone.live.key not in self.state.unconfirmed
             ]
         )
 
@@ -208,9 +189,8 @@ class LossPreview:
 
     def prepare(self) -> None:
         self.state.check_not_frozen()
-        edit = self.state.begin_edit()
         lives = _unconfirmed(self.state, self._wanted)
-        self._removed = _prepare_removal(edit, lives, _loss_confirmed)
+        edit, self._removed = _prepared(self.state, lives, RemovalReason.LOSS_CONFIRMED)
         self._blast_radius = blast_radius(edit)
 
     def commit(self) -> tuple[list[RemovedBroker], BlastRadius]:
@@ -224,6 +204,8 @@ class Hold:
     It is not made if one of them was heard of while it was prepared.
     """
 
+    topics = ANY_NUMBER  # what is brought back is not known yet
+
     def __init__(
         self, state: RouteState, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
     ) -> None:
@@ -231,10 +213,6 @@ class Hold:
         self._losing = losing
         self._principals = principals
         self._still_due = still_due
-
-    @property
-    def topics(self) -> int:
-        return ANY_NUMBER  # what is brought back is not known yet
 
     def prepare(self) -> None:
         self._edit = edit = self.state.begin_edit()
@@ -290,26 +268,21 @@ def _due(state: RouteState, keys: Iterable[LiveKey], still_due: StillDue) -> lis
     return [live for live in lives if live is not None and not state.frozen and still_due(live)]
 
 
-def _loss_confirmed(_: BrokerLiveInfo) -> RemovalReason:
-    return RemovalReason.LOSS_CONFIRMED
-
-
 def _unconfirmed(state: RouteState, wanted: Wanted) -> list[BrokerLiveInfo]:
     table = state.tables.broker_live_table
     return [live for key in tuple(state.unconfirmed) if (live := table.get(key)) is not None and wanted(live)]
 
 
-def _prepare_removal(edit: TableEdit, lives: Sequence[BrokerLiveInfo], reason_of: ReasonOf) -> list[RemovedBroker]:
-    removed = []
+def _prepared(
+    state: RouteState, lives: Sequence[BrokerLiveInfo], reason: RemovalReason
+) -> tuple[TableEdit, list[RemovedBroker]]:
+    """A prepared edit without some brokers. A guarded broker whose time is up was lost long ago."""
+    edit, removed = state.begin_edit(), list[RemovedBroker]()
     for live in paced(lives):
-        reason = reason_of(live)
-        group_gone = edit.remove_broker(live, reason)
+        was_held = reason in VANISHED and state.unconfirmed.get(live.key) is Unconfirmed.GUARD
+        of_this = RemovalReason.LOSS_CONFIRMED if was_held else reason
+        group_gone = edit.remove_broker(live, of_this)
         topics = len(edit.lost_queues(live.broker)) if group_gone else 0
-        removed.append(RemovedBroker(live, reason, group_gone, topics))
+        removed.append(RemovedBroker(live, of_this, group_gone, topics))
     edit.prepare()
-    return removed
-
-
-def _lost_queues(edit: TableEdit, broker: BrokerKey) -> dict[str, QueueData]:
-    """What a group that goes had, and what it has reported of topics that are held back."""
-    return {**edit.lost_queues(broker), **edit.lost_held_queues(broker)}
+    return edit, removed

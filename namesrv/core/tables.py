@@ -196,8 +196,7 @@ class Tables:
     held_version: int = 0
     """Rises with every change of ``held_queue_table``, which no change log has."""
     table_fingerprints: dict[BrokerKey, TopicTableFingerprint] = field(default_factory=dict)
-    """Groups of which all is here, or held back, that the table of a mark says. Whatever changes a group's queues
-    takes its mark away."""
+    """The table of each group that is here, or held back, as a whole. A change of the group's queues removes it."""
     queue_datas: QueueDataTable = field(default_factory=QueueDataTable)
 
     def queue_datas_of(self, topic: str) -> list[QueueData]:

@@ -134,7 +134,7 @@ class ReferenceModel:
             and not by_topic
         )
         exactly = self.behaviour.delete_topic_with_broker_registration
-        if self._speaks_for_group(registration) and (exactly or not known):
+        if self._is_authoritative(registration) and (exactly or not known):
             topics = registration.topic_configs
             assert topics is not None, "they are given where they count"
             reported = self._reported(registration, topics)
@@ -171,7 +171,7 @@ class ReferenceModel:
                 return key
         return None
 
-    def _speaks_for_group(self, registration: Registration) -> bool:
+    def _is_authoritative(self, registration: Registration) -> bool:
         if registration.broker_id == 0:
             return True
         may_speak = self.behaviour.support_acting_master or registration.topic_by_topic

@@ -180,7 +180,7 @@ def test_a_version_is_changed_if_its_timestamp_or_counter_is_another(fleet: Repl
 
 
 def test_a_topic_that_comes_without_a_new_version_is_not_taken(fleet: ReplicatedFleet) -> None:
-    """Scenario 19, decided otherwise: a version version_matches for all topics, so an equal one changes none."""
+    """Scenario 19, decided otherwise: an equal version means equal topics, so it changes none."""
     assert fleet.query() == (True, None)
     fleet.master("TopicTest")
     assert fleet.query() == (False, VERSION)
