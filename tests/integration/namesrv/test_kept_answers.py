@@ -16,18 +16,24 @@ from hypothesis.stateful import invariant
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1 import route_service_pb2_grpc
 
+from namesrv.app.counters import RemotingCounter
 from namesrv.core.changes import Cause, Change, ConfigPut
 from namesrv.core.model import ORDER_TOPIC_CONFIG, BrokerKey, DataVersion, HoldKey, Intent, IntentKind
 from namesrv.core.policy import Behaviour
 from namesrv.core.state_change import apply_now
+from namesrv.core.warm_up import WarmUp
 from namesrv.core.watch.affected import ORDER_MESSAGE_ENABLE
 from namesrv.engines.factory import build_server
 from namesrv.grpc_api.handlers import handlers_of_server
+from namesrv.remoting.calls import Calls, LookupCalls
+from namesrv.remoting.connection import REQUESTS, Connections
+from namesrv.remoting.route_json import RouteJson
 from namesrv.server.listener import ROUTE_SERVICE
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
+from tests.support.programs.rocketmq import RemotingClient
 from tests.unit.namesrv.servicers import route_servicer
 from tests.unit.namesrv.watch_machine import TOPICS, WatchesAgainstLookups
 
@@ -104,8 +110,15 @@ class Served:
         state.change_log.listen(self._note, first=True)  # before the engine
         handlers_of_server(20.0).add_service(self.server, ROUTE_SERVICE, route_servicer(fleet))
         port = self.server.add_insecure_port("127.0.0.1:0")
+        self.json = RouteJson(state)
+        lookups = LookupCalls(self.json, WarmUp(state, fleet.clock, 0))
+        calls = Calls({105: lookups.route, 901: lookups.member_group}, {})
+        remoting = self.server.serve_frames(
+            Connections(calls, RemotingCounter()), REQUESTS, "127.0.0.1:0", [], "disabled"
+        )
         self.loop.run_until_complete(self.server.start())
         self.readers = [Reader(self, f"127.0.0.1:{port}") for _ in range(READERS)]
+        self.clients = [RemotingClient(f"127.0.0.1:{remoting}") for _ in range(2)]
 
     def _note(self, change: Change) -> None:
         self.expected[change.revision] = {
@@ -138,16 +151,32 @@ class Served:
                 tuple(key): group.addrs for key, group in state.tables.broker_addr_table.items()
             }
 
+        for client in self.clients:
+            self._compare_frames(client)
+
+    def _compare_frames(self, client: RemotingClient) -> None:
+        for topic, zone in self.expected[self.state.revision]:
+            asked = {"topic": topic} | ({} if zone is None else {"__ZONE_MODE": "true", "__ZONE_NAME": zone})
+            answer = client.ask(105, asked)
+            assert (answer.body or None) == self.json.route(topic, zone)
+            assert answer.code == (0 if answer.body else 17)
+        for name in ("broker-a", "broker-b"):
+            told = client.ask(901, {"clusterName": CLUSTER, "brokerName": name}).body
+            assert told == self.json.member_group(BrokerKey(CLUSTER, name))
+
     def close(self) -> None:
         for reader in self.readers:
             reader.stop()
-        hits = self.server.hits()
+        for client in self.clients:
+            client.close()
+        hits, frame_hits = self.server.hits(), self.server.frame_hits()
         self.loop.run_until_complete(self.server.stop(0.0))
         for reader in self.readers:
             reader.close()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         assert sum(count for count, _ in hits.values()), "nothing was answered by the engine itself"
+        assert {105, 901} <= frame_hits.keys()
 
 
 class KeptAnswersAgainstTables(WatchesAgainstLookups):
