@@ -158,9 +158,10 @@ class FrameCall(ABC):
     def release(self) -> None:
         """Frees what the engine holds of the request."""
 
+    @property
     @abstractmethod
-    def close(self) -> None:
-        """Ends the connection once its answers have left."""
+    def close(self) -> Callable[[], None]:
+        """Ends the connection once its answers have left. Does not hold the request."""
 
 
 class FrameHandler(Protocol):

@@ -8,7 +8,7 @@ import binascii
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -375,9 +375,9 @@ class Frame(FrameCall):
     def release(self) -> None:
         self.call.release_request()
 
-    def close(self) -> None:
-        self._server.engine.close(self.connection)
-        self._server.flush_soon()
+    @property
+    def close(self) -> Callable[[], None]:
+        return partial(self._server.close_connection, self.connection)
 
     def teach(self, answers: KeptAnswers, known: KnownCalls, answer: bytes) -> None:
         """Has the engine give this answer again, or know the request by a number, if that was allowed."""
@@ -727,6 +727,11 @@ class NativeServer(EngineServer):
         """A call was answered with this message, and the dependencies of the message are known."""
         if self._answers is not None:
             self._answers.put(call, message)
+
+    def close_connection(self, connection_id: int) -> None:
+        """Ends a connection of RocketMQ's protocol once its answers have left."""
+        self.engine.close(connection_id)
+        self.flush_soon()
 
     def answered_frame(self, frame: Frame, answer: bytes) -> None:
         """A request of RocketMQ's protocol was answered with this frame."""

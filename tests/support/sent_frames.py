@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from namesrv.engines.api import Again, FrameCall
 
@@ -43,8 +44,9 @@ class SentFrame(FrameCall):
     def release(self) -> None:
         self.is_released = True
 
-    def close(self) -> None:
-        self.is_closed = True
+    @property
+    def close(self) -> Callable[[], None]:
+        return partial(setattr, self, "is_closed", True)
 
 
 class NoFrame(Exception):
