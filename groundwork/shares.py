@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
-from groundwork.endpoints import LOOPBACK, owner_of, site_of
+from groundwork.endpoints import LOOPBACK, owner_of
 from groundwork.errors import Refused, limit_exceeded
 
 EVERYBODY = "all"
@@ -146,15 +146,6 @@ def sharer_at(peer: str) -> Sharer:
     """The caller at an address, as gRPC writes it (``ipv4:10.0.0.1:4711``), without an identity."""
     owner = owner_of(_host_of(peer))
     return MACHINE if owner == LOOPBACK else Sharer(owner)
-
-
-@lru_cache(KNOWN_PEERS)
-def address_at(peer: str) -> str:
-    """Returns a peer's address, or the /64 of an IPv6 address.
-
-    Loopback addresses stay apart, unlike in ``sharer_at``.
-    """
-    return site_of(_host_of(peer))
 
 
 def _host_of(peer: str) -> str:

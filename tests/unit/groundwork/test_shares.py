@@ -8,7 +8,7 @@ from hypothesis.stateful import invariant, rule
 
 from groundwork.endpoints import LOOPBACK
 from groundwork.errors import CommonReason, Refused
-from groundwork.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, address_at, sharer_at
+from groundwork.shares import EVERYBODY, MACHINE, Sharer, ShareRules, Shares, sharer_at
 from tests.properties import Machine, machine_test
 from tests.support.refusals import refuses
 
@@ -98,18 +98,6 @@ def test_without_an_identity_it_is_the_address_whatever_the_port(peer: str, name
     sharer = sharer_at(peer)
     assert sharer.name == name
     assert sharer.is_operator == sharer.is_many == (name == LOOPBACK)
-
-
-@pytest.mark.parametrize(
-    ("peer", "address"),
-    [
-        ("ipv4:127.0.0.2:4711", "127.0.0.2"),
-        ("ipv6:[2001:db8:1:2:3::4]:4711", "2001:db8:1:2::/64"),
-        ("unix:/run/namesrv.sock", LOOPBACK),
-    ],
-)
-def test_loopback_addresses_are_told_apart_where_none_is_privileged(peer: str, address: str) -> None:
-    assert address_at(peer) == address
 
 
 SHARERS = (GREEDY, HONEST, OPERATOR, MACHINE)
