@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
-
-import pyarrow.dataset as ds
 
 from bench.figures import Sample, parser, progress, report, summarise
 from bench.workload import Profile
 from groundwork.endpoints import Endpoint
-from route_pipeline.log import files
-from route_pipeline.log.ingest import ingest
-from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.ingest import Ingester
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.questions import Questions, questions
+from route_pipeline.report_data import collect_report
 from route_pipeline.session import QUICK_START, spark_session
 from tests.support.programs.pipeline_process import PipelineProcess
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -40,8 +40,6 @@ BULK = f"{PROFILE.name}: 1,600,000 queue rows"
 SMALL_TOPICS = 30
 SMALL_READ = f"{SMALL_TOPICS} topics of one broker, read by a Spark that is up"
 FOLLOW = "follow, a batch each second"
-_DRIVER_MEMORY = "1g"
-"""Heap of Java, which is driver and executor here: too little for the whole table."""
 _ATTEMPTS = 4
 _CHANGES = 50
 _SECONDS = 1_800
@@ -73,32 +71,34 @@ def _bulk(workload: str, store: str, rounds: int, *, smoke: bool) -> Iterator[Sa
 
 
 def _ingests(endpoint: Endpoint, store: str, rows: int) -> list[tuple[str, str, float]]:
-    """Rates of the first ingest of a log by a fresh Spark, and of more; the memory of its processes."""
+    """Rates of the first ingest of a log by a fresh process, and of more; its memory; and two questions."""
     found = []
-    with spark_session("local[2]", {"spark.driver.memory": _DRIVER_MEMORY}) as spark:
-        spark.range(1).count()
-        for attempt in range(_ATTEMPTS):
-            place = f"{store}/{secrets.token_hex(4)}"
-            seconds = _timed(lambda place=place: ingest(spark, [endpoint], RouteLog.create(place)))  # type: ignore[misc]
-            found.append((f"ingest, {'again' if attempt else 'first time'}", "rows/s", rows / seconds))
-            shutil.rmtree(place, ignore_errors=True)
-        found += [
-            ("ingest: most memory of Java", "MiB", max(_peak_mebibytes("java"))),
-            ("ingest: of one Python worker", "MiB", max(_peak_mebibytes("python"))),
-        ]
+    for attempt in range(_ATTEMPTS):
+        place = Place(f"{store}/{secrets.token_hex(4)}")
+        log = RouteLog(place)
+        seconds = _timed(Ingester([endpoint], log).once)
+        found.append((f"ingest, {'again' if attempt else 'first time'}", "rows/s", rows / seconds))
+    found.append(("ingest: most memory", "MiB", _peak_mebibytes()))
+    with questions(place) as asked:
+        (topic,) = asked.ask("select max(topic) as topic from log")
+        now = datetime.now(UTC)
+        known = asked.ask("select max(known_to) as at from known")[0]["at"]
+    for name, query in (
+        ("as-of", lambda one: one.route_at(topic["topic"], min(known, now))),
+        ("report", collect_report),
+    ):
+        found.append((f"{name} of one log", "s", _timed(lambda query=query: _asked(place, query))))  # type: ignore[misc]
     return found
 
 
-def _peak_mebibytes(program: str) -> Iterator[float]:
-    """The most resident memory that each process of a program had that is below this one and still there."""
-    below = {os.getpid()}
-    for status in sorted(Path("/proc").glob("[0-9]*/status"), key=lambda path: int(path.parent.name)):
-        with suppress(OSError):
-            facts = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-            if int(facts["PPid"]) in below:
-                below.add(int(facts["Pid"]))
-                if facts["Name"].strip().startswith(program):
-                    yield int(facts["VmHWM"].split()[0]) / 1024
+def _asked(place: Place, query: Callable[[Questions], object]) -> None:
+    with questions(place) as asked:
+        query(asked)
+
+
+def _peak_mebibytes() -> float:
+    """The most resident memory that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def small_read(rounds: int, *, smoke: bool) -> Iterator[Sample]:
@@ -131,7 +131,7 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
         log = Path(folder) / "followed"
         arguments = ("follow", "--namesrv", str(namesrv.endpoint), "--out", str(log), "--every", "1")
         with PipelineProcess(Path(os.devnull), *arguments):
-            eventually(lambda: list(log.glob("_commits/*.json")), within_seconds=180)
+            eventually(lambda: list(log.glob("changes/_delta_log/*.json")), within_seconds=180)
             for number in range(3 if smoke else rounds * _CHANGES):
                 topic = f"Late{number}"
                 request = registration([topic], identity(), counter=number + 1)
@@ -142,7 +142,8 @@ def change_to_row(rounds: int, *, smoke: bool) -> Iterator[Sample]:
 
 def _topics(log: Path) -> set[str]:
     """Topics that have a row."""
-    return set(ds.dataset(files(log)).to_table(columns=["topic"]).column("topic").to_pylist())
+    with questions(Place(str(log))) as asked:
+        return {row["topic"] for row in asked.ask("select distinct topic from log where topic is not null")}
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -152,7 +153,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _in_a_process(work: Callable[..., list[ResultT]], *arguments: object) -> list[ResultT]:
-    """Runs work in a process of its own, because Java starts once a process. Java's output goes to standard error."""
+    """Runs work in a process of its own, without Java or memory of the last. Its output goes to standard error."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), os.dup2, (2, 1)) as process:
         return process.submit(work, *arguments).result(_SECONDS)
 

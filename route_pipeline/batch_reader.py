@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, StringStartsWith
@@ -13,27 +14,11 @@ from groundwork.endpoints import Endpoint
 from route_pipeline.first_line import text_first
 from route_pipeline.name_server import NamesrvError, Span, ask_state, cold_error, pin_warm_snapshot, wait_until_warm
 from route_pipeline.options import READ, WAIT, ReadRequest
+from route_pipeline.planner import ChangesPart, SnapshotPart, check_name, read_part
 from route_pipeline.schemas import CHANGES
 from route_pipeline.snapshot_rows import Part, read_table
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SnapshotPart(InputPartition):
-    """A pinned snapshot."""
-
-    endpoint: Endpoint
-    pin_id: str
-
-
-@dataclass(frozen=True)
-class ChangesPart(InputPartition):
-    """The changes of one name server."""
-
-    endpoint: Endpoint
-    namesrv: str
-    span: Span
 
 
 class NamesrvReader(DataSourceReader):
@@ -65,7 +50,7 @@ class NamesrvReader(DataSourceReader):
                 continue
             if namesrv:
                 check_name(names, namesrv, endpoint)
-            parts.append(part)
+            parts.append(InputPartition(part))
         if len(lost) == len(self._request.endpoints):
             raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
         return parts
@@ -73,35 +58,27 @@ class NamesrvReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task's part. Raises NamesrvError, so that Spark fails the task, if it could not be read whole."""
         with text_first(NamesrvError):
-            for batch in self._read(partition):
+            for batch in self._read(partition.value):
                 yield self._request.selected(batch)
 
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: ChangesPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
         request = self._request
-        if isinstance(partition, ChangesPart):
-            from route_pipeline.change_rows import change_rows  # noqa: PLC0415 - few reads need it
+        if isinstance(part, ChangesPart):
+            return read_part(request, part)
+        pinned = Part(part.pin_id, request.wanted, cold=request.on_cold == READ)
+        return read_table(part.endpoint, request.table, request.connecting, pinned)
 
-            yield from change_rows(
-                (partition.endpoint, partition.namesrv),
-                request.connecting,
-                partition.span,
-                request.wanted,
-            )
-            return
-        assert isinstance(partition, SnapshotPart)
-        part = Part(partition.pin_id, request.wanted, cold=request.on_cold == READ)
-        yield from read_table(partition.endpoint, request.table, request.connecting, part)
-
-    def _plan(self, endpoint: Endpoint) -> tuple[str, InputPartition]:
+    def _plan(self, endpoint: Endpoint) -> tuple[str, ChangesPart | SnapshotPart]:
         """The name of a name server (empty where it need not be asked) and the part of the task that reads it."""
         request = self._request
         if request.table == CHANGES:
+            asked_at = int(time.time() * 1_000_000)
             ask = wait_until_warm if request.on_cold == WAIT else ask_state
             state = ask(endpoint, request.connecting)
             if not state.warm and request.on_cold != READ:
                 raise cold_error(state.namesrv, endpoint)
             span = Span(state.epoch, state.compacted_revision, state.revision)
-            return state.namesrv, ChangesPart(endpoint, state.namesrv, span)
+            return state.namesrv, ChangesPart(endpoint, state.namesrv, span, read_at=asked_at)
         namesrv, pin_id = "", request.pins.get(endpoint)
         if pin_id is None:
             pin = pin_warm_snapshot(endpoint, request.connecting, request.pin_seconds, request.on_cold)
@@ -126,13 +103,3 @@ class FilteringReader(NamesrvReader):
                 wanted = wanted.beginning(one.attribute[0], one.value)
         self._request = replace(self._request, wanted=wanted)
         return filters
-
-
-def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> None:
-    """Notes a name server's name. Raises NamesrvError if another address has it: their rows would be mixed up."""
-    other = names.setdefault(namesrv, endpoint)
-    if other != endpoint:
-        raise NamesrvError(
-            f"{other} and {endpoint} both call themselves {namesrv!r}: "
-            "name each name server once, and each its own name"
-        )

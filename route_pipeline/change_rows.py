@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -23,30 +23,47 @@ MAX_BATCH_ROWS = 8192
 PUT, REMOVE = "put", "remove"
 UNKNOWN = "unknown"
 """Table, op and key of a change of a kind that this version does not know; its ``reason`` is the change in hex."""
-SNAPSHOT, CHANGES_READ, LOST, BACK, HOLE = "snapshot", "changes", "lost", "back", "hole"
+SNAPSHOT, CHANGES_READ, LOST, BACK, HOLE, KEPT = "snapshot", "changes", "lost", "back", "hole", "kept"
 """What a reader says of its reads.
 
 snapshot: all that was there at this revision is in the rows of it. changes: those after one revision up to another are
 all there. lost, back: a name server stopped answering, or answers again. hole: changes are missing; a snapshot follows.
+kept: nothing was read of it; ``changed_at`` is until when it is known, and ``reason`` its state: up, lost or hole.
 """
 
 _SCHEMA = arrow_schema(CHANGES)
 _Row = dict[str, Any]
 
 
-def snapshot_rows(
-    endpoint: Endpoint,
-    connecting: Connecting,
-    pin_id: str,
-    wanted: RowFilter = EVERYTHING,
-    *,
-    cold: bool = False,
-) -> Iterator[pa.RecordBatch]:
-    """Reads a pinned snapshot as changes that put every row; ends with the row that says that it is one.
+@dataclass(frozen=True, slots=True)
+class PinnedSnapshot:
+    """A snapshot that is to be read."""
 
-    ``cold`` is whether to read a name server that is warming up.
-    """
-    with open_snapshot(endpoint, connecting, pin_id, cold=cold) as snapshot:
+    endpoint: Endpoint
+    pin_id: str
+    number: int = 0
+    """Its number."""
+    cold: bool = False
+    """Whether to read a name server that is warming up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A name server whose changes are to be read."""
+
+    endpoint: Endpoint
+    namesrv: str
+    number: int = 0
+    """Number of the snapshot that they follow."""
+    read_at: int = 0
+    """When they were all there are, by the reader's clock, microseconds since the Unix epoch."""
+
+
+def snapshot_rows(
+    pin: PinnedSnapshot, connecting: Connecting, wanted: RowFilter = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    """Reads a pinned snapshot as changes that put every row; ends with the row that says that it is one."""
+    with open_snapshot(pin.endpoint, connecting, pin.pin_id, cold=pin.cold) as snapshot:
         origin = snapshot.origin
         common = {
             "namesrv": origin.namesrv,
@@ -55,6 +72,7 @@ def snapshot_rows(
             "changed_at": origin.taken_at_millis * 1000,
             "op": PUT,
             "from_snapshot": True,
+            "snapshot": pin.number,
         }
         queues = QueueColumns()
         for chunk in snapshot.chunks():
@@ -64,26 +82,17 @@ def snapshot_rows(
                 row for row in _chunk_rows(chunk) if wanted.wants_group(row["cluster_name"], row.get("broker_name"))
             ]:
                 yield _batch(common, rows)
-    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(endpoint), "warm": origin.warm}])
+    yield _batch(common, [{"table_name": READS, "op": SNAPSHOT, "key": str(pin.endpoint), "warm": origin.warm}])
 
 
 def change_rows(
-    source: tuple[Endpoint, str],
-    connecting: Connecting,
-    span: Span,
-    wanted: RowFilter = EVERYTHING,
+    source: Source, connecting: Connecting, span: Span, wanted: RowFilter = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Reads changes; ends with the row that says which ones they are.
-
-    ``source`` is where the name server listens, and its name.
-    """
-    endpoint, namesrv = source
-    common = {"namesrv": namesrv, "epoch": span.epoch, "from_snapshot": False}
+    """Reads changes; ends with the row that says which ones they are."""
+    common = {"namesrv": source.namesrv, "epoch": span.epoch, "from_snapshot": False, "snapshot": source.number}
     rows: list[_Row] = []
-    applied_at = 0
-    for response in read_changes(endpoint, connecting, span):
-        applied_at = response.changes.applied_at_millis * 1000
-        at = {"revision": response.header.revision, "changed_at": applied_at}
+    for response in read_changes(source.endpoint, connecting, span):
+        at = {"revision": response.header.revision, "changed_at": response.changes.applied_at_millis * 1000}
         rows += [at | row for change in response.changes.changes for row in _rows_of(change, wanted)]
         if len(rows) >= MAX_BATCH_ROWS:
             yield _batch(common, rows)
@@ -91,10 +100,10 @@ def change_rows(
     rows.append(
         {
             "revision": span.up_to,
-            "changed_at": applied_at or int(time.time() * 1_000_000),
+            "changed_at": source.read_at,
             "table_name": READS,
             "op": CHANGES_READ,
-            "key": str(endpoint),
+            "key": str(source.endpoint),
             "after_revision": span.after,
         }
     )

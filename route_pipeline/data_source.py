@@ -60,7 +60,7 @@ class NamesrvDataSource(DataSource):
         from route_pipeline.batch_reader import FilteringReader, NamesrvReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = ReadRequest.of_options(self.options).with_schema(schema)
+            request = ReadRequest.of_options(self.options).with_schema(_columns_of(schema))
         return FilteringReader(request) if _filters_are_pushed() else NamesrvReader(request)
 
     def streamReader(self, schema: StructType) -> NamesrvStreamReader:  # noqa: N802 - Spark's name
@@ -68,10 +68,14 @@ class NamesrvDataSource(DataSource):
         from route_pipeline.stream_reader import NamesrvStreamReader  # noqa: PLC0415
 
         with text_first(ValueError):
-            request = ReadRequest.of_options(self.options, streaming=True).with_schema(schema)
+            request = ReadRequest.of_options(self.options, streaming=True).with_schema(_columns_of(schema))
             if request.table != CHANGES:
                 raise ValueError(f"option 'table' is {request.table!r}; a stream is of table {CHANGES!r}: say so")
         return NamesrvStreamReader(request)
+
+
+def _columns_of(schema: StructType) -> list[tuple[str, str, bool]]:
+    return [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
 
 
 def _filters_are_pushed() -> bool:
@@ -81,14 +85,17 @@ def _filters_are_pushed() -> bool:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format ``namesrv`` known to a session.
+    """Makes the formats ``namesrv`` and ``namesrv_log`` known to a session.
 
     Raises:
         WorkerPythonError: The session's workers run a Python that cannot read it; one line that says what to set.
     """
     if not is_remote():
         check_worker_python(spark.sparkContext.pythonExec)
+    from route_pipeline.log_sink import RouteLogSink  # noqa: PLC0415 - a program that only reads need not wait for it
+
     spark.dataSource.register(NamesrvDataSource)
+    spark.dataSource.register(RouteLogSink)
 
 
 def pin(

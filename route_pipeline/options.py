@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from route_pipeline.schemas import CHANGES, TABLES, TOPIC_QUEUES, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 
 # A filter of rows: the options ``topics`` and ``clusters``, and what Spark pushes down.
@@ -226,30 +225,33 @@ class ReadRequest:
                 schema = schema.set(number, schema.field(number).with_nullable(True))
         return rows.from_arrays(rows.columns, schema=schema)
 
-    def with_schema(self, schema: StructType) -> ReadRequest:
+    def with_schema(self, schema: Sequence[tuple[str, str, bool]]) -> ReadRequest:
         """The request for the columns of a schema, which may leave some out and have them in another order.
+
+        Args:
+            schema: Of each column the name, Spark's word for its type, and whether it may be null.
 
         Raises:
             ValueError: It has a column that the table does not have, or has with another type.
         """
         there = {column.name: column for column in columns_of(self.table)}
         relaxed = set()
-        for asked in schema.fields:
-            column = there.get(asked.name)
+        for name, kind, nullable in schema:
+            column = there.get(name)
             if column is None:
-                hint = _did_you_mean(asked.name, there)
-                raise ValueError(f"the schema has {asked.name!r:.80}, which is no column of table {self.table}{hint}")
-            kind, declared = asked.dataType.simpleString(), column.type.lower().replace(" ", "")
+                hint = _did_you_mean(name, there)
+                raise ValueError(f"the schema has {name!r:.80}, which is no column of table {self.table}{hint}")
+            declared = column.type.lower().replace(" ", "")
             if kind != declared:
                 raise ValueError(
-                    f"the schema has {asked.name} as {kind}, but in table {self.table} it is {declared}: "
+                    f"the schema has {name} as {kind}, but in table {self.table} it is {declared}: "
                     "read it so, and cast it"
                 )
-            if column.nullable and not asked.nullable:
-                raise ValueError(f"the schema has {asked.name} as not null, but in table {self.table} it may be null")
-            if asked.nullable and not column.nullable:
-                relaxed.add(asked.name)
-        names = tuple(asked.name for asked in schema.fields)
+            if column.nullable and not nullable:
+                raise ValueError(f"the schema has {name} as not null, but in table {self.table} it may be null")
+            if nullable and not column.nullable:
+                relaxed.add(name)
+        names = tuple(name for name, _, _ in schema)
         if not names or (names == tuple(there) and not relaxed):
             return self
         return replace(self, columns=names, may_be_null=frozenset(relaxed))
@@ -267,6 +269,7 @@ class ReadRequest:
             ValueError: An option is unknown or missing, or its value breaks its rule; the message names it.
         """
         _check_names(options)
+        options = {name.lower(): value for name, value in options.items()}
         endpoints = _endpoints(options)
         pin_seconds = _whole_number(options, "pinSeconds", MIN_PIN_SECONDS, MAX_PIN_SECONDS)
         on_lost = _one_of(options, "onLost", (CONTINUE, FAIL) if streaming else (FAIL, CONTINUE))
@@ -331,7 +334,7 @@ def _pins(options: Mapping[str, str], endpoints: tuple[Endpoint, ...]) -> dict[E
 
 
 def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    text = options.get(name)
+    text = options.get(name.lower())
     if text is None:
         return ()
     names = tuple(element for element in _SEPARATOR.split(text) if element)
@@ -357,7 +360,7 @@ def _did_you_mean(name: str, there: Collection[str]) -> str:
 
 def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     """A choice; the first is the default."""
-    value = options.get(name, choices[0])
+    value = options.get(name.lower(), choices[0])
     if value in choices:
         return value
     near = difflib.get_close_matches(value, choices, n=1)
@@ -366,7 +369,7 @@ def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
 
 
 def _whole_number(options: Mapping[str, str], name: str, lowest: int, highest: int) -> int | None:
-    text = options.get(name)
+    text = options.get(name.lower())
     if text is None:
         return None
     number = int(text) if re.fullmatch(r"\d{1,19}", text) else -1
@@ -376,7 +379,7 @@ def _whole_number(options: Mapping[str, str], name: str, lowest: int, highest: i
 
 
 def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    text = options.get(name)
+    text = options.get(name.lower())
     if text is None:
         return default
     try:
@@ -394,7 +397,7 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
 def _tls(options: Mapping[str, str]) -> Tls | None:
     """The files are read here, on the driver: executors need not have them."""
     on = _one_of(options, "tls", ("false", "true")) == "true"
-    ca, certificate, key = (options.get(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
+    ca, certificate, key = (options.get(name.lower()) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"))
     if not on:
         if ca or certificate or key:
             raise ValueError("option 'tls' is not 'true', but one of tlsCaFile, tlsCertFile, tlsKeyFile is given")
@@ -411,7 +414,7 @@ def _tls(options: Mapping[str, str]) -> Tls | None:
 
 
 def _token(options: Mapping[str, str], *, tls: bool) -> str | None:
-    token, path = options.get("token"), options.get("tokenFile")
+    token, path = options.get("token"), options.get("tokenfile")
     if token is not None and path is not None:
         raise ValueError("options 'token' and 'tokenFile' are both given: give one of them")
     if path is not None:

@@ -1,25 +1,22 @@
-"""The numbers of the report over time, computed by Spark and small enough for a page."""
+"""The numbers of the report: the name servers as the log knows them, the last day, and how it went over time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812
-
-from route_pipeline.queries import INGEST_TIME, WALL_TIME, LastDay, divergence, last_day, utc
-
-POINTS = 400
-"""Points of a line: more than a plot has pixels for would be lost."""
+from route_pipeline.questions import Clock, Questions, Row
 
 SHOWN = 15
-"""Rows of a ranking."""
+"""Rows of a list."""
 
-MAX_CONVERGENCE_TIMES = 20_000
-"""Most times to convergence that are fetched for the histogram."""
+POINTS = 400
+"""Points of a line: a plot has pixels for no more."""
 
+FLAPS = 2
+"""A broker that went away so often within a day at one name server flapped."""
+
+CLOCKS: tuple[Clock, Clock] = ("wall", "ingest")
 TOPICS, QUEUES, BROKERS = "topics", "write queues", "brokers"
 
 Series = dict[str, list[tuple[datetime, int]]]
@@ -28,87 +25,169 @@ Series = dict[str, list[tuple[datetime, int]]]
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What the report shows."""
+    """What the report shows. Times are UTC."""
 
-    last_day: LastDay
-    """What a person asks first."""
+    until: datetime
+    """When the log was written last; the last day ends there."""
+    namesrvs: list[Row]
+    """By name: epoch, revision, ingested_at, lost, known_from, known_to; numbers of topics, queue_rows and brokers."""
+    open_disagreements: int
+    """Disagreements that last, by the time of the ingest."""
+    disagreements: list[Row]
+    """The oldest of them: since, table_name, key, have and lack."""
+    counts: list[Row]
+    """Of the last day: table_name, and how many rows came, changed and went; at several name servers counts once."""
+    latest: list[Row]
+    """The latest changes: moment, table_name, key, kind, why and namesrvs."""
+    flaps: list[Row]
+    """Brokers that went away again and again: key, times, moment, why and namesrvs, most frequent first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """What the report shows over time."""
+
     over_time: dict[str, Series]
     """Topics, write queues and brokers over time, by the clock of each name server."""
     churn: list[tuple[str, int]]
     """Broker groups whose rows changed most often, with the number of versions that ended."""
-    removals: list[tuple[str, str, int]]
-    """Table, reason and number of ends that were no change, most frequent first."""
-    convergence: dict[str, list[float]]
-    """How long disagreements lasted, s, by clock: ``wall`` and ``ingest``."""
+    removals: list[tuple[str, int]]
+    """Table and reason, and number of ends that were no change, most frequent first."""
+    convergence: dict[Clock, list[float]]
+    """How long disagreements lasted, s, by clock, ascending."""
 
 
-def collect_report(changes: DataFrame, versions: DataFrame) -> ReportData:
-    """Computes the numbers of the report. The history is read many times, so it should be cached."""
-    queues = versions.where(F.col("table_name") == "topic_queues")
-    disagreements = {by: divergence(changes, versions, by) for by in (WALL_TIME, INGEST_TIME)}
-    ended = versions.where(F.col("end_reason").isNotNull())
-    churn = ended.where(F.col("broker_name").isNotNull()).groupBy("broker_name").count()
-    removals = ended.where(F.col("end_reason") != "CHANGED").groupBy("table_name", "end_reason").count()
+_COUNTS = """
+with there as (
+  select namesrv, table_name, topic from quiet
+  union all select namesrv, table_name, topic from versions where end_reason is null
+)
+select namesrv, count(distinct topic) as topics, count(*) filter (table_name = 'topic_queues') as queue_rows,
+  count(*) filter (table_name = 'brokers') as brokers
+from there group by namesrv
+"""
+_OPEN = "from disagreements where until is null order by since, table_name, key"
+_EVENTS = """
+create or replace temporary table events as
+with firsts as (
+  select namesrv, min(ingested_at) as first from main.log group by namesrv
+), marked as (
+  select *, coalesce(lag(end_reason) over (
+    partition by namesrv, topic, table_name, key order by valid_from_epoch, valid_from_revision) = 'CHANGED', false
+  ) as follows from versions join firsts using (namesrv)
+)
+-- What a first read finds did not come then.
+select namesrv, table_name, key, valid_from as moment, 'came' as kind, '' as why
+from marked where not follows and seen_from > greatest(first, $until::timestamptz - interval 1 day)
+union all
+select namesrv, table_name, key, valid_to, case end_reason when 'CHANGED' then 'changed' else 'went' end,
+  case end_reason when 'CHANGED' then '' else end_reason end
+from versions where seen_to > $until::timestamptz - interval 1 day
+"""
+_DAY = """
+select table_name, count(distinct key) filter (kind = 'came') as came,
+  count(distinct key) filter (kind = 'changed') as changed, count(distinct key) filter (kind = 'went') as went
+from events group by table_name order by table_name
+"""
+_LATEST = f"""
+select max(moment) as moment, table_name, key, kind, why, list(distinct namesrv order by namesrv) as namesrvs
+from events group by table_name, key, kind, why order by moment desc, table_name, key limit {SHOWN}
+"""
+_FLAPPED = f"""
+with each as (
+  select namesrv, key, count(*) as times, max(moment) as moment, list(distinct why) as why
+  from events where table_name = 'brokers' and kind = 'went' group by namesrv, key having count(*) >= {FLAPS}
+)
+select key, max(times) as times, max(moment) as moment, list_sort(list_distinct(flatten(list(why)))) as why,
+  list(namesrv order by namesrv) as namesrvs
+from each group by key order by times desc, key limit {SHOWN}
+"""
+_STEPS = {
+    QUEUES: """
+      select namesrv, valid_from as moment, write_queue_nums as step from quiet where table_name = 'topic_queues'
+      union all select namesrv, valid_from, write_queue_nums from versions where table_name = 'topic_queues'
+      union all select namesrv, valid_to, -write_queue_nums from versions
+        where table_name = 'topic_queues' and valid_to is not null
+    """,
+    BROKERS: """
+      select namesrv, valid_from as moment, 1 as step from quiet where table_name = 'brokers'
+      union all select namesrv, valid_from, 1 from versions where table_name = 'brokers'
+      union all select namesrv, valid_to, -1 from versions where table_name = 'brokers' and valid_to is not null
+    """,
+    # Up when a topic comes to its first broker group, down when it has left its last.
+    TOPICS: """
+      select namesrv, moment, there::int - lag(there::int, 1, 0) over k as step
+      from (
+        select namesrv, topic, moment, sum(sum(step)) over (partition by namesrv, topic order by moment) > 0 as there
+        from (
+          select namesrv, topic, valid_from as moment, 1 as step from quiet where topic is not null
+          union all select namesrv, topic, valid_from, 1 from versions where topic is not null
+          union all select namesrv, topic, valid_to, -1 from versions where topic is not null and valid_to is not null
+        ) group by namesrv, topic, moment
+      ) window k as (partition by namesrv, topic order by moment)
+    """,
+}
+_OVER_TIME = f"""
+with steps as ({{steps}}), ends as (
+  select min(moment) as first, greatest(epoch_us(max(moment)) - epoch_us(min(moment)), 1) as width from steps
+), points as (
+  select namesrv, (epoch_us(moment) - epoch_us(first)) * {POINTS} // width as point, max(moment) as moment,
+    sum(step) as step
+  from steps cross join ends group by namesrv, point
+)
+select namesrv, moment, sum(step) over (partition by namesrv order by point)::bigint as value
+from points order by namesrv, point
+"""
+_CHURN = f"""
+select broker_name as name, count(*) as number from versions
+where end_reason is not null and broker_name is not null group by all order by number desc, name limit {SHOWN}
+"""
+_REMOVALS = f"""
+select table_name || ': ' || end_reason as name, count(*) as number from versions
+where end_reason <> 'CHANGED' group by all order by number desc, name limit {SHOWN}
+"""
+
+
+def collect_report(asked: Questions) -> ReportData:
+    (written,) = asked.ask("select max(ingested_at) as until from log")
+    asked.divergence("ingest")
+    lasting = asked.ask(_OPEN) if len(asked.name_servers()) > 1 else []
+    counts = {row["namesrv"]: row for row in asked.ask(_COUNTS)}
+    nothing = {"topics": 0, "queue_rows": 0, "brokers": 0}
+    asked.ask(_EVENTS, written)
     return ReportData(
-        last_day=last_day(changes, versions),
-        over_time={
-            TOPICS: _over_time(_topic_steps(queues)),
-            QUEUES: _over_time(_steps(queues, F.col("write_queue_nums"))),
-            BROKERS: _over_time(_steps(versions.where(F.col("table_name") == "brokers"), F.lit(1))),
-        },
-        churn=[(row["broker_name"], row["count"]) for row in _top(churn, "count", "broker_name")],
-        removals=[
-            (row["table_name"], row["end_reason"], row["count"]) for row in _top(removals, "count", "table_name")
-        ],
-        convergence={
-            by: [row["seconds"] for row in rows.where("seconds IS NOT NULL").limit(MAX_CONVERGENCE_TIMES).collect()]
-            for by, rows in disagreements.items()
-        },
+        until=written["until"],
+        namesrvs=[nothing | counts.get(row["namesrv"], {}) | row for row in asked.name_servers()],
+        open_disagreements=len(lasting),
+        disagreements=lasting[:SHOWN],
+        counts=asked.ask(_DAY),
+        latest=asked.ask(_LATEST),
+        flaps=asked.ask(_FLAPPED),
     )
 
 
-def _steps(versions: DataFrame, height: Column) -> DataFrame:
-    """Up at the beginning of each version, down at its end."""
-    up = versions.select("namesrv", F.unix_micros("valid_from").alias("at"), height.cast("bigint").alias("step"))
-    over = versions.where(F.col("end_reason").isNotNull())
-    down = over.select("namesrv", F.unix_micros("valid_to").alias("at"), (-height).cast("bigint").alias("step"))
-    return up.unionByName(down)
-
-
-def _topic_steps(queues: DataFrame) -> DataFrame:
-    """Up when a topic comes to its first broker group, down when it has left its last."""
-    by_topic = queues.select("*", F.lit(1).alias("one"))
-    moves = reduce(
-        DataFrame.unionByName,
-        [
-            by_topic.select("namesrv", "topic", F.unix_micros("valid_from").alias("at"), F.col("one").alias("step")),
-            by_topic.where(F.col("end_reason").isNotNull()).select(
-                "namesrv", "topic", F.unix_micros("valid_to").alias("at"), (-F.col("one")).alias("step")
-            ),
-        ],
+def collect_charts(asked: Questions) -> Charts:
+    """Computes what :func:`collect_report` leaves out."""
+    convergence = {
+        clock: sorted(row["seconds"] for row in asked.divergence(clock) if row["seconds"] is not None)
+        for clock in CLOCKS
+    }
+    over_time: dict[str, Series] = {}
+    for what in (TOPICS, QUEUES, BROKERS):
+        lines: Series = over_time.setdefault(what, {})
+        for row in asked.ask(_OVER_TIME.format(steps=_STEPS[what])):
+            lines.setdefault(row["namesrv"], []).append((row["moment"], row["value"]))
+    return Charts(
+        over_time=over_time,
+        churn=[(row["name"], row["number"]) for row in asked.ask(_CHURN)],
+        removals=[(row["name"], row["number"]) for row in asked.ask(_REMOVALS)],
+        convergence=convergence,
     )
-    moves = moves.groupBy("namesrv", "topic", "at").agg(F.sum("step").alias("step"))
-    so_far = Window.partitionBy("namesrv", "topic").orderBy("at")
-    there = F.when(F.sum("step").over(so_far) > 0, 1).otherwise(0)
-    moves = moves.withColumn("there", there)
-    before = F.lag("there", 1, 0).over(so_far)
-    return moves.withColumn("step", (F.col("there") - before).cast("bigint")).select("namesrv", "at", "step")
 
 
-def _over_time(steps: DataFrame) -> Series:
-    """Sums steps up to points that are evenly spread in time."""
-    ends = steps.agg(F.min("at").alias("first"), F.max("at").alias("last")).collect()[0]
-    if ends["first"] is None:
-        return {}
-    width = max(1, (ends["last"] - ends["first"]) // POINTS + 1)
-    bucket = ((F.col("at") - ends["first"]) / width).cast("bigint")
-    rows = steps.groupBy("namesrv", bucket.alias("bucket")).agg(F.sum("step").alias("step"), F.max("at").alias("at"))
-    series: Series = {}
-    for row in rows.orderBy("namesrv", "bucket").collect():
-        line = series.setdefault(row["namesrv"], [])
-        line.append((utc(row["at"]), (line[-1][1] if line else 0) + row["step"]))
-    return series
-
-
-def _top(rows: DataFrame, number: str, name: str) -> list[Row]:
-    return rows.orderBy(F.desc(number), name).limit(SHOWN).collect()
+def sides_of(disagreement: Row) -> str:
+    """Which name servers have the row, in words."""
+    have, lack = disagreement["have"], disagreement["lack"]
+    if not lack:
+        return f"{', '.join(have)}, not all the same"
+    return f"{', '.join(have) or 'nobody'}; not {', '.join(lack)}"

@@ -103,7 +103,7 @@ CHANGE_COLUMNS = (
     Column(
         "table_name", STRING, "topic_queues, broker_groups, brokers, clusters, filter_servers, or reads: of the reader"
     ),
-    Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back or hole"),
+    Column("op", STRING, "put or remove; in reads: snapshot, changes, lost, back, hole or kept"),
     Column("from_snapshot", BOOLEAN, "row of a snapshot: what was there, not what changed"),
     Column("key", STRING, "key within the table: names joined by /"),
     Column("topic", STRING, f"topic name; {_PUSHED}", nullable=True),
@@ -135,6 +135,7 @@ CHANGE_COLUMNS = (
     Column("after_revision", LONG, "in reads: the changes are those after this revision", nullable=True),
     _STATIC_MAPPING,
     Column("warm", BOOLEAN, "in reads, of a snapshot: if false, rows may be missing", nullable=True),
+    Column("snapshot", LONG, "number of the snapshot of this name server that the row is of, or follows"),
 )
 """The table of changes. Rows are unique by namesrv, epoch, revision, table_name, key and from_snapshot."""
 

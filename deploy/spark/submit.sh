@@ -1,6 +1,6 @@
 #!/bin/sh
-# Submits one command of the route pipeline to a cluster:
-#   MASTER=spark://spark:7077 deploy/spark/submit.sh ingest --namesrv ns-a:9878,ns-b:9878 --out /shared/routes
+# Submits examples/routes_to_log.py to a cluster, which appends what changed in the routes to a log:
+#   MASTER=spark://spark:7077 deploy/spark/submit.sh ns-a:9878,ns-b:9878 /shared/routes /shared/routes-checkpoint
 # Driver and executors run the same Python at the same path. It is PYTHON, else that of the image of
 # deploy/spark/Dockerfile, of an active virtual environment, of .venv in this clone, or of route-pipeline on the PATH.
 set -eu
@@ -21,13 +21,15 @@ if [ -z "${PYTHON:-}" ]; then
   done
 fi
 if [ -z "${PYTHON:-}" ] || [ ! -x "$(dirname "$PYTHON")/spark-submit" ]; then
-  echo "submit.sh: no spark-submit beside ${PYTHON:-any Python}: pip install -e '.[route-pipeline]' in the clone, or set" \
+  echo "submit.sh: no spark-submit beside ${PYTHON:-any Python}: pip install -e '.[spark]' in the clone, or set" \
     "PYTHON to a Python with the package, at the same path on every executor" >&2
   exit 2
 fi
+job=$here/routes_to_log.py
+[ -f "$job" ] || job=$here/../../examples/routes_to_log.py
 export PYSPARK_PYTHON="$PYTHON" PYSPARK_DRIVER_PYTHON="$PYTHON"
 exec "$PYTHON" -m route_pipeline.java "$(dirname "$PYTHON")/spark-submit" \
   --master "$MASTER" \
   --name route-pipeline \
   --conf spark.sql.session.timeZone=UTC \
-  "$here/job.py" "$@"
+  "$job" "$@"

@@ -1,4 +1,4 @@
-"""Two name servers and the agents of a master and a slave: kills the master's agent, and shows its history in Spark.
+"""Two name servers and the agents of a master and a slave: kills the master's agent, and shows its history.
 
 All processes run on loopback and end with the demo. No file stays. Run it with ``make demo``.
 """
@@ -50,7 +50,7 @@ def main() -> None:
             eventually(partial(server.addresses, TOPIC), lambda addrs: addrs == {0: MASTER, 1: SLAVE})
         folder = processes.enter_context(tempfile.TemporaryDirectory(prefix="route-demo-"))
         log = str(Path(folder) / "log")
-        say("ingesting a snapshot of both name servers with Spark, which takes a few seconds to start")
+        say("ingesting a snapshot of both name servers")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
         console.print(cluster_table(servers))
         console.print(route_table(f"Route of {TOPIC}", servers))
@@ -72,7 +72,7 @@ def main() -> None:
         title = f"Route of {TOPIC}: the master was back on both name servers after {time.monotonic() - back_at:.1f} s"
         console.print(route_table(title, servers))
 
-        say("ingesting the changes, and querying the topic's history in Spark")
+        say("ingesting the changes, and querying the topic's history")
         route_pipeline("ingest", "--namesrv", namesrv, "--out", log)
         route_pipeline("who-changed", log, TOPIC)
         route_pipeline("report", log)

@@ -1,8 +1,4 @@
-"""The append-only log of routes: ingested, staged, compacted, read as history.
+"""The route log: a Delta table to which each batch of rows is one commit.
 
-Begin reading in ``protocol.route_log`` and ``ingest``. For other programs there is :func:`files`.
+Begin reading in ``route_log``, which has :meth:`~route_pipeline.log.route_log.RouteLog.append`.
 """
-
-from route_pipeline.log.protocol.route_log import files
-
-__all__ = ["files"]

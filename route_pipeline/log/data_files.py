@@ -1,111 +1,212 @@
-"""Data files: Parquet under a name that is used for the first time. They count once a commit has them."""
+"""Data files: Parquet by Arrow, with the statistics that engines skip files by. For threads and for Spark's tasks."""
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections import defaultdict
+import time
 from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import Self
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from route_pipeline.arrow_schemas import TIMESTAMP, arrow_schema
-from route_pipeline.log.protocol.commits import DataFile, Span
-from route_pipeline.schemas import CHANGES, spark_ddl
-from route_pipeline.stores.store import Store
+from route_pipeline.log.place import FILE_SCHEMA, QUARANTINE, READS, ROWS, STATISTICS, Place, failures, sync
+from route_pipeline.quality import problems_of
+from route_pipeline.schemas import READS as READS_TABLE
 
-INGESTED_AT = "ingested_at"
-"""Column of the log: when the batch of a row was written, by the clock of the machine that Spark's driver is on."""
+TARGET_BYTES = 128 * 1024 * 1024
+"""Size at which another file is begun."""
 
-STAMP = pa.field(INGESTED_AT, TIMESTAMP, nullable=False)
-LOG_SCHEMA = arrow_schema(CHANGES).append(STAMP)
-"""The columns of the log's rows."""
-LOG_DDL = f"{spark_ddl(CHANGES)}, {INGESTED_AT} TIMESTAMP NOT NULL"
-"""The same for Spark."""
+GROUP_ROWS = 64 * 1024
+"""Rows that are checked and written at once, some 10 MB. Fewer make larger files, which take longer to read."""
 
-DATA = "data"
-"""Folder of the data files; below it one for each day."""
+Add = dict[str, Any]
+"""What delta-rs needs to know of a new file: plain values, so that it can travel from a task to the driver."""
+
+ReadRow = dict[str, Any]
+"""A row in which the reader says what it read."""
 
 
 class NewFile:
-    """A Parquet file that is there once it has rows; it is durable when the block is left."""
+    """A Parquet file of one partition. It is of the log once a commit has it."""
 
-    def __init__(self, store: Store, table: str, date: str, made_by: str) -> None:
-        """Makes nothing yet. ``made_by`` is the kind of the commit that will add the file."""
-        self._store = store
-        self._path = f"{DATA}/{date}/{secrets.token_hex(16)}.parquet"
-        self._of = (table, date, made_by)
-        self._open = ExitStack()
-        self._writer: pq.ParquetWriter | None = None
-        self._rows = 0
-        self._ends: dict[tuple[str, str], list[int]] = defaultdict(list)
+    def __init__(self, place: Place, kind: str, at: datetime) -> None:
+        day = at.astimezone(UTC).date()
+        folder = f"kind={kind}/day={day}"
+        self._place, self._path = place, f"{folder}/{secrets.token_hex(16)}.parquet"
+        self._partition = {"kind": kind, "day": str(day)}
+        with failures(f"{place.url} cannot be written to"):
+            filesystem = place.filesystem()
+            if place.local is not None:
+                filesystem.create_dir(folder, recursive=True)
+            self._sink = filesystem.open_output_stream(self._path)
+            self._writer = pq.ParquetWriter(self._sink, FILE_SCHEMA, compression="zstd", write_batch_size=GROUP_ROWS)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Adds a row group."""
-        if self._writer is None:
-            stream = self._open.enter_context(self._store.open_new(self._path))
-            self._writer = self._open.enter_context(pq.ParquetWriter(stream, rows.schema, compression="zstd"))
-        self._writer.write_batch(rows)
-        self._rows += rows.num_rows
-        for (namesrv, epoch), (first, last, _) in counted(rows).items():
-            self._ends[namesrv, epoch] += [first, last]
+        with failures(f"{self._place.url} cannot be written to"):
+            self._writer.write_batch(rows)
 
-    def files(self) -> list[DataFile]:
-        """The file, once the block was left; none if it had no rows."""
-        if self._writer is None:
-            return []
-        spans = (Span(*life, min(ends), max(ends)) for life, ends in sorted(self._ends.items()))
-        table, date, made_by = self._of
-        size = self._store.info(self._path).size
-        return [DataFile(self._path, table, date, self._rows, size, made_by, tuple(spans))]
+    @property
+    def size(self) -> int:
+        return int(self._sink.tell())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
-def folder_of(date: str) -> str:
-    return f"{DATA}/{date}"
+    def close(self) -> Add:
+        """Ends the file; on a disk it is durable then."""
+        with failures(f"{self._place.url} cannot be written to"):
+            self._writer.close()
+            size = self.size
+            self._sink.close()
+            if self._place.local is not None:
+                path = self._place.local / "changes" / self._path
+                sync(path, path.parent)
+        return {
+            "path": self._path,
+            "size": size,
+            "partition_values": self._partition,
+            "modification_time": int(time.time() * 1000),
+            "data_change": True,
+            "stats": statistics_of(self._writer.writer.metadata),
+        }
 
 
-def counted(rows: pa.RecordBatch) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """First and last revision, and number of rows, of each life of a name server. None for other tables."""
-    if not {"namesrv", "epoch", "revision"} <= set(rows.schema.names):
-        return {}
-    lives = pa.Table.from_batches([rows.select(["namesrv", "epoch", "revision"])]).group_by(["namesrv", "epoch"])
-    found = lives.aggregate([("revision", "min"), ("revision", "max"), ([], "count_all")]).to_pylist()
-    return {
-        (life["namesrv"], life["epoch"]): (life["revision_min"], life["revision_max"], life["count_all"])
-        for life in found
-    }
+def statistics_of(metadata: pq.FileMetaData) -> str:
+    """The statistics of a file in Delta's JSON. A column has none if a row group says nothing about it."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if name not in STATISTICS:
+                continue
+            if found is None or not found.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + found.null_count
+            if found.has_min_max:
+                lows[name] = min(lows.get(name, found.min), found.min)
+                highs[name] = max(highs.get(name, found.max), found.max)
+            elif found.null_count != group.num_rows:
+                unknown.add(name)
+    of_all = {"minValues": lows, "maxValues": highs, "nullCount": nulls}
+    known = {kind: {name: of[name] for name in of if name not in unknown} for kind, of in of_all.items()}
+    return json.dumps({"numRecords": metadata.num_rows, **known}, default=_of_time)
 
 
-def groups(batches: Iterable[pa.RecordBatch], least_rows: int) -> Iterable[pa.RecordBatch]:
-    """The rows, in groups that are large enough to be checked and written quickly."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(one.num_rows for one in held) >= least_rows:
-            yield _together(held)
-            held = []
-    if any(one.num_rows for one in held):
-        yield _together(held)
+def _of_time(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def as_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with exactly the columns of a schema: what an older program did not write is null."""
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+@dataclass
+class BatchRows:
+    """The rows of a batch, sorted by kind. Few stay in memory; many go to files as they come."""
+
+    place: Place
+    at: datetime
+    """When the batch is written, by the clock of this machine."""
+    files: list[Add] = field(default_factory=list)
+    reads: list[ReadRow] = field(default_factory=list)
+    """What the reader says of its reads: few rows, for the commit."""
+    rows: int = 0
+    aside: int = 0
+    """Rows that break a rule and were put aside."""
+    _held: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {ROWS: [], QUARANTINE: []})
+    _file: NewFile | None = None
+
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Takes rows of table ``changes``, in groups that are large enough to be checked quickly."""
+        group: list[pa.RecordBatch] = []
+        for batch in batches:
+            group.append(batch)
+            if sum(one.num_rows for one in group) >= GROUP_ROWS:
+                self._add(_together(group))
+                group = []
+        if any(one.num_rows for one in group):
+            self._add(_together(group))
+
+    def take(self, other: BatchRows) -> None:
+        """Takes what another one, whose file is ended, holds and has written."""
+        self.files += other.files
+        self.reads += other.reads
+        self.rows += other.rows
+        self.aside += other.aside
+        for kind, held in other._held.items():
+            self._held[kind] += held
+
+    def end_file(self) -> None:
+        """Ends the file that was begun, if one was; what is held goes into it."""
+        if self._file is not None:
+            self._spill(self._file)
+            self.files.append(self._file.close())
+            self._file = None
+
+    def finish(self) -> None:
+        """Writes all that is held, a file for each kind."""
+        self.end_file()
+        for kind, held in self._held.items():
+            if held:
+                file = NewFile(self.place, kind, self.at)
+                file.write(_together(held))
+                self.files.append(file.close())
+                held.clear()
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        problems = problems_of(rows)
+        stamped = _as_file_rows(rows, {"ingested_at": self.at, "problem": problems})
+        if problems is not None:
+            bad = stamped.filter(problems.is_valid())
+            self.aside += bad.num_rows
+            self._held[QUARANTINE].append(bad)
+            stamped = stamped.filter(problems.is_null())
+        of_reader = pc.equal(stamped["table_name"], READS_TABLE)
+        if pc.any(of_reader).as_py():
+            self.reads += stamped.filter(of_reader).to_pylist()
+            stamped = stamped.filter(pc.invert(of_reader))
+        if not stamped.num_rows:
+            return
+        self.rows += stamped.num_rows
+        self._held[ROWS].append(stamped)
+        if sum(one.num_rows for one in self._held[ROWS]) >= GROUP_ROWS:
+            if self._file is None:
+                self._file = NewFile(self.place, ROWS, self.at)
+            self._spill(self._file)
+            if self._file.size >= TARGET_BYTES:
+                self.end_file()
+
+    def _spill(self, file: NewFile) -> None:
+        if held := self._held[ROWS]:
+            file.write(_together(held))
+            held.clear()
+
+
+def write_reads(place: Place, rows: list[ReadRow], batch: int, at: datetime) -> Add:
+    """The file of a batch's rows of ``reads``. The one who commits writes it: they have the batch's number."""
+    file = NewFile(place, READS, at)
+    file.write(pa.RecordBatch.from_pylist([row | {"batch": batch} for row in rows], FILE_SCHEMA))
+    return file.close()
+
+
+def _as_file_rows(rows: pa.RecordBatch, own: dict[str, Any]) -> pa.RecordBatch:
+    columns = []
+    for column in FILE_SCHEMA:
+        value = own.get(column.name)
+        if isinstance(value, pa.Array):
+            columns.append(value)
+        elif column.name in rows.schema.names:
+            columns.append(rows[column.name].cast(column.type))
+        else:
+            columns.append(pa.repeat(pa.scalar(value, column.type), rows.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
 
 
 def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    tables = [pa.Table.from_batches([batch]) for batch in batches]
-    (batch,) = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()
-    return batch
+    if len(batches) == 1:
+        return batches[0]
+    (one,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return one

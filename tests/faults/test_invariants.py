@@ -163,15 +163,8 @@ def ingested(story: Story, *rows: list[Any]) -> None:
         changed = [[revision, *PUT]]
         story.add(40 + revision, "changes", server=SERVER, epoch="1", after=revision - 1, up_to=revision, rows=changed)
     begun = [[1, True, *PUT], [1, True, *READS, "snapshot", [None]]]
-    for reader in ("Spark", "Arrow"):
-        story.add(
-            50,
-            "ingested",
-            reader=reader,
-            server=SERVER,
-            epoch="1",
-            rows=[*begun, *rows, [3, False, *READS, "changes", [1]]],
-        )
+    last = [3, False, *READS, "changes", [1]]
+    story.add(50, "ingested", server=SERVER, epoch="1", rows=[*begun, *rows, last])
 
 
 def sampled(story: Story, **more: int) -> None:

@@ -41,7 +41,7 @@ from route_client.endpoints import EndpointList
 from route_client.errors import EndpointListError
 from route_client.route import from_wire, to_wire
 from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import OffsetError, from_json, to_json
+from route_pipeline.positions import OffsetError, from_json, to_json
 from tests.support.core_fleet import Fleet
 from tests.support.sent_frames import NoFrame, frames_in
 

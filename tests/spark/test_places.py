@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pyspark
 import pytest
 
 from route_pipeline.java import ensure_java_home
-from route_pipeline.log import files
+from route_pipeline.log.place import Place
+from route_pipeline.questions import questions
 from tests.support.programs.processes import BIN, NamesrvProcess, eventually
 
-SUBMIT = Path(__file__).parents[2] / "deploy" / "spark" / "submit.sh"
+ROOT = Path(__file__).parents[2]
+SUBMIT = ROOT / "deploy" / "spark" / "submit.sh"
 RUN_SECONDS = 300
 """For one ingest with the start of its executors, on a busy machine."""
 START_SECONDS = 120.0
@@ -38,30 +39,34 @@ def applications() -> Iterator[None]:
         shutil.rmtree(folder)
 
 
-def ingest(program: list[str | Path], namesrv: NamesrvProcess, out: Path, *more: str, **variables: str) -> str:
-    """Runs one ingest to its end; what it said."""
+def run(program: list[str | Path], namesrv: NamesrvProcess, folder: Path, **variables: str) -> str:
+    """Runs the job to its end; what it said."""
     done = subprocess.run(
-        [*program, "ingest", "--namesrv", str(namesrv.endpoint), "--out", out, *more],
+        [*program, str(namesrv.endpoint), folder / "log", folder / "checkpoint"],
         env={**os.environ, **ON_LOOPBACK, **variables},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr  # spark-submit sends both of the program to its standard output
+    return done.stdout + done.stderr
 
 
-def topics(out: Path) -> list[str]:
+def topics(folder: Path) -> list[str]:
     """The topics in a log, each as often as it is there."""
-    rows = ds.dataset(files(out)).to_table(columns=["table_name", "topic"]).to_pylist()
-    return sorted(row["topic"] for row in rows if row["table_name"] == "topic_queues")
+    with questions(Place(str(folder / "log"))) as asked:
+        rows = asked.ask("select topic from log where table_name = 'topic_queues' order by topic")
+    return [row["topic"] for row in rows]
 
 
 @pytest.mark.usefixtures("applications")
-def test_a_cluster_inside_one_process_ingests(namesrv: NamesrvProcess, tmp_path: Path) -> None:
-    ingest([BIN / "route-pipeline"], namesrv, tmp_path / "log", "--master", "local-cluster[2,1,1024]")
-    assert topics(tmp_path / "log") == ["Other", "TopicTest"]
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_the_job_of_the_examples_runs_on_one_machine(namesrv: NamesrvProcess, tmp_path: Path, master: str) -> None:
+    program: list[str | Path] = ["sh", SUBMIT]
+    run(program, namesrv, tmp_path, MASTER=master, PYTHON=sys.executable)
+    assert topics(tmp_path) == ["Other", "TopicTest"]
 
 
 @contextmanager
@@ -103,20 +108,15 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield found[1]
 
 
-def test_a_standalone_cluster_ingests(namesrv: NamesrvProcess, master: str, tmp_path: Path) -> None:
-    ingest([BIN / "route-pipeline"], namesrv, tmp_path / "log", "--master", master)
-    assert topics(tmp_path / "log") == ["Other", "TopicTest"]
-
-
-def test_the_submit_script_ingests_and_goes_on_where_it_was(
+def test_the_submit_script_runs_the_job_on_a_cluster_and_goes_on_where_it_was(
     namesrv: NamesrvProcess, master: str, tmp_path: Path
 ) -> None:
     submit: list[str | Path] = ["sh", SUBMIT]
     # Outside the image it finds the Python of an active environment, and a Java by itself.
     variables = {"MASTER": master, "PYTHON": "", "VIRTUAL_ENV": sys.prefix, "JAVA_HOME": ""}
-    ingest(submit, namesrv, tmp_path / "log", **variables)
-    assert "0 rows appended" in ingest(submit, namesrv, tmp_path / "log", **variables)
-    assert topics(tmp_path / "log") == ["Other", "TopicTest"]
+    run(submit, namesrv, tmp_path, **variables)
+    assert "0 rows to" in run(submit, namesrv, tmp_path, **variables)
+    assert topics(tmp_path) == ["Other", "TopicTest"]
 
 
 def test_the_submit_script_says_where_spark_is_missing(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,8 @@ from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from groundwork.grpc_errors import RichError
+from route_pipeline.log.place import Place
+from tests.faults.fleet.pipeline_log import lives_of
 from tests.faults.fleet.workers import TIMEOUT, Connect, Worker
 from tests.faults.history import History
 from tests.support.programs.pipeline_process import PipelineProcess
@@ -25,7 +25,6 @@ from tests.support.routes.route_rows import key_of
 
 PIPELINE = "pipeline"
 """Its name in records and ways."""
-ROOT = Path(__file__).parents[3]
 OPTIONS = ("--option", "onCompacted=resync", "--option", "connectTimeoutSeconds=2", "--timeout", "10")
 LONGEST_SECONDS = 600.0
 """By then a batch, or the whole log, has been read on a busy machine."""
@@ -66,7 +65,7 @@ class Pipeline:
         self._end()
 
     def start(self) -> None:
-        """Starts to follow, and goes on where the log ends. Spark takes its time; nothing is waited for."""
+        """Starts to follow, and goes on where the log ends. Nothing is waited for."""
         self._process = PipelineProcess(self._said, "follow", *self._to, "--every", "1", "--log-format", "json")
         self._note("started")
 
@@ -86,7 +85,7 @@ class Pipeline:
 
     def batches(self) -> int:
         """Batches that are whole."""
-        return sum(1 for _ in self._log.glob("_commits/*.json"))
+        return sum(1 for _ in self._log.glob("changes/_delta_log/*.json"))
 
     def kill(self) -> None:
         """Kills the process group, as a crash would."""
@@ -104,17 +103,13 @@ class Pipeline:
         self._note("continued")
 
     def read_rest(self) -> None:
-        """Ends it, takes what is left in one batch, and has what the log holds recorded, as two readers see it."""
+        """Ends it, takes what is left in one batch, and has what the log holds recorded."""
         self.kill()
         with self._said.open("ab") as said:
             command = [str(BIN / "route-pipeline"), "ingest", *self._to]
             subprocess.run(command, check=True, stdout=said, stderr=said, timeout=LONGEST_SECONDS)
-            reader = [sys.executable, "-m", "tests.faults.fleet.pipeline_log", str(self._log)]
-            done = subprocess.run(
-                reader, check=True, stdout=subprocess.PIPE, stderr=said, cwd=ROOT, timeout=LONGEST_SECONDS
-            )
-        for line in done.stdout.splitlines():
-            self._history.add("ingested", **json.loads(line))
+        for life in lives_of(Place(str(self._log))):
+            self._history.add("ingested", **life)
 
     def _end(self) -> None:
         if self._process is not None:

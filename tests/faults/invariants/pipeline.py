@@ -53,19 +53,18 @@ def check_pipeline(records: list[Record], timeline: Timeline) -> Iterator[str]:
         life = record["server"], record["epoch"]
         for revision in told[life].add(record):
             yield f"pipeline: {life[0]}, epoch {life[1]}: revision {revision} is told in two ways"
-    ingested = {(r["reader"], r["server"], r["epoch"]): r["rows"] for r in of_kind(records, "ingested")}
-    for (reader, server, epoch), rows in ingested.items():
+    ingested = {(r["server"], r["epoch"]): r["rows"] for r in of_kind(records, "ingested")}
+    for (server, epoch), rows in ingested.items():
         for problem in _wrong(rows, told[server, epoch]):
-            yield f"pipeline: {reader}, {server}, epoch {epoch}: {problem}"
+            yield f"pipeline: {server}, epoch {epoch}: {problem}"
     if not ingested:
         return
     for server in sorted({server for server, _ in told}):
         epoch = max(its_epoch for its_server, its_epoch in told if its_server == server)
         last = max((up_to for _, up_to in told[server, epoch].spans), default=0)
-        for reader in ("Spark", "Arrow"):
-            reached = max((row[0] for row in ingested.get((reader, server, epoch), [])), default=0)
-            if reached < last:
-                yield f"pipeline: {reader}, {server}: it came to {reached} of epoch {epoch}, and not to {last}"
+        reached = max((row[0] for row in ingested.get((server, epoch), [])), default=0)
+        if reached < last:
+            yield f"pipeline: {server}: it came to {reached} of epoch {epoch}, and not to {last}"
 
 
 def _wrong(rows: list[Any], told: Told) -> Iterator[str]:

@@ -1,45 +1,38 @@
-"""The pipeline is killed at steps of a batch; its history stays what the model says."""
+"""The pipeline is killed at steps of a batch, by threads and by Spark; its history stays what the model says."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from route_pipeline.log.ingest import IngestError
-from route_pipeline.log.protocol.route_log import RouteLog, files
+from route_pipeline.log.place import Place
+from route_pipeline.name_server import NamesrvError
 from tests.faults.pipeline.life import OPTIONS, Life
-from tests.support import failpoints
 from tests.support.programs.pipeline_process import PipelineProcess
-from tests.support.programs.processes import eventually
 from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.spark_session import spark
 
-pytestmark = pytest.mark.spark
-
 __all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
-STEPS = (
-    "before open .0000*.part",  # the tasks have written the rows; no commit names them
-    "half write .0000*.part",
-    "before fsync .0000*.part",
-    "before link 0000*.json",
-    "after link 0000*.json",  # the batch is in the log, but the program does not know
-    "after fsync-folder-of 0000*.json",
-)
-"""All that the driver does to make a batch part of the log."""
-SAMPLED = min(9, int(os.environ.get("FAULTS_PIPELINE_KILLS", "3")))
-"""Kills, by chance; 9 for all. Each of them takes Spark's start."""
-FIND_SECONDS = 240.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[3]
+FIND_SECONDS = 120.0
 """By then an ingest has come to any of its steps, on a busy machine."""
+
+
+@pytest.fixture(params=["threads", "spark"])
+def front(request: pytest.FixtureRequest) -> str:
+    """Who goes on after each kill."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -47,45 +40,18 @@ def life(spark: SparkSession, tmp_path: Path) -> Iterator[Life]:
     """It begins after Spark: a fork under gRPC's threads can go wrong."""
     assert spark.version
     with ExitStack() as stack:
-        yield Life(RouteLog.create(tmp_path / "log"), stack)
+        yield Life(Place(str(tmp_path / "log")), stack)
 
 
-Kill = Callable[[Life, Path], None]
-"""Starts an ingest and kills it at a step."""
+def kill_at(life: Life, step: str) -> None:
+    """Kills an ingest beside its commit."""
+    command = [sys.executable, "-m", "tests.faults.pipeline.life", life.addresses(), life.place.url, step]
+    done = subprocess.run(command, cwd=ROOT, timeout=FIND_SECONDS, check=False)
+    assert done.returncode == -signal.SIGKILL
 
 
-def ingesting(life: Life, faults: Path) -> PipelineProcess:
-    """Starts an ingest with failpoints."""
-    options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
-    arguments = ("ingest", "--namesrv", life.addresses(), "--out", life.store.url, *options)
-    return PipelineProcess(faults.with_name("said"), *arguments, environment=failpoints.environment(faults))
-
-
-def kill_at(step: str) -> Kill:
-    """Kills the driver at a failpoint."""
-
-    def kill(life: Life, faults: Path) -> None:
-        faults.write_text(f"{step} = crash\n")
-        with ingesting(life, faults) as pipeline:
-            assert pipeline.wait(FIND_SECONDS) == -signal.SIGKILL, faults.with_name("said").read_text()
-        faults.unlink()
-
-    return kill
-
-
-def kill_once_there_are_more(count: Callable[[Life], int]) -> Kill:
-    """Kills the whole process group as soon as more is there, seen from outside."""
-
-    def kill(life: Life, faults: Path) -> None:
-        before = count(life)
-        with ingesting(life, faults):
-            eventually(lambda: count(life) > before, within_seconds=FIND_SECONDS)
-
-    return kill
-
-
-def kill_in_a_snapshot(life: Life, faults: Path) -> None:
-    """Kills the whole process group while a name server waits in the middle of its answer."""
+def kill_in_a_snapshot(life: Life, said: Path) -> None:
+    """Kills the program while a name server waits in the middle of its answer."""
     reached, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -94,48 +60,47 @@ def kill_in_a_snapshot(life: Life, faults: Path) -> None:
 
     for namesrv in life.namesrvs:
         namesrv.before_message = hold
-    before = len(files(life.store.url))
-    with ingesting(life, faults):
-        assert reached.wait(FIND_SECONDS)
+    options = [word for name, value in OPTIONS.items() for word in ("--option", f"{name}={value}")]
+    arguments = ("ingest", "--namesrv", life.addresses(), "--out", life.place.url, *options)
+    with PipelineProcess(said, *arguments):
+        assert reached.wait(FIND_SECONDS), said.read_text()
     for namesrv in life.namesrvs:
         namesrv.before_message = lambda: None
     over.set()
-    assert len(files(life.store.url)) == before
 
 
-KILLS: dict[str, Kill] = {
-    **{step: kill_at(step) for step in STEPS},
-    "rows are being written": kill_once_there_are_more(lambda life: len(life.store.store.files("data"))),
-    "the batch is committed": kill_once_there_are_more(lambda life: len(files(life.store.url))),
-    "a snapshot is being read": kill_in_a_snapshot,
-}
-
-
-@pytest.mark.timeout(300 * SAMPLED)
-def test_killed_at_any_step_it_goes_on_where_it_was(spark: SparkSession, life: Life, tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chosen = random.Random(seed).sample(list(KILLS), SAMPLED)
-    for step in sorted(chosen, key=lambda step: KILLS[step] is not kill_in_a_snapshot):  # the first batch reads one
-        print(step)
+def test_killed_at_any_step_it_goes_on_where_it_was(
+    spark: SparkSession, life: Life, front: str, tmp_path: Path
+) -> None:
+    for number, step in enumerate(("in a snapshot", "before the commit", "after the commit", "before the commit")):
         life.go_on()
-        KILLS[step](life, tmp_path / "faults")
-        life.ingest(spark)
-    life.check(spark)
+        before = life.batches()
+        if step == "in a snapshot":
+            kill_in_a_snapshot(life, tmp_path / "said")
+        else:
+            kill_at(life, step)
+        assert life.batches() == before + (step == "after the commit")
+        if front == "threads":
+            life.ingest()
+        elif step != "after the commit":  # else Spark has nothing to append, and would begin with a snapshot
+            life.stream(spark, tmp_path / f"checkpoint {number}")
+    if front == "threads":
+        life.check()
+    else:
+        assert life.batches() == 4
 
 
-@pytest.mark.timeout(600)
-def test_a_name_server_lost_in_a_snapshot_leaves_nothing_of_the_batch(spark: SparkSession, life: Life) -> None:
+def test_a_name_server_lost_in_a_snapshot_leaves_nothing_of_the_batch(life: Life) -> None:
     life.go_on()
     lost = life.namesrvs[1]
     lost.before_message = lambda: vanish(lost)
-    with pytest.raises(IngestError, match=rf"^name server {re.escape(str(lost.endpoint))}: DEADLINE_EXCEEDED"):
-        life.ingest(spark)
-    assert files(life.store.url) == []
+    with pytest.raises(NamesrvError, match=rf"^name server {re.escape(str(lost.endpoint))}: DEADLINE_EXCEEDED"):
+        life.ingest()
+    assert life.batches() == 0
     lost.before_message = lambda: None
     lost.lost = False
-    life.ingest(spark)
-    life.check(spark)
+    life.ingest()
+    life.check()
 
 
 def vanish(namesrv: LivingNamesrv) -> None:

@@ -6,35 +6,34 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
-from pyspark.sql import SparkSession
 
 from namesrv.core.model import DataVersion
-from route_pipeline.log.ingest import ingest
-from route_pipeline.log.protocol.route_log import RouteLog, files
+from route_pipeline.ingest import Appended, Ingester
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.questions import questions
 from tests.support.routes.fleet_life import LivingNamesrv
 from tests.support.routes.route_history import state_at, versions_of
-from tests.support.spark_session import spark
 from tests.support.virtual_clock import VirtualClock
-
-__all__ = ["spark"]  # pytest finds the fixture by its name in this module
 
 SEED = 4242
 OPTIONS = {"onCompacted": "resync", "connectTimeoutSeconds": "1"}
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RouteLog:
-    return RouteLog.create(tmp_path / "log")
+def log(tmp_path: Path) -> RouteLog:
+    return RouteLog(Place(str(tmp_path / "log")))
+
+
+def ingest(log: RouteLog, namesrv: LivingNamesrv, *, restart: bool = False) -> list[Appended]:
+    return Ingester([namesrv.endpoint], log, OPTIONS, restart=restart).once()
 
 
 @pytest.fixture
-def namesrv(spark: SparkSession) -> Iterator[LivingNamesrv]:
-    """It starts after Spark: a fork under gRPC's threads can go wrong. It knows two brokers."""
-    assert spark.version
+def namesrv() -> Iterator[LivingNamesrv]:
+    """It knows two brokers."""
     with LivingNamesrv("ns-a", VirtualClock()) as living:
         for addr in (A, B):
             register(living, addr, "Base")
@@ -54,16 +53,15 @@ def unregister(namesrv: LivingNamesrv, addr: str) -> None:
     namesrv.note()
 
 
-def changes_of(store: RouteLog) -> Counter[tuple[object, ...]]:
+def changes_of(log: RouteLog) -> Counter[tuple[object, ...]]:
     """How often each row of a change is in the log."""
-    columns = ["namesrv", "epoch", "revision", "table_name", "key", "from_snapshot"]
-    rows = ds.dataset(files(store.url)).to_table(columns=[*columns, "op"]).to_pylist()
-    return Counter(tuple(row.values()) for row in rows if not row["from_snapshot"] and row["table_name"] != "reads")
+    columns = "namesrv, epoch, revision, table_name, key, op"
+    with questions(log.place) as asked:
+        rows = asked.ask(f"select {columns} from log where kind = 'changes' and not from_snapshot")
+    return Counter(tuple(row.values()) for row in rows)
 
 
-def test_a_snapshot_newer_than_its_plan_and_later_changes_are_one_history(
-    spark: SparkSession, store: RouteLog, namesrv: LivingNamesrv
-) -> None:
+def test_a_snapshot_newer_than_its_plan_is_one_history_with_changes(log: RouteLog, namesrv: LivingNamesrv) -> None:
     planned = namesrv.moments[-1]
 
     def go_on() -> None:
@@ -72,31 +70,29 @@ def test_a_snapshot_newer_than_its_plan_and_later_changes_are_one_history(
         register(namesrv, A, "Base")
 
     namesrv.before_pin = go_on
-    ingest(spark, [namesrv.endpoint], store, OPTIONS)
+    ingest(log, namesrv)
     namesrv.before_pin = lambda: None
     taken = namesrv.moments[-1]
     assert taken.revision == planned.revision + 3
     register(namesrv, B, "Base", "After")
-    ingest(spark, [namesrv.endpoint], store, OPTIONS)
+    ingest(log, namesrv)
 
-    told = changes_of(store)
+    told = changes_of(log)
     assert set(told.values()) == {1}
-    assert {row[2] for row in told} == set(range(planned.revision + 1, namesrv.moments[-1].revision + 1))
-    versions = versions_of(spark, store)
+    assert {row[2] for row in told} == {taken.revision + 1}, "what the snapshot holds is not read again"
+    versions = versions_of(log.place)
     for moment in namesrv.moments:
         if moment.revision >= taken.revision:
             assert state_at(versions, "ns-a", moment) == moment.state, moment.revision
 
 
-def test_a_snapshot_that_comes_again_with_a_new_checkpoint_changes_nothing(
-    spark: SparkSession, store: RouteLog, namesrv: LivingNamesrv
-) -> None:
-    ingest(spark, [namesrv.endpoint], store, OPTIONS)
+def test_a_snapshot_that_comes_again_changes_nothing(log: RouteLog, namesrv: LivingNamesrv) -> None:
+    ingest(log, namesrv)
     register(namesrv, A, "Base", "More")
-    ingest(spark, [namesrv.endpoint], store, OPTIONS)
-    before = sorted(versions_of(spark, store), key=repr)
+    ingest(log, namesrv)
+    before = sorted(versions_of(log.place), key=repr)
 
-    again = ingest(spark, [namesrv.endpoint], store, OPTIONS, new_run=True)
+    again = ingest(log, namesrv, restart=True)
 
-    assert [summary.read for summary in again.summaries] == ["snapshot"]
-    assert sorted(versions_of(spark, store), key=repr) == before
+    assert [batch.reads[0].partition(",")[0] for batch in again] == ["ns-a: snapshot"]
+    assert sorted(versions_of(log.place), key=repr) == before

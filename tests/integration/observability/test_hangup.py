@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, NamesrvProcess, Process, eventually
 from tests.support.registrations import register
@@ -68,8 +66,6 @@ def test_a_signal_that_interrupts_a_log_line_blocks_nothing() -> None:
     assert b'"signal_handled"' in ended.stderr
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_a_pipeline_appends_further_batches_after_a_hangup(tmp_path: Path) -> None:
     with NamesrvProcess() as namesrv, namesrv.connect() as client:
         register(client, "orders")

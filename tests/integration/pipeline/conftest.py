@@ -1,28 +1,20 @@
-"""Fixtures of places for a log: a folder, a prefix of a bucket, and a folder of HDFS where a cluster is named."""
+"""Fixtures of places for a log: a folder, and a prefix of a bucket."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs.s3_server import bucket, proxy, s3_server
+from route_pipeline.log.place import Place
+from tests.support.programs.s3_server import bucket, s3_server
 
-__all__ = ["bucket", "proxy", "s3_server"]  # pytest finds fixtures by their names in this module
-
-
-HDFS = "HDFS_URL"
-"""Environment variable: a cluster for tests, such as hdfs://127.0.0.1:8020. They leave folders in it."""
-PLACES = ["folder", pytest.param("s3", marks=pytest.mark.slow), *(["hdfs"] if HDFS in os.environ else [])]
+__all__ = ["bucket", "s3_server"]  # pytest finds fixtures by their names in this module
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Nothing is there yet."""
     if request.param == "folder":
-        return str(tmp_path / "some log")
-    if request.param == "hdfs":
-        return f"{os.environ[HDFS]}/{secrets.token_hex(8)}/some/log"
-    return f"s3a://{request.getfixturevalue('bucket')}/some/log"
+        return Place(str(tmp_path / "some log"))
+    return Place(f"s3://{request.getfixturevalue('bucket')}/some/log")

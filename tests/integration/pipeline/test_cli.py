@@ -1,4 +1,4 @@
-"""What the program refuses before it starts Spark."""
+"""What the program refuses, in one line; and that it needs no Spark."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
+import duckdb_extension_delta
 import pytest
 from typer.testing import CliRunner, Result
 
 from groundwork.printable import how_to_install
 from groundwork.version import __version__
-from route_pipeline import java
 from route_pipeline.commands import app
-from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
 from route_pipeline.spark_errors import one_line
+from tests.support.programs.processes import BIN
+from tests.support.routes.log_rows import append, cluster, read, staged
 
 
 def run(*arguments: str | Path) -> Result:
@@ -57,20 +61,13 @@ def test_a_bad_list_of_name_servers_is_refused(tmp_path: Path, namesrv: str, pro
         ("table=brokers", "the log is of everything"),
     ],
 )
-def test_a_bad_option_is_refused_before_spark_starts(tmp_path: Path, option: str, problem: str) -> None:
+def test_a_bad_option_is_refused_before_anything_is_made(tmp_path: Path, option: str, problem: str) -> None:
     result = run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out", "--option", option)
     assert_refused(result, problem)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["ingest", "follow"])
-def test_a_sink_that_cannot_work_is_refused_and_nothing_is_made(tmp_path: Path, command: str) -> None:
-    result = run(command, "--namesrv", "a:1", "--out", tmp_path / "out", "--sink", "orc")
-    assert_refused(result, "sink 'orc' is not one of parquet, delta")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("place", ["ftp://host/log", "s3://", "s3://no client/log*"])
+@pytest.mark.parametrize("place", ["ftp://host/log", "s3://", "hdfs://host:8020/log"])
 def test_a_place_that_cannot_be_is_refused(place: str) -> None:
     assert_refused(run("ingest", "--namesrv", "a:1", "--out", place), place)
 
@@ -86,35 +83,98 @@ def test_an_output_folder_that_holds_something_else_is_refused(tmp_path: Path) -
 
 
 def test_a_report_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert_refused(run("report", tmp_path / "none"), "is not a folder")
+    assert_refused(run("report", tmp_path / "none"), "has no route log")
 
 
 def test_a_report_without_an_ingest_is_refused(tmp_path: Path) -> None:
-    RouteLog.create(tmp_path)
+    RouteLog(Place(str(tmp_path)))
 
-    assert_refused(run("report", tmp_path), "has no ingest yet")
-
-
-def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "find_java", lambda _environ: None)
-
-    assert_refused(run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out"), "Spark needs Java 17 or later")
-    assert not (tmp_path / "out").exists()
+    assert_refused(run("report", tmp_path), "has no batch yet")
 
 
-@pytest.mark.parametrize("library", ["pyspark", "pyarrow", "rich"])
-def test_without_spark_or_a_library_one_line_says_what_to_install(library: str) -> None:
+@pytest.mark.parametrize("library", ["deltalake", "duckdb", "pyarrow", "rich"])
+def test_without_a_library_one_line_says_what_to_install(library: str) -> None:
     without = f"import sys; sys.modules[{library!r}] = None; from route_pipeline.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == f"route-pipeline: {library} is missing; {how_to_install('route-pipeline')}\n"
 
 
-def test_a_master_that_spark_does_not_know_is_refused(tmp_path: Path) -> None:
-    result = run("ingest", "--namesrv", "a:1", "--out", tmp_path / "out", "--master", "http://x")
+def test_it_needs_no_spark() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; import route_pipeline.commands"
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
 
-    assert result.exit_code == 2
-    assert "master 'http://x' does not start with one of local" in result.stderr
+
+COMMANDS = {
+    "report": ["report", "PLACE"],
+    "as-of": ["as-of", "PLACE", "2026-01-02T12:00:00.000005", "TopicTest"],
+    "who-changed": ["who-changed", "PLACE", "TopicTest"],
+    "divergence": ["divergence", "PLACE"],
+    "maintain": ["maintain", "PLACE"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("harm", "problem"), [("missing", "is missing"), ("cut", "was cut: it has 9 bytes and not ")])
+def test_a_data_file_that_is_missing_or_cut_is_named(tmp_path: Path, command: str, harm: str, problem: str) -> None:
+    log = RouteLog(Place(str(tmp_path / "log")))
+    append(log, 1, op="snapshot")
+    append(log, 2)
+    (path, *_) = sorted(tmp_path.rglob("kind=changes/**/*.parquet"))
+    path.unlink() if harm == "missing" else path.write_bytes(b"too short")
+    result = run(*(word.replace("PLACE", str(tmp_path / "log")) for word in COMMANDS[command]))
+    assert_refused(result, f"{path} {problem}")
+
+
+def test_the_answers_are_a_route_no_route_and_not_known(tmp_path: Path) -> None:
+    log = RouteLog(Place(str(tmp_path / "log")))
+    queues = {"table_name": "topic_queues", "key": "T/c/b", "topic": "T", "cluster_name": "c", "broker_name": "b"}
+    numbers = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, "from_snapshot": True}
+    put = cluster(1) | queues | numbers
+    rows = staged(log.place, put, read(1, "snapshot"))
+    log.append(rows.files, rows.reads)
+
+    def said(at: str, topic: str) -> str:
+        result = run("as-of", log.place.url, at, topic)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    then = "2026-01-02T12:00:00.000005"
+    assert "Route of T at 2026-01-02 12:00:00.000 (UTC)" in said(then, "T")
+    assert said(then, "Other") == "ns-a had no route of Other at 2026-01-02 12:00:00.000 (UTC).\n"
+    for at in ("2026-01-01", "2030-01-01"):
+        assert said(at, "T").startswith(
+            f"ns-a: not known at {at} 00:00:00.000 (UTC). The log knows it from 2026-01-02 "
+        )
+
+
+def test_questions_end_with_exit_code_zero_every_time(tmp_path: Path) -> None:
+    """Threads of Arrow and delta-rs must have nothing to do with Python when it ends."""
+    append(RouteLog(Place(str(tmp_path / "log"))), 1, op="snapshot")
+    command: list[str | Path] = [BIN / "route-pipeline", "report", tmp_path / "log"]
+    codes = [subprocess.run(command, capture_output=True, timeout=60, check=False).returncode for _ in range(10)]
+    assert codes == [0] * 10
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark", "trino"])
+def test_the_views_are_printed_with_the_address_of_the_table(engine: str) -> None:
+    said = run("sql", "s3://bucket/routes", "--engine", engine).stdout
+    assert "s3://bucket/routes/changes" in said
+    assert "{" not in said
+    assert_refused(
+        run("sql", "s3://bucket/routes", "--engine", "oracle"), "'oracle' is not one of duckdb, spark, trino"
+    )
+
+
+def test_the_printed_views_answer_in_duckdb_with_its_delta_extension(tmp_path: Path) -> None:
+    append(RouteLog(Place(str(tmp_path / "log"))), 1, op="snapshot")
+    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension"))
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
+        connection.execute(f"load '{extension}'")
+        connection.execute(run("sql", tmp_path / "log").stdout)
+        query = "select namesrv, answer from route_at('T', timestamptz '2026-01-02 12:00:00.000005+00')"
+        assert connection.sql(query).fetchall() == [("ns-a", "no route")]
+        assert connection.sql("select count(*) from history").fetchall() == [(1,)]
 
 
 def test_our_own_error_is_found_inside_the_traces_of_spark() -> None:

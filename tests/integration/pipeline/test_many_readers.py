@@ -15,7 +15,8 @@ from groundwork.endpoints import Endpoint
 from namesrv.core.pins import MAX_PINNED_REVISIONS
 from route_pipeline.data_source import NamesrvDataSource
 from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import INITIAL, NamesrvStreamReader
+from route_pipeline.positions import INITIAL
+from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.metrics_page import samples
 from tests.support.programs.processes import Client, NamesrvProcess
 from tests.support.registrations import register

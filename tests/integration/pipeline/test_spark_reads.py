@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from route_pipeline.log.ingest import patiently
 from tests.support.fakes.snapshot_name_server import (
     FakeNamesrv,
     fleet_chunk,
@@ -77,7 +76,7 @@ def test_the_progress_of_a_stream_says_how_far_behind_it_is(
 
     def run() -> list[int]:
         told.clear()
-        patiently(run_once)
+        run_once()
         return [behind(one) for one in told]
 
     def behind(progress: StreamingQueryProgress) -> int:

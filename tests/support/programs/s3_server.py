@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import boto3
 import pytest
-import s3fs
 
-from route_pipeline.stores import remote
-from tests.support.fakes.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.programs.processes import eventually
 
 START_SECONDS = 60.0
@@ -42,6 +40,7 @@ def name_s3_server() -> None:
         "AWS_SECRET_ACCESS_KEY": _KEY,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ALLOW_HTTP": "true",
     }
 
 
@@ -78,33 +77,12 @@ def bucket(s3_server: str) -> str:
 def make_bucket(endpoint: str) -> str:
     """Makes a bucket; its name."""
     name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    client(endpoint).call_s3("create_bucket", Bucket=name)
+    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
     return name
-
-
-def client(endpoint: str) -> s3fs.S3FileSystem:
-    """A client of its own, which keeps nothing of what it listed, and goes around whatever stands before the server."""
-    return s3fs.S3FileSystem(endpoint_url=endpoint, use_listings_cache=False, skip_instance_cache=True)
 
 
 def _gateway(program: str, port: str, folder: Path) -> list[str]:
     return [program, "--access", _KEY, "--secret", _KEY, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
-
-
-@pytest.fixture
-def proxy(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
-    """A proxy before the server, for clients that are made from here on; workers of a running Spark go past it."""
-    with cutting_proxy(s3_server) as proxy:
-        monkeypatch.setenv(_ENDPOINT, proxy.url)
-        forget_clients()
-        yield proxy
-    forget_clients()
-
-
-def forget_clients() -> None:
-    """Has the next use of a store make a client by the environment of that moment."""
-    remote._client.cache_clear()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def _answers(port: int) -> bool:

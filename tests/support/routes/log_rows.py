@@ -2,58 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from route_pipeline.arrow_schemas import TIMESTAMP
-from route_pipeline.change_rows import reader_row
-from route_pipeline.log.data_files import STAMP, NewFile, folder_of
-from route_pipeline.log.protocol.commits import BATCH, CHANGES, DataFile
-from route_pipeline.log.protocol.route_log import RouteLog
-from route_pipeline.log.protocol.summaries import Summary
-from route_pipeline.log.protocol.writer import Batch, LogWriter
-from route_pipeline.stores.store import Store
+from route_pipeline.arrow_schemas import arrow_schema
+from route_pipeline.log.data_files import BatchRows
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.questions import questions
+from route_pipeline.schemas import CHANGES
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
+_SCHEMA = arrow_schema(CHANGES)
 
 
-def rows(*revisions: int, at: datetime = NOON) -> pa.RecordBatch:
-    """One row for each revision."""
-    read = {"namesrv": "ns-a", "epoch": "0001", "changed_at": 1_767_355_200_000_000, "op": "changes", "key": "a:1"}
-    tables = [
-        pa.Table.from_batches([reader_row(read | {"revision": one, "after_revision": one - 1})]) for one in revisions
-    ]
-    (batch,) = pa.concat_tables(tables).combine_chunks().to_batches()
-    return batch.append_column(STAMP, pa.repeat(pa.scalar(at, TIMESTAMP), len(revisions)))
+def row(namesrv: str = "ns-a", revision: int = 1, at: datetime = NOON, **more: Any) -> dict[str, Any]:
+    """A row of a change, of the first snapshot."""
+    own = {"namesrv": namesrv, "epoch": "01", "revision": revision, "changed_at": at, "op": "put", "snapshot": 1}
+    return dict.fromkeys(_SCHEMA.names) | own | {"from_snapshot": False} | more
 
 
-def write(store: Store, *revisions: int, days: int = 0) -> list[DataFile]:
-    """A data file of such rows."""
-    at = NOON + timedelta(days=days)
-    date = f"{at:%Y-%m-%d}"
-    store.make_folder(folder_of(date))
-    with NewFile(store, CHANGES, date, BATCH) as file:
-        file.write(rows(*revisions, at=at))
-    return file.files()
+def cluster(revision: int, name: str = "c", **more: Any) -> dict[str, Any]:
+    return row(revision=revision, table_name="clusters", key=name, cluster_name=name, **more)
 
 
-def append(writer: LogWriter, *revisions: int, days: int = 0) -> None:
-    """A batch of such rows, committed."""
-    number = writer.state.batch + 1
-    at = NOON + timedelta(days=days)
-    summary = Summary("r1", number, at, "ns-a", "0001", max(revisions), len(revisions), 0, "changes", None)
-    position = {"revision": max(revisions)}
-    writer.append_batch(Batch("r1", number, position, (summary,)), write(writer.log.store, *revisions, days=days))
+def read(revision: int, op: str = "changes", **more: Any) -> dict[str, Any]:
+    """A row in which the reader says what it read."""
+    return row(revision=revision, **({"table_name": "reads", "key": "127.0.0.1:1", "op": op} | more))
 
 
-def revisions_of(log: RouteLog) -> list[int]:
-    """The revisions that the files of a log have at this moment."""
-    return sorted(revision for file in log.state().files_of(CHANGES) for revision in _read(log.store, file))
-
-
-def _read(store: Store, file: DataFile) -> Sequence[int]:
-    found: list[int] = pq.read_table(pa.BufferReader(store.read(file.path)))["revision"].to_pylist()
+def staged(place: Place, *rows: dict[str, Any], at: datetime = NOON) -> BatchRows:
+    """The files of rows, and what the reader says of them."""
+    found = BatchRows(place, at)
+    found.add_all([pa.RecordBatch.from_pylist(list(rows), _SCHEMA)])
+    found.finish()
     return found
+
+
+def append(log: RouteLog, *revisions: int, op: str = "changes") -> int:
+    """Appends a batch with a row for each revision; its number."""
+    rows = staged(log.place, *(cluster(one) for one in revisions), read(max(revisions), op))
+    return log.append(rows.files, rows.reads)
+
+
+def revisions_of(place: Place) -> list[int]:
+    """The revisions of the changes in a log."""
+    with questions(place) as asked:
+        found = asked.ask("select revision from log where kind = 'changes' order by revision")
+    return [one["revision"] for one in found]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from datetime import datetime
 
-from route_pipeline.log.history import history
-from route_pipeline.log.log_reader import read_changes
-from route_pipeline.log.protocol.route_log import RouteLog
+from route_pipeline.log.place import Place
+from route_pipeline.questions import questions
 from tests.support.routes.fleet_life import Moment, State, Version, content_of
 
 
-def versions_of(spark: SparkSession, log: RouteLog) -> list[Version]:
+def versions_of(place: Place) -> list[Version]:
     """All versions in the log."""
-    rows = history(read_changes(spark, log)).withColumns(
-        {"from_millis": F.unix_millis("valid_from"), "to_millis": F.unix_millis("valid_to")}
-    )
+    with questions(place) as asked:
+        rows = asked.ask("from history")
     return [
         Version(
             namesrv=row["namesrv"],
@@ -23,13 +20,17 @@ def versions_of(spark: SparkSession, log: RouteLog) -> list[Version]:
             key=row["key"],
             content=content_of(row["table_name"], row),
             from_point=(row["valid_from_epoch"], row["valid_from_revision"]),
-            from_millis=row["from_millis"],
+            from_millis=_millis(row["valid_from"]),
             to_point=None if row["end_reason"] is None else (row["valid_to_epoch"], row["valid_to_revision"]),
-            to_millis=row["to_millis"],
+            to_millis=None if row["valid_to"] is None else _millis(row["valid_to"]),
             end_reason=row["end_reason"],
         )
-        for row in rows.collect()
+        for row in rows
     ]
+
+
+def _millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def state_at(versions: list[Version], namesrv: str, moment: Moment) -> State:

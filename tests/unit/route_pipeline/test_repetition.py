@@ -18,6 +18,10 @@ class Away(Exception):
     """What may go away by itself."""
 
 
+def may_pass(error: BaseException) -> bool:
+    return isinstance(error, Away)
+
+
 @dataclass
 class Worker:
     """Works as long as it is told to each time, and fails where it is told to."""
@@ -39,7 +43,14 @@ class Worker:
     def run(self, every: float) -> list[float]:
         """Seconds between the starts."""
         with pytest.raises(Over):
-            repeat(self, every, (Away,), self.said.append, sleep=self.clock.advance, clock=self.clock)
+            repeat(
+                self,
+                every,
+                lambda error: isinstance(error, Away),
+                self.said.append,
+                sleep=self.clock.advance,
+                clock=self.clock,
+            )
         return [later - before for before, later in zip(self.started_at, self.started_at[1:], strict=False)]
 
 
@@ -65,5 +76,12 @@ def test_failed_work_is_tried_again_after_growing_pauses_that_chance_makes_short
 def test_another_failure_ends_it() -> None:
     worker = Worker([ValueError("ours")])
     with pytest.raises(ValueError, match="ours"):
-        repeat(worker, 1, (Away,), worker.said.append, sleep=worker.clock.advance, clock=worker.clock)
+        repeat(
+            worker,
+            1,
+            lambda error: isinstance(error, Away),
+            worker.said.append,
+            sleep=worker.clock.advance,
+            clock=worker.clock,
+        )
     assert worker.said == []

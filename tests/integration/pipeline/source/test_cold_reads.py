@@ -18,7 +18,9 @@ from route_pipeline.batch_reader import NamesrvReader
 from route_pipeline.data_source import NamesrvDataSource, pin
 from route_pipeline.name_server import ColdError
 from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import INITIAL, NamesrvStreamReader
+from route_pipeline.planner import Planner
+from route_pipeline.positions import INITIAL
+from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()
@@ -46,9 +48,13 @@ def rows_of(reader: NamesrvReader) -> list[dict[str, Any]]:
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
-def stream(*fakes: FakeNamesrv, waits_for_all: bool = True, **options: str) -> NamesrvStreamReader:
+def request(*fakes: FakeNamesrv, **options: str) -> ReadRequest:
     asked = {"endpoints": ",".join(str(fake.endpoint) for fake in fakes), "table": "changes", **options}
-    return NamesrvStreamReader(ReadRequest.of_options(asked, streaming=True), waits_for_all=waits_for_all)
+    return ReadRequest.of_options(asked, streaming=True)
+
+
+def stream(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
+    return NamesrvStreamReader(request(*fakes, **options))
 
 
 @pytest.mark.parametrize("table", ["topic_queues", "brokers", "changes"])
@@ -137,9 +143,9 @@ def test_a_stream_of_a_cold_name_server_fails_where_it_is_told_to(fake: FakeName
 
 
 def test_available_now_waits_for_all_or_leaves_out_those_that_are_cold(fake: FakeNamesrv) -> None:
-    following = stream(fake, waits_for_all=False)
-    following.prepareForTriggerAvailableNow()
-    assert following.latestOffset(INITIAL, ALL) == INITIAL
+    following = Planner(request(fake), waits_for_all=False)
+    following.fix_end()
+    assert following.end({}) == {}
     threading.Timer(0.3, lambda: setattr(fake, "warm", True)).start()
     reader = stream(fake)
     reader.prepareForTriggerAvailableNow()
@@ -155,7 +161,7 @@ def test_a_restart_after_the_plan_leaves_a_hole_until_the_name_server_is_warm(fa
     fake.epoch, fake.revision, fake.warm = "0002", 1, False
     (hole,) = reader.partitions(before, planned)
     (row,) = pa.Table.from_batches(list(reader.read(hole))).to_pylist()
-    assert (row["op"], "warming up" in row["reason"]) == ("hole", True)
+    assert (row["op"], "was restarted" in row["reason"]) == ("hole", True)
     noted = reader.latestOffset(planned, ALL)
     assert reader.latestOffset(noted, ALL) == noted
     fake.warm = True
@@ -164,6 +170,5 @@ def test_a_restart_after_the_plan_leaves_a_hole_until_the_name_server_is_warm(fa
 
 def test_whoever_waits_is_told_for_whom(fake: FakeNamesrv) -> None:
     told: list[tuple[Endpoint, str]] = []
-    request = ReadRequest.of_options({"endpoints": str(fake.endpoint), "table": "changes"}, streaming=True)
-    NamesrvStreamReader(request, on_wait=lambda *one: told.append(one)).latestOffset(INITIAL, ALL)
+    Planner(request(fake), on_wait=lambda *one: told.append(one)).end({})
     assert told == [(fake.endpoint, "ns-a")]

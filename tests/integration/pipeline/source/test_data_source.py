@@ -24,11 +24,11 @@ from pyspark.util import handle_worker_exception
 
 from route_pipeline import first_line, name_server, schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.batch_reader import SnapshotPart
 from route_pipeline.data_source import NamesrvDataSource, pin, unpin
 from route_pipeline.name_server import NamesrvError
 from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import INITIAL
+from route_pipeline.planner import SnapshotPart
+from route_pipeline.positions import INITIAL
 from tests.support.fakes.snapshot_name_server import fleet_chunk, gone, put, queue, serving, snapshot, topics_chunk
 
 
@@ -49,7 +49,7 @@ def test_a_plan_pins_each_name_server_and_reads_it_by_one_task() -> None:
         endpoints = f"{first.endpoint}; {second.endpoint}"
         parts = data_source(endpoints=endpoints, pinSeconds="60").reader(StructType()).partitions()
         assert (first.pins, second.pins) == ([60_000], [60_000])
-    assert parts == [SnapshotPart(fake.endpoint, "pin-1") for fake in (first, second)]
+    assert [part.value for part in parts] == [SnapshotPart(fake.endpoint, "pin-1") for fake in (first, second)]
 
 
 def test_given_pins_are_read_and_no_others_made() -> None:
@@ -57,8 +57,7 @@ def test_given_pins_are_read_and_no_others_made() -> None:
         options = pin([fake.endpoint], 30)
         (part,) = data_source(**options).reader(StructType()).partitions()
         assert fake.pins == [30_000]
-    assert isinstance(part, SnapshotPart)
-    assert part.pin_id == "pin-1"
+    assert part.value == SnapshotPart(fake.endpoint, "pin-1")
 
 
 def test_given_pins_can_be_released() -> None:
@@ -71,7 +70,7 @@ def test_a_plan_waits_while_all_snapshots_are_being_read(monkeypatch: pytest.Mon
     with serving(snapshot()) as fake:
         reader = data_source(endpoints=str(fake.endpoint)).reader(StructType())
         fake.full = 2
-        assert reader.partitions() == [SnapshotPart(fake.endpoint, "pin-1")]
+        assert [part.value for part in reader.partitions()] == [SnapshotPart(fake.endpoint, "pin-1")]
         fake.full = 1
         monkeypatch.setattr(name_server, "PIN_WAIT_SECONDS", 0.1)
         with pytest.raises(NamesrvError, match=r"LIMIT_EXCEEDED: pins: 13; waited .* start fewer reads at once$"):

@@ -17,14 +17,17 @@ from groundwork.endpoints import Endpoint
 from groundwork.grpc_errors import RichError
 from route_pipeline import schemas
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.batch_reader import ChangesPart, SnapshotPart
-from route_pipeline.log.quality import problems_of
 from route_pipeline.name_server import NamesrvError, Span
 from route_pipeline.options import ReadRequest
-from route_pipeline.stream_reader import NamesrvStreamReader, OffsetError, ReaderRowPart
+from route_pipeline.planner import ChangesPart, ReaderRowPart, SnapshotPart
+from route_pipeline.positions import OffsetError
+from route_pipeline.quality import problems_of
+from route_pipeline.stream_reader import NamesrvStreamReader
 from tests.support.fakes.snapshot_name_server import FakeNamesrv, gone, put, queue, serving, snapshot, topics_chunk
 
 ALL = ReadAllAvailable()
+NOW = 1e9
+MICROS = 10**15
 SNAPSHOT = snapshot(topics_chunk(TopicTest=[queue("broker-a")]))
 # Not UNAVAILABLE, which gRPC would try again for seconds.
 DEAD = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv.dev")
@@ -47,12 +50,22 @@ def fake(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> FakeNamesrv:
 def reader_of(*fakes: FakeNamesrv, **options: str) -> NamesrvStreamReader:
     endpoints = ",".join(str(fake.endpoint) for fake in fakes)
     request = {"endpoints": endpoints, "table": "changes", "connectTimeoutSeconds": "1", **options}
-    return NamesrvStreamReader(ReadRequest.of_options(CaseInsensitiveDict(request), streaming=True), lambda: 1e9)
+    return NamesrvStreamReader(ReadRequest.of_options(CaseInsensitiveDict(request), streaming=True), clock=lambda: NOW)
 
 
-def offset(fake: FakeNamesrv, revision: int, epoch: str = "0001", state: str = "up") -> dict[str, Any]:
-    fields = {"namesrv": fake.namesrv, "epoch": epoch, "revision": revision, "state": state}
-    return {"version": 1, "namesrvs": {str(fake.endpoint): fields}}
+def offset(
+    fake: FakeNamesrv, revision: int, epoch: str = "0001", state: str = "up", snapshot: int = MICROS
+) -> dict[str, Any]:
+    fields = {"namesrv": fake.namesrv, "epoch": epoch, "revision": revision, "state": state, "snapshot": snapshot}
+    return {"version": 2, "namesrvs": {str(fake.endpoint): fields | {"read_at": MICROS}}}
+
+
+def kinds(parts: list[InputPartition]) -> list[type]:
+    return [type(part.value) for part in parts]
+
+
+def changes_part(fake: FakeNamesrv, after: int, up_to: int) -> ChangesPart:
+    return ChangesPart(fake.endpoint, fake.namesrv, Span("0001", after, up_to), MICROS, MICROS)
 
 
 def rows_of(reader: NamesrvStreamReader, parts: list[InputPartition]) -> list[dict[str, Any]]:
@@ -73,7 +86,7 @@ def test_the_first_batch_is_a_snapshot_of_each_name_server(fakes: tuple[FakeName
     end = latest(reader, start)
 
     parts = reader.partitions(start, end)
-    assert [type(part) for part in parts] == [SnapshotPart] * 2
+    assert kinds(parts) == [SnapshotPart] * 2
     rows = rows_of(reader, parts)
     assert [(row["namesrv"], row["table_name"], row["op"], row["from_snapshot"], row["key"]) for row in rows] == [
         ("ns-a", "topic_queues", "put", True, "TopicTest/DefaultCluster/broker-a"),
@@ -154,37 +167,46 @@ def test_a_restarted_name_server_is_read_from_a_snapshot(fake: FakeNamesrv) -> N
     fake.epoch, fake.revision = "0002", 1
     end = latest(reader, offset(fake, 7))
 
-    assert end == offset(fake, 1, epoch="0002")
-    assert [type(part) for part in reader.partitions(offset(fake, 7), end)] == [SnapshotPart]
+    assert end == offset(fake, 1, epoch="0002", snapshot=MICROS + 1)
+    assert kinds(reader.partitions(offset(fake, 7), end)) == [SnapshotPart]
 
 
-def test_a_restart_after_the_plan_was_logged_is_read_from_a_snapshot_as_well(fake: FakeNamesrv) -> None:
-    fake.epoch, fake.revision = "0002", 1
-    parts = reader_of(fake).partitions(offset(fake, 5), offset(fake, 7))
-    assert [type(part) for part in parts] == [SnapshotPart]
-
-
-def test_the_batch_after_one_that_met_a_restart_begins_with_a_snapshot_again(fake: FakeNamesrv) -> None:
-    reader = reader_of(fake)
-    fake.epoch, fake.revision = "0002", 3
+@pytest.mark.parametrize("harm", ["restarted", "compacted"])
+def test_changes_that_go_after_the_plan_leave_a_hole_and_a_snapshot_follows(fake: FakeNamesrv, harm: str) -> None:
+    reader = reader_of(fake, onCompacted="resync")
     planned = offset(fake, 7)
-    reader.partitions(offset(fake, 5), planned)  # a sink that has had this batch throws the snapshot away
-    fake.revision = 9
-    end = latest(reader, planned)
-    assert [type(part) for part in reader.partitions(planned, end)] == [SnapshotPart]
+    if harm == "restarted":
+        fake.epoch, fake.revision = "0002", 1
+    else:
+        fake.compacted_revision = 6
+    (hole,) = rows_of(reader, reader.partitions(offset(fake, 5), planned))
+    assert (hole["op"], hole["after_revision"], hole["revision"], hole["snapshot"]) == ("hole", 5, 7, MICROS)
+    noted = latest(reader, planned)
+    filled = latest(reader, noted)
+    assert kinds(reader.partitions(noted, filled)) == [ReaderRowPart, SnapshotPart]
+    assert filled["namesrvs"][str(fake.endpoint)]["snapshot"] == MICROS + 1
+
+
+def test_a_batch_that_is_planned_anew_after_a_restart_is_followed_by_a_snapshot(fake: FakeNamesrv) -> None:
+    planned = offset(fake, 7)
+    fake.epoch, fake.revision = "0002", 3
+    reader_of(fake).partitions(offset(fake, 5), planned)  # a sink that has had this batch throws the hole away
+    reader = reader_of(fake)
+    assert kinds(reader.partitions(planned, latest(reader, planned))) == [SnapshotPart]
 
 
 def test_compacted_changes_fail_the_query_and_say_what_to_do(fake: FakeNamesrv) -> None:
     fake.compacted_revision = 6
     with pytest.raises(NamesrvError, match=r"changes after revision 6 only.*onCompacted=resync"):
-        reader_of(fake).partitions(offset(fake, 5), offset(fake, 7))
-    assert reader_of(fake).partitions(offset(fake, 6), offset(fake, 7))
+        latest(reader_of(fake), offset(fake, 5))
+    assert latest(reader_of(fake), offset(fake, 6)) == offset(fake, 7)
 
 
 def test_compacted_changes_are_replaced_by_a_snapshot_where_that_was_asked_for(fake: FakeNamesrv) -> None:
     fake.compacted_revision = 6
-    parts = reader_of(fake, onCompacted="resync").partitions(offset(fake, 5), offset(fake, 7))
-    assert [type(part) for part in parts] == [SnapshotPart]
+    reader = reader_of(fake, onCompacted="resync")
+    end = latest(reader, offset(fake, 5))
+    assert kinds(reader.partitions(offset(fake, 5), end)) == [SnapshotPart]
 
 
 def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_a_row(
@@ -198,7 +220,7 @@ def test_a_lost_name_server_stands_still_while_the_others_go_on_and_its_loss_is_
 
     assert end["namesrvs"][str(fakes[1].endpoint)]["state"] == "lost"
     changes, loss = reader.partitions(start, end)
-    assert changes == ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 7, 8))
+    assert changes.value == changes_part(fakes[0], 7, 8)
     (row,) = rows_of(reader, [loss])
     assert (row["namesrv"], row["op"], row["epoch"], row["revision"]) == ("ns-b", "lost", "0001", 7)
     assert "does not answer" in row["reason"]
@@ -212,7 +234,7 @@ def test_a_name_server_that_is_back_goes_on_with_its_changes(fakes: tuple[FakeNa
     back, changes = reader.partitions(offset(fakes[0], 7, state="lost"), end)[:2]
 
     assert rows_of(reader, [back])[0]["op"] == "back"
-    assert changes == ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 7, 9))
+    assert changes.value == changes_part(fakes[0], 7, 9)
 
 
 def test_a_name_server_that_was_never_reached_is_named_by_its_address(
@@ -229,21 +251,21 @@ def test_a_name_server_lost_after_the_plan_leaves_a_hole_that_a_snapshot_fills(
     fakes: tuple[FakeNamesrv, FakeNamesrv],
 ) -> None:
     reader = reader_of(*fakes)
-    start = {"version": 1, "namesrvs": offset(fakes[0], 5)["namesrvs"] | offset(fakes[1], 5)["namesrvs"]}
+    start = {"version": 2, "namesrvs": offset(fakes[0], 5)["namesrvs"] | offset(fakes[1], 5)["namesrvs"]}
     planned = latest(reader, start)
     fakes[1].refusal = DEAD
     parts = reader.partitions(start, planned)
-    assert [type(part) for part in parts] == [ChangesPart, ReaderRowPart]
+    assert kinds(parts) == [ChangesPart, ReaderRowPart]
     (hole,) = rows_of(reader, [parts[1]])
     assert (hole["op"], hole["after_revision"], hole["revision"]) == ("hole", 5, 7)
 
     fakes[1].refusal = None  # back before anybody noticed: the changes after 7 alone would not do
     noted = latest(reader, planned)
     assert noted["namesrvs"][str(fakes[1].endpoint)]["state"] == "hole"
-    assert [type(part) for part in reader.partitions(planned, noted)] == [ReaderRowPart]
+    assert kinds(reader.partitions(planned, noted)) == [ReaderRowPart]
     filled = latest(reader, noted)
     parts = reader.partitions(noted, filled)
-    assert [type(part) for part in parts] == [ReaderRowPart, SnapshotPart]
+    assert kinds(parts) == [ReaderRowPart, SnapshotPart]
     assert latest(reader, filled) == filled
 
 
@@ -279,16 +301,16 @@ def test_a_refusal_is_no_loss(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
 
 
 def test_a_checkpoint_of_another_version_is_refused(fake: FakeNamesrv) -> None:
-    with pytest.raises(OffsetError, match="offsets of version 2, this program knows 1"):
-        latest(reader_of(fake), {"version": 2, "namesrvs": {}})
+    with pytest.raises(OffsetError, match="offsets of version 1, this program knows 2"):
+        latest(reader_of(fake), {"version": 1, "namesrvs": {}})
     with pytest.raises(OffsetError, match="damaged"):
-        latest(reader_of(fake), {"version": 1, "namesrvs": {"a:1": {"epoch": "1"}}})
+        latest(reader_of(fake), {"version": 2, "namesrvs": {"a:1": {"epoch": "1"}}})
 
 
 def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(fake: FakeNamesrv) -> None:
     unknown = type(gone("T")).FromString(b"\xfa\x3e\x03new")  # field 1007
     fake.changes = {7: [unknown, gone("T")]}
-    part = ChangesPart(fake.endpoint, "ns-a", Span("0001", 6, 7))
+    part = InputPartition(changes_part(fake, 6, 7))
     (batch,) = reader_of(fake).read(part)
     row, known, _ = batch.to_pylist()
     assert (row["table_name"], row["op"], row["revision"]) == ("unknown", "unknown", 7)
@@ -302,7 +324,8 @@ def test_a_change_of_a_kind_that_is_not_known_is_kept_and_put_aside_in_the_log(f
 def test_an_address_that_was_added_waits_for_the_next_batch(fakes: tuple[FakeNamesrv, FakeNamesrv]) -> None:
     reader = reader_of(*fakes)
     parts = reader.partitions(offset(fakes[0], 5), offset(fakes[0], 7))
-    assert parts == [ChangesPart(fakes[0].endpoint, "ns-a", Span("0001", 5, 7))]
+    assert [part.value for part in parts] == [changes_part(fakes[0], 5, 7)]
     after = latest(reader, offset(fakes[0], 7))
     assert Endpoint.parse(next(iter(after["namesrvs"]))) == fakes[0].endpoint
-    assert reader.partitions(offset(fakes[0], 7), after) == [SnapshotPart(fakes[1].endpoint, "pin-1")]
+    (part,) = reader.partitions(offset(fakes[0], 7), after)
+    assert part.value == SnapshotPart(fakes[1].endpoint, "pin-1", MICROS)

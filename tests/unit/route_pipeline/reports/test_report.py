@@ -7,19 +7,23 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from route_pipeline.queries import Disagreement, LatestState, NamesrvSummary
+from route_pipeline.questions import Row
+from route_pipeline.report_data import ReportData
 from route_pipeline.tables import print_report
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 
 
-def printed(
-    *disagreements: Disagreement, count: int = 0, names: tuple[str, ...] = ("ns-a", "ns-b"), lost: bool = False
-) -> str:
+def disagreement(table: str, key: str, have: list[str], lack: list[str]) -> Row:
+    return {"since": NOON, "table_name": table, "key": key, "have": have, "lack": lack}
+
+
+def printed(*disagreements: Row, count: int = 0, names: tuple[str, ...] = ("ns-a", "ns-b"), lost: bool = False) -> str:
     out = io.StringIO()
-    namesrvs = [NamesrvSummary(name, "0001", 1234, NOON, lost, 11, 12, 2) for name in names]
-    latest = LatestState(namesrvs, count, list(disagreements))
-    print_report(latest, Console(file=out, width=160, markup=False, highlight=False, emoji=False))
+    known = {"epoch": "0001", "revision": 1234, "known_from": NOON, "known_to": NOON, "lost": lost}
+    namesrvs = [{"namesrv": name, **known, "topics": 11, "queue_rows": 12, "brokers": 2} for name in names]
+    data = ReportData(NOON, namesrvs, count, list(disagreements), [], [], [])
+    print_report(data, Console(file=out, width=160, markup=False, highlight=False, emoji=False))
     return out.getvalue()
 
 
@@ -27,7 +31,7 @@ def test_each_name_server_has_a_line_with_its_numbers() -> None:
     line = next(line for line in printed().splitlines() if "ns-b" in line)
 
     cells = [cell.strip() for cell in line.strip("│").split("│")]
-    assert cells == ["ns-b", "0001", "1,234", "2026-01-02 12:00:00.005", "11", "12", "2"]
+    assert cells == ["ns-b", "0001", "1,234", *["2026-01-02 12:00:00.005"] * 2, "11", "12", "2"]
 
 
 def test_a_lost_name_server_is_marked() -> None:
@@ -44,8 +48,8 @@ def test_one_name_server_is_not_called_equal() -> None:
 
 def test_a_disagreement_says_since_when_and_which_name_servers_had_the_row() -> None:
     text = printed(
-        Disagreement(NOON, "clusters", "c", ("ns-b",), ("ns-a",)),
-        Disagreement(NOON, "brokers", "b", ("ns-a", "ns-b"), ()),
+        disagreement("clusters", "c", ["ns-b"], ["ns-a"]),
+        disagreement("brokers", "b", ["ns-a", "ns-b"], []),
         count=5_000,
     )
 

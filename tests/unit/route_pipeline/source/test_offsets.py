@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from route_pipeline.stream_reader import HOLE, INITIAL, OffsetError, Position, from_json, to_json
+from route_pipeline.positions import HOLE, INITIAL, OffsetError, Position, from_json, to_json
 
-FIELDS = {"namesrv": "ns", "epoch": "1-a", "revision": 3, "state": "up"}
+FIELDS = {"namesrv": "ns", "epoch": "1-a", "revision": 3, "state": "up", "snapshot": 5, "read_at": 7}
 
 
 def test_what_was_written_is_read_back() -> None:
-    positions = {"a:1": Position("ns", "1-a", 3), "b:2": Position(state=HOLE)}
+    positions = {"a:1": Position("ns", "1-a", 3, snapshot=5, read_at=7), "b:2": Position(state=HOLE)}
     assert from_json(to_json(positions)) == positions
     assert from_json(INITIAL) == {}
 
 
 @pytest.mark.parametrize(
-    "offset", [[], 0, None, {}, {"version": 2}, {"version": True, "namesrvs": {}}, {"version": "1"}]
+    "offset", [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
 )
 def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
-    with pytest.raises(OffsetError, match=r"offsets of version .*, this program knows 1: start a new checkpoint"):
+    with pytest.raises(OffsetError, match=r"offsets of version .*, this program knows 2: start a new checkpoint"):
         from_json(offset)
 
 
@@ -35,6 +35,8 @@ def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
         {**FIELDS, "revision": 1.5},
         {**FIELDS, "revision": True},
         {**FIELDS, "revision": -1},
+        {**FIELDS, "snapshot": -1},
+        {**FIELDS, "read_at": "now"},
         {**FIELDS, "epoch": None},
         {**FIELDS, "namesrv": ["ns"]},
         {**FIELDS, "state": "elsewhere"},
@@ -42,4 +44,4 @@ def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
 )
 def test_a_damaged_position_is_refused(fields: Any) -> None:
     with pytest.raises(OffsetError, match="damaged: start a new checkpoint"):
-        from_json({"version": 1, "namesrvs": {"a:1": fields}})
+        from_json({"version": 2, "namesrvs": {"a:1": fields}})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from route_pipeline.arrow_schemas import arrow_schema
-from route_pipeline.log.quality import problems_of
+from route_pipeline.quality import problems_of
 from route_pipeline.schemas import CHANGES
 
 COMMON: dict[str, Any] = {

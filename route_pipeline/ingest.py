@@ -1,0 +1,147 @@
+"""The ingest without Spark: a thread for each name server, and one commit for each batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from groundwork.endpoints import Endpoint
+from route_pipeline.log.data_files import BatchRows
+from route_pipeline.log.route_log import COMPACT_EVERY, RouteLog
+from route_pipeline.name_server import log_wait
+from route_pipeline.options import FAIL, WAIT, ReadRequest
+from route_pipeline.planner import Part, Planner, read_part
+from route_pipeline.positions import HOLE, Position, Positions
+from route_pipeline.schemas import CHANGES
+
+HEARTBEAT_SECONDS = 60.0
+"""So often the log is told that nothing changed: its readers could not tell that from nobody having looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A batch that is in the log."""
+
+    batch: int
+    rows: int
+    aside: int
+    """Rows that were put aside."""
+    reads: tuple[str, ...]
+    """What was read, in words, with the name server."""
+
+
+class Ingester:
+    """Appends to a log what has changed, as often as it is asked to."""
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        log: RouteLog,
+        options: Mapping[str, str] | None = None,
+        *,
+        follows: bool = False,
+        restart: bool = False,
+        on_batch: Callable[[Appended], None] = lambda _batch: None,
+        on_wait: Callable[[Endpoint, str], None] = log_wait,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            follows: Whether :meth:`once` is called again and again. It then leaves out name servers that are warming
+                up, and does not fail.
+            restart: Whether to forget how far was read, and so to begin with a snapshot.
+            on_wait: Called with address and name of a name server that is not read because it is warming up, once
+                until it is read.
+        """
+        given = {name.lower(): value for name, value in (options or {}).items()}
+        fixed = {"endpoints": ",".join(map(str, endpoints)), "table": CHANGES}
+        self._options = {"oncold": WAIT if follows else FAIL} | given | fixed
+        self._log = log
+        self._follows = follows
+        self._restart = restart
+        self._on_batch = on_batch
+        self._on_wait = on_wait
+        self._monotonic = monotonic
+        self._wrote = monotonic()
+        self._told: set[Endpoint] = set()
+        self._waiting: set[Endpoint] = set()
+
+    def once(self) -> list[Appended]:
+        """Appends all that there is now. After an error, another call goes on where it was.
+
+        Each call reads the files of certificates and the token.
+
+        Raises:
+            ValueError: An option or one of its files is wrong.
+            NamesrvError: Name servers could not be read; the batches before stay.
+            LogError: The log could not be written to.
+        """
+        request = ReadRequest.of_options(self._options, streaming=True)
+        log, written = self._log, list[Appended]()
+        self._waiting = set()
+        planner = Planner(request, lambda: log.now().timestamp(), on_wait=self._wait, waits_for_all=not self._follows)
+        log.catch_up()
+        try:
+            planner.fix_end()
+            start = self._start(planner)
+            while (end := planner.end(start, request.max_revisions)) != start:
+                written.append(self._append(request, planner, start, end))
+                # As planned, though a name server that was restarted since has been read in its next life: else this
+                # would not come to its end. What is missing is only in the log.
+                start = end | {name: at for name, at in self._start(planner).items() if at.state == HOLE}
+            if self._monotonic() - self._wrote >= HEARTBEAT_SECONDS and log.batch >= 0:
+                log.append([], [], quiet=planner.quiet(start))
+                self._note_written()
+        finally:
+            planner.release()
+        self._told = self._waiting
+        return written
+
+    def _wait(self, endpoint: Endpoint, namesrv: str) -> None:
+        self._waiting.add(endpoint)
+        if endpoint not in self._told:
+            self._on_wait(endpoint, namesrv)
+
+    def _start(self, planner: Planner) -> Positions:
+        if self._restart:
+            numbers = planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
+            return {address: Position(snapshot=position.snapshot) for address, position in numbers.items()}
+        return planner.start_of({name: (one.address, one.position) for name, one in self._log.reads.items()})
+
+    def _append(self, request: ReadRequest, planner: Planner, start: Positions, end: Positions) -> Appended:
+        parts = planner.parts(start, end)
+        at = self._log.now()  # not before the snapshots are taken: else clocks of one machine seem to differ
+
+        def read(part: Part) -> BatchRows:
+            rows = BatchRows(self._log.place, at)
+            rows.add_all(read_part(request, part))
+            rows.end_file()
+            return rows
+
+        whole = BatchRows(self._log.place, at)
+        with ThreadPoolExecutor(max(1, len(parts))) as pool:
+            for rows in pool.map(read, parts):
+                whole.take(rows)
+        whole.finish()
+        number = self._log.append(whole.files, whole.reads, quiet=planner.quiet(start))
+        self._restart = False
+        planner.release()
+        self._note_written()
+        appended = Appended(number, whole.rows, whole.aside, tuple(map(_in_words, whole.reads)))
+        self._on_batch(appended)
+        if self._follows and number % COMPACT_EVERY == COMPACT_EVERY - 1:
+            self._log.compact()
+        return appended
+
+    def _note_written(self) -> None:
+        self._wrote = self._monotonic()
+
+
+def _in_words(read: Mapping[str, object]) -> str:
+    reason = f": {read['reason']}" if read["reason"] else ""
+    return (
+        f"{read['namesrv']}: {read['op']}, now at revision {read['revision']} of {read['epoch'] or 'no'} epoch{reason}"
+    )

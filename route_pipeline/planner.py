@@ -1,0 +1,351 @@
+"""The plan of a stream: a snapshot of each name server, then every change of it, exactly once. For threads and Spark.
+
+The first batch is a snapshot. After it, a batch is the changes after one revision up to another; where they cannot be
+had (the name server was restarted, no longer has them, or answers again after changes of it were not read) it is a
+snapshot again. Which of the two is decided where the end of the batch is, so that a batch that is planned anew is the
+same. A snapshot may be of a later revision than its batch ends at; the next batch then repeats changes that it holds
+already, at their own revisions, which sort before it: nothing has to be taken out again.
+
+A name server that is lost does not stop the others. Its position stands still, and a row of table ``reads`` says
+so. The position of a name server that is warming up stands still, too, where a snapshot would be next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from groundwork.endpoints import Endpoint
+from route_pipeline import change_rows
+from route_pipeline.name_server import (
+    ColdError,
+    NamesrvError,
+    NamesrvState,
+    Span,
+    ask_state,
+    cold_error,
+    log_wait,
+    pin_snapshot,
+    release_snapshot,
+    wait_until_warm,
+)
+from route_pipeline.options import FAIL, READ, WAIT, ReadRequest
+from route_pipeline.positions import HOLE, UP, Position, Positions
+
+
+@dataclass(frozen=True)
+class SnapshotPart:
+    """A pinned snapshot."""
+
+    endpoint: Endpoint
+    pin_id: str
+    number: int = 0
+    """Number of the snapshot."""
+
+
+@dataclass(frozen=True)
+class ChangesPart:
+    """The changes of one name server."""
+
+    endpoint: Endpoint
+    namesrv: str
+    span: Span
+    number: int = 0
+    """Number of the snapshot that they follow."""
+    read_at: int = 0
+    """When they were all there are, by the reader's clock, microseconds since the Unix epoch."""
+
+
+@dataclass(frozen=True)
+class ReaderRowPart:
+    """A row of table ``reads`` that tells what no name server can: that it was lost, is back, or what is missing."""
+
+    row: Mapping[str, Any]
+
+
+Part = SnapshotPart | ChangesPart | ReaderRowPart
+"""What one task reads."""
+
+
+def read_part(request: ReadRequest, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of table ``changes`` of a part. Raises NamesrvError if it could not be read whole."""
+    connecting, wanted = request.connecting, request.wanted
+    if isinstance(part, ReaderRowPart):
+        yield change_rows.reader_row(dict(part.row))
+    elif isinstance(part, ChangesPart):
+        source = change_rows.Source(part.endpoint, part.namesrv, part.number, part.read_at)
+        yield from change_rows.change_rows(source, connecting, part.span, wanted)
+    else:
+        pin = change_rows.PinnedSnapshot(part.endpoint, part.pin_id, part.number, cold=request.on_cold == READ)
+        yield from change_rows.snapshot_rows(pin, connecting, wanted)
+
+
+def check_name(names: dict[str, Endpoint], namesrv: str, endpoint: Endpoint) -> None:
+    """Notes a name server's name. Raises NamesrvError if another address has it: their rows would be mixed up."""
+    other = names.setdefault(namesrv, endpoint)
+    if other != endpoint:
+        raise NamesrvError(
+            f"{other} and {endpoint} both call themselves {namesrv!r}: "
+            "name each name server once, and each its own name"
+        )
+
+
+class Planner:
+    """Plans batches. It holds the pins of the snapshots that it planned."""
+
+    def __init__(
+        self,
+        request: ReadRequest,
+        clock: Callable[[], float] = time.time,
+        *,
+        on_wait: Callable[[Endpoint, str], None] = log_wait,
+        waits_for_all: bool = True,
+    ) -> None:
+        """Plans nothing yet.
+
+        Args:
+            on_wait: Called with address and name of a name server that is warming up, once until it is read.
+            waits_for_all: Whether :meth:`fix_end` waits until all name servers are warm, and does not only leave out
+                those that are not.
+        """
+        self._request = request
+        self._clock = clock
+        self._on_wait = on_wait
+        self._waits_for_all = waits_for_all
+        self._told: set[Endpoint] = set()
+        """Name servers that are warming up, as ``on_wait`` knows."""
+        self._fixed: dict[Endpoint, NamesrvState | NamesrvError] | None = None
+        self._asked_at = 0
+        self._holes: set[Endpoint] = set()
+        """Name servers that were lost after a batch was planned."""
+        self._pins: list[SnapshotPart] = []
+        """Snapshots that batches were planned with and that are still pinned."""
+        self.there: Positions | None = None
+        """Where the name servers were when the last batch was planned, however much of it the batch took."""
+
+    def fix_end(self) -> None:
+        """Notes where the name servers are: later batches end there.
+
+        With onCold=wait it first waits until they are warm.
+
+        Raises:
+            NamesrvError: None of them answers (with onLost=fail: one of them does not).
+            ColdError: One is still warming up after timeoutSeconds.
+        """
+        states = self._ask_all()
+        if self._request.on_cold == WAIT and self._waits_for_all:
+            for endpoint, state in states.items():
+                if isinstance(state, NamesrvState) and not state.warm:
+                    states[endpoint] = wait_until_warm(endpoint, self._request.connecting, self._on_wait)
+        self._fixed = states
+
+    def start_of(self, known: Mapping[str, tuple[str, Position]]) -> Positions:
+        """The positions by address, for name servers that a log knows, after :meth:`fix_end`.
+
+        Args:
+            known: By name: the last address and the position.
+        """
+        assert self._fixed is not None
+        by_address = {address: position for address, position in known.values() if address}
+        found = {}
+        for endpoint, state in self._fixed.items():
+            if isinstance(state, NamesrvState):
+                position = known.get(state.namesrv, ("", None))[1]
+            else:
+                position = by_address.get(str(endpoint))
+            if position is not None:
+                found[str(endpoint)] = position
+        return found
+
+    def end(self, start: Positions, most: int | None = None) -> Positions:
+        """Where the next batch ends: where the name servers are, at most so many revisions after the start.
+
+        Raises:
+            NamesrvError: None of them answers (with onLost=fail: one of them does not), or one no longer has the
+                changes (with onCompacted=fail).
+            ColdError: One is warming up, with onCold=fail.
+        """
+        states = self._ask_all() if self._fixed is None else self._fixed
+        self.there = self._positions(start, states, None)
+        return self.there if most is None else self._positions(start, states, most)
+
+    def quiet(self, start: Positions) -> dict[str, int]:
+        """Name servers that have nothing new, with the time at which they said so, after :meth:`fix_end`."""
+        assert self._fixed is not None
+        return {
+            state.namesrv: self._asked_at
+            for endpoint, state in self._fixed.items()
+            if isinstance(state, NamesrvState)
+            and (at := start.get(str(endpoint))) is not None
+            and (at.state, at.epoch, at.revision) == (UP, state.epoch, state.revision)
+        }
+
+    def parts(self, start: Positions, end: Positions) -> list[Part]:
+        """The tasks of a batch. A batch may be planned several times: after a crash, Spark plans it again.
+
+        Raises:
+            NamesrvError: No name server answers.
+        """
+        parts: list[Part] = []
+        names: dict[str, Endpoint] = {}
+        lost: list[NamesrvError] = []
+        for endpoint in self._request.endpoints:
+            to = end.get(str(endpoint))
+            if to is None:
+                continue  # it was added to the options after this batch was planned; the next one has it
+            if to.namesrv:
+                check_name(names, to.namesrv, endpoint)
+            since = start.get(str(endpoint), Position())
+            try:
+                parts += self._parts(endpoint, since, to)
+            except NamesrvError as error:
+                self._check_may_miss(error)
+                if error.lost:
+                    lost.append(error)
+                self._holes.add(endpoint)
+                if self._fixed is not None:
+                    self._fixed[endpoint] = error  # it is not asked again, so that the stream comes to its end
+                parts.append(self._reader_row(endpoint, since, change_rows.HOLE, error, to))
+        if lost and len(lost) == len(self._request.endpoints):
+            raise NamesrvError("no name server answers: " + "; ".join(map(str, lost)))
+        return parts
+
+    def _check_may_miss(self, error: NamesrvError) -> None:
+        """Raises the error unless the batch may go on without that name server."""
+        if isinstance(error, ColdError):
+            may = self._request.on_cold == WAIT
+        else:
+            may = isinstance(error, _GoneError) or (error.lost and not self._request.fail_on_lost)
+        if not may:
+            raise error
+
+    def release(self) -> None:
+        """Ends the pins of all batches that were planned. Their leases would end them later."""
+        while self._pins:
+            pinned = self._pins.pop()
+            release_snapshot(pinned.endpoint, self._request.connecting, pinned.pin_id)
+
+    def _micros(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+    def _ask_all(self) -> dict[Endpoint, NamesrvState | NamesrvError]:
+        """Where each name server is, or why it does not say."""
+        self._asked_at = self._micros()  # before they answer: what happens after their answer is not known
+        states: dict[Endpoint, NamesrvState | NamesrvError] = {}
+        for endpoint in self._request.endpoints:
+            try:
+                states[endpoint] = ask_state(endpoint, self._request.connecting)
+            except NamesrvError as error:
+                if self._request.fail_on_lost or not error.lost:
+                    raise
+                states[endpoint] = error
+        errors = [state for state in states.values() if isinstance(state, NamesrvError)]
+        if len(errors) == len(states):
+            raise NamesrvError("no name server answers: " + "; ".join(map(str, errors)))
+        return states
+
+    def _positions(
+        self, start: Positions, states: Mapping[Endpoint, NamesrvState | NamesrvError], most: int | None
+    ) -> Positions:
+        """Where to read to, for each name server that has been read or can be."""
+        end = {
+            str(endpoint): self._next(endpoint, start.get(str(endpoint), Position()), state, most)
+            for endpoint, state in states.items()
+        }
+        return {address: position for address, position in end.items() if position != Position()}
+
+    def _next(
+        self, endpoint: Endpoint, since: Position, state: NamesrvState | NamesrvError, most: int | None
+    ) -> Position:
+        if isinstance(state, NamesrvError):
+            return since.lost(hole=endpoint in self._holes)
+        if endpoint in self._holes and since.state != HOLE:
+            # One batch is between: it notes the hole, and the batch after it fills it with a snapshot.
+            return since.lost(hole=True)
+        anew = since.epoch != state.epoch or since.state == HOLE
+        if not anew and state.compacted_revision > since.revision:
+            self._check_may_resync(endpoint, since, state)
+            anew = True
+        if not state.warm and anew and self._request.on_cold != READ:
+            if self._request.on_cold == FAIL:
+                raise cold_error(state.namesrv, endpoint)
+            if endpoint not in self._told:
+                self._told.add(endpoint)
+                self._on_wait(endpoint, state.namesrv)
+            return since
+        self._told.discard(endpoint)
+        self._holes.discard(endpoint)
+        if anew:
+            number = max(
+                since.snapshot + 1, self._asked_at
+            )  # a later snapshot has a larger one, also of another reader
+            return Position(state.namesrv, state.epoch, state.revision, UP, number, self._asked_at)
+        # Never back: with fixed ends, a restarted stream may have read past them already.
+        revision = max(since.revision, state.revision)
+        revision = revision if most is None else min(revision, since.revision + most)
+        if revision == since.revision and since.state == UP:
+            return since
+        return Position(state.namesrv, state.epoch, revision, UP, since.snapshot, self._asked_at)
+
+    def _check_may_resync(self, endpoint: Endpoint, since: Position, state: NamesrvState) -> None:
+        if not self._request.resync_when_compacted:
+            raise NamesrvError(
+                f"name server {endpoint} has the changes after revision {state.compacted_revision} only, and "
+                f"{since.revision} is where this query is: it was stopped for too long. Set the option "
+                "onCompacted=resync to go on with a snapshot (what came and went in between is not seen)"
+            )
+
+    def _parts(self, endpoint: Endpoint, since: Position, to: Position) -> list[Part]:
+        if to.state != UP:
+            reason = NamesrvError(f"name server {endpoint} does not answer")
+            return [] if since.state != UP else [self._reader_row(endpoint, to, change_rows.LOST, reason)]
+        parts: list[Part] = []
+        if since.state != UP:
+            parts.append(self._reader_row(endpoint, since, change_rows.BACK))
+        if to.snapshot != since.snapshot:
+            return [*parts, self._snapshot(endpoint, to)]
+        if to.revision == since.revision:
+            return parts
+        state = ask_state(endpoint, self._request.connecting)
+        if state.epoch != since.epoch:
+            raise _GoneError(f"name server {endpoint} was restarted before its changes were read")
+        if state.compacted_revision > since.revision:
+            self._check_may_resync(endpoint, since, state)
+            raise _GoneError(f"name server {endpoint} dropped changes before they were read")
+        span = Span(since.epoch, since.revision, to.revision)
+        return [*parts, ChangesPart(endpoint, state.namesrv, span, to.snapshot, to.read_at)]
+
+    def _snapshot(self, endpoint: Endpoint, to: Position) -> SnapshotPart:
+        pin = pin_snapshot(endpoint, self._request.connecting, self._request.pin_seconds, follow=True)
+        part = SnapshotPart(endpoint, pin.pin_id, to.snapshot)
+        self._pins.append(part)
+        if not pin.warm and self._request.on_cold != READ:
+            raise cold_error(pin.namesrv, endpoint)  # it was restarted since the batch was planned
+        return part
+
+    def _reader_row(
+        self, endpoint: Endpoint, at: Position, op: str, reason: Exception | None = None, to: Position | None = None
+    ) -> ReaderRowPart:
+        """A row about a position; ``to`` is where the batch should have ended, if nothing of it was read."""
+        reached = to or at
+        return ReaderRowPart(
+            {
+                "namesrv": reached.namesrv or str(endpoint),
+                "epoch": reached.epoch,
+                "revision": reached.revision,
+                "changed_at": self._micros(),
+                "op": op,
+                "key": str(endpoint),
+                "reason": None if reason is None else str(reason),
+                "after_revision": None if to is None else at.revision,
+                "snapshot": at.snapshot,
+            }
+        )
+
+
+class _GoneError(NamesrvError):
+    """The changes of a batch that was planned are gone. A snapshot follows the hole."""

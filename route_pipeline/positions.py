@@ -1,0 +1,79 @@
+"""How far each name server has been read: the offset of a stream, which Spark keeps, and what the log's rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+OFFSET_VERSION = 2
+"""Version of the JSON below; raised by a change that an older version would misread."""
+
+UP, LOST, HOLE = "up", "lost", "hole"
+_STATES = (UP, LOST, HOLE)
+
+
+class OffsetError(ValueError):
+    """The checkpoint's offset cannot be used; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one name server has been read."""
+
+    namesrv: str = ""
+    """Name that it gives itself; empty if it has never answered."""
+    epoch: str = ""
+    """Its process lifetime; empty if nothing has been read yet."""
+    revision: int = 0
+    """Everything up to and with this revision has been read."""
+    state: str = UP
+    """``up``, ``lost`` if it did not answer when this offset was made, or ``hole`` if besides changes were not read."""
+    snapshot: int = 0
+    """Number of its last snapshot: of a later one it is larger. 0: there is none."""
+    read_at: int = 0
+    """When it said that it is at this revision, by the reader's clock, microseconds since the Unix epoch."""
+
+    def lost(self, *, hole: bool) -> Position:
+        """The same position, with nobody answering there."""
+        return replace(self, state=HOLE if hole or self.state == HOLE else LOST)
+
+
+Positions = dict[str, Position]
+"""Positions by address, host:port."""
+
+INITIAL: dict[str, Any] = {"version": OFFSET_VERSION, "namesrvs": {}}
+"""Nothing has been read. A constant: Spark asks for it twice for the first batch, and does not keep it."""
+
+
+def to_json(positions: Positions) -> dict[str, Any]:
+    """The offset for Spark."""
+    return {
+        "version": OFFSET_VERSION,
+        "namesrvs": {address: asdict(position) for address, position in positions.items()},
+    }
+
+
+def from_json(offset: Mapping[str, Any]) -> Positions:
+    """The offset that Spark kept. Raises OffsetError if it is of another version of this program, or another source."""
+    version = offset.get("version") if isinstance(offset, dict) else None
+    if type(version) is not int or version != OFFSET_VERSION:  # a JSON true equals 1
+        raise OffsetError(
+            f"the checkpoint has offsets of version {version!r:.40}, this program knows {OFFSET_VERSION}: "
+            "start a new checkpoint, which begins with a snapshot"
+        )
+    try:
+        return {address: _position(fields) for address, fields in offset["namesrvs"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise OffsetError("the checkpoint has an offset that is damaged: start a new checkpoint") from None
+
+
+def _position(fields: Mapping[str, Any]) -> Position:
+    if set(fields) != set(Position.__slots__):
+        raise TypeError
+    texts, numbers = ("namesrv", "epoch"), ("revision", "snapshot", "read_at")
+    if any(type(fields[name]) is not str for name in texts) or fields["state"] not in _STATES:
+        raise ValueError
+    if any(type(fields[name]) is not int or fields[name] < 0 for name in numbers):
+        raise ValueError
+    return Position(**fields)

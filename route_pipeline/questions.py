@@ -1,0 +1,228 @@
+"""Questions about the past, answered by DuckDB in this process: SQL over the files of the log."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from route_pipeline.log.place import HISTORY, LogError, Place, failures
+
+ENGINES = ("duckdb", "spark", "trino")
+"""Engines whose SQL :func:`views_of` writes."""
+
+Row = dict[str, Any]
+
+Clock = Literal["wall", "ingest"]
+"""By which clock: that of each name server, or that of the machine that wrote the log."""
+
+MAX_EVENTS = 1_000
+"""Most events of one answer, the latest ones."""
+
+_SQL = Path(__file__).with_name("sql")
+_WORDS = {"duckdb": {"row": "row", "temporary": ""}, "spark": {"row": "struct", "temporary": "temporary"}}
+_WORDS["trino"] = _WORDS["duckdb"]
+_LOG = {
+    "duckdb": "create or replace view log as select * from delta_scan('{table}');",
+    "spark": "create or replace temporary view log as select * from delta.`{table}`;",
+    "trino": "-- log: call system.register_table('SCHEMA', 'log', '{table}')",
+}
+_SETTINGS_OF = {
+    "duckdb": "",
+    "spark": (
+        "-- Else Spark's optimizer infers constraints of the view history for minutes.\n"
+        "set spark.sql.constraintPropagation.enabled = false;\n\n"
+    ),
+    "trino": "",
+}
+_ROUTE_AT = {
+    "duckdb": "create or replace macro route_at(of_topic, asked_at) as table\n{query};",
+    "spark": (
+        "create or replace temporary function route_at(of_topic string, asked_at timestamp)\n"
+        "returns table return\n{query};"
+    ),
+    "trino": "prepare route_at from\n{query};",
+}
+
+_SETTINGS = "set timezone = 'UTC'; set enable_progress_bar = false; set autoinstall_known_extensions = false"
+_CLOCKS: dict[Clock, dict[str, str]] = {
+    "wall": {"began": "valid_from", "ended": "valid_to", "stamp": "changed_at"},
+    "ingest": {"began": "seen_from", "ended": "seen_to", "stamp": "ingested_at"},
+}
+_CONTENT = (
+    "row(broker_name, broker_id, read_queue_nums, write_queue_nums, perm, topic_sys_flag, reported_perm, broker_addrs, "
+    "zone_name, enable_acting_master, unconfirmed_broker_ids, ha_server_addr, data_version_timestamp_millis, "
+    "data_version_counter, data_version_state_version, heartbeat_timeout_millis, unconfirmed, filter_servers, "
+    "static_mapping)"
+)
+_NAME_SERVERS = """
+with latest as (
+  select *, row_number() over (partition by namesrv order by batch desc,
+    array_position(['kept', 'back', 'changes', 'snapshot', 'lost', 'hole'], op) desc) as place
+  from log where kind = 'reads' and epoch <> ''
+), spans as (
+  select namesrv, min(known_from) as known_from, max(known_to) as known_to from known group by namesrv
+)
+select namesrv, epoch, revision, ingested_at, known_from, known_to,
+  op in ('lost', 'hole') or (op = 'kept' and reason <> 'up') as lost
+from latest left join spans using (namesrv) where place = 1 order by namesrv
+"""
+_WHO_CHANGED = f"""
+with queues as (
+  from history where topic = $topic and table_name = 'topic_queues'
+), holders as (
+  select distinct namesrv, cluster_name, broker_name from queues
+)
+from queues union all by name
+select h.* from history h semi join holders using (namesrv, cluster_name, broker_name)
+where h.topic is null and h.table_name in ('broker_groups', 'brokers')
+order by valid_from desc, valid_from_revision desc limit {MAX_EVENTS}
+"""
+_CLOCK_LEADS = """
+select namesrv, max(epoch_us(changed_at) - epoch_us(ingested_at)) / 1e6 as seconds
+from main.log where kind = 'changes' group by namesrv order by namesrv
+"""
+
+
+def views_of(table: str, engine: str, log: str | None = None) -> str:
+    """The views and the macro ``route_at`` in the SQL of an engine.
+
+    Args:
+        table: Address of the table.
+        log: How the view ``log`` is made; None: as the engine reads a Delta table. Empty: it is there.
+    """
+    names = (
+        {"of_topic": "?", "asked_at": "?"} if engine == "trino" else {"of_topic": "of_topic", "asked_at": "asked_at"}
+    )
+    query = _text("route_at.sql", names).rstrip()
+    head = _LOG[engine].format(table=table) if log is None else log
+    views = _text("views.sql", _WORDS[engine])
+    return f"{_SETTINGS_OF[engine]}{head}\n\n{views}\n{_ROUTE_AT[engine].format(query=query)}\n"
+
+
+def _text(name: str, words: Mapping[str, str]) -> str:
+    text = (_SQL / name).read_text(encoding="utf-8")
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", value)
+    return text
+
+
+class Questions:
+    """The views over a log at one moment."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, log: str) -> None:
+        """Makes the views over a view ``log``, of which ``log`` is the statement."""
+        connection.execute(_SETTINGS)
+        connection.execute(views_of("", "duckdb", log))
+        self._connection = connection
+        self._is_narrow = False
+
+    def ask(self, query: str, values: Mapping[str, object] | None = None) -> list[Row]:
+        """The rows of a query; ``$name`` in it stands for a value."""
+        found: list[Row] = self.table(query, values).to_pylist()
+        return found
+
+    def table(self, query: str, values: Mapping[str, object] | None = None) -> pa.Table:
+        """The same as an Arrow table. Raises LogError if a file of the log cannot be read."""
+        try:
+            return self._connection.execute(query, values or {}).to_arrow_table()
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            raise LogError(f"the log cannot be read: {str(error).splitlines()[0]}") from None
+
+    def name_servers(self) -> list[Row]:
+        """Each name server with the interval that the log knows, and how far it has been read."""
+        return self.ask(_NAME_SERVERS)
+
+    def route_at(self, topic: str, at: datetime) -> list[Row]:
+        """A topic's route at a time, which has a time zone; a row for each name server and group.
+
+        ``answer`` is ``route``, ``no route`` or ``not known``.
+        """
+        found = self.ask("from route_at($topic, $at)", {"topic": topic, "at": at})
+        return sorted(found, key=lambda row: (row["namesrv"], row["cluster_name"] or "", row["broker_name"] or ""))
+
+    def who_changed(self, topic: str) -> list[Row]:
+        """What happened to a topic, and to the groups that ever had queues of it and their brokers, oldest first."""
+        found = self.ask(_WHO_CHANGED, {"topic": topic})
+        return sorted(
+            found, key=lambda row: (row["valid_from"], row["valid_from_revision"], row["namesrv"], row["key"])
+        )
+
+    def divergence(self, clock: Clock, min_seconds: float = 0.0) -> list[Row]:
+        """The disagreements that lasted so long or still last, these first, then the longest ones."""
+        self.narrow()
+        words = {**_CLOCKS[clock], "content": _CONTENT}
+        self._connection.execute(_text("divergence.sql", words))
+        return self.ask(
+            "from disagreements where until is null or seconds >= $least "
+            "order by until is null desc, seconds desc, since, key",
+            {"least": min_seconds},
+        )
+
+    def clock_leads(self) -> list[Row]:
+        """How far the clock of each name server is ahead of the log's at least; negative: the shortest delay."""
+        return self.ask(_CLOCK_LEADS)
+
+    def narrow(self) -> None:
+        """Has ``history`` be of the rows that changed or differ; ``quiet`` has the other ones."""
+        if not self._is_narrow:
+            self._connection.execute(_text("narrow.sql", {"content": _CONTENT}))
+            self._connection.execute(views_of("", "duckdb", ""))
+            self._connection.execute("create temporary table versions as from history")
+            self._is_narrow = True
+
+
+@contextmanager
+def questions(place: Place) -> Iterator[Questions]:
+    """Opens the log for questions.
+
+    Raises:
+        LogError: There is no log, it has no batch yet, or a file of it is not there or was cut.
+    """
+    table = place.open()
+    paths = place.files(table)
+    if not paths:
+        raise LogError(f"{place.url} has no batch yet")
+    with duckdb.connect() as connection, tempfile.TemporaryDirectory(prefix="route-questions-") as folder:
+        names = [_file(place, path, Path(folder)) for path in paths]
+        listed = ", ".join(f"'{str(path).replace(chr(39), chr(39) * 2)}'" for path in names)
+        log = (
+            f"create view log as select * from read_parquet([{listed}], hive_partitioning = true, "
+            "hive_types = {'kind': varchar, 'day': date});"
+        )
+        with failures(f"{place.url} cannot be read"):
+            found = Questions(connection, log)
+        yield found
+
+
+def store_history(place: Place) -> int:
+    """Stores the view ``history`` as a Delta table, in place of what is there. Returns the number of versions."""
+    with questions(place) as asked:
+        versions = asked.table("select *, cast(valid_to as date) as ended_on from history order by topic, key")
+    with failures(f"{place.url}/{HISTORY} cannot be written"):
+        write_deltalake(
+            f"{place.url}/{HISTORY}",
+            versions,
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=["ended_on"],
+            storage_options=place.options or None,
+        )
+    return len(versions)
+
+
+def _file(place: Place, path: str, folder: Path) -> Path:
+    """A file of the log on this machine. That of a bucket is fetched: DuckDB needs no client for the store then."""
+    if place.local is not None:
+        return Path(place.table, path)
+    found = folder / path
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.write_bytes(place.read(path))
+    return found

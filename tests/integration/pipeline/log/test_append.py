@@ -1,0 +1,354 @@
+"""The log as it is written: a batch is there whole and once, whatever goes wrong with its commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from route_pipeline.log.data_files import statistics_of
+from route_pipeline.log.place import STATISTICS, LogError, Place, StoreError
+from route_pipeline.log.route_log import ConflictError, RouteLog
+from route_pipeline.questions import questions
+from tests.support.routes.log_rows import NOON, append, cluster, read, revisions_of, staged
+
+COMMIT = "create_write_transaction"
+
+
+def test_a_batch_is_there_once_its_commit_is(place: Place) -> None:
+    log = RouteLog(place)
+    left = staged(place, cluster(1), cluster(2))  # of a program that ended before its commit
+    assert append(log, 3, 4) == 0
+
+    assert revisions_of(place) == [3, 4]
+    again = RouteLog(place)
+    assert again.batch == 0
+    position = again.reads["ns-a"].position
+    assert (position.epoch, position.revision, position.snapshot, position.state) == ("01", 4, 1, "up")
+    assert left.files[0]["path"] not in "".join(log.table.file_uris())
+
+
+def test_of_writers_of_one_batch_one_wins_and_the_others_end_in_one_line(place: Place) -> None:
+    RouteLog(place)
+    for number in range(5):
+        logs, barrier = [RouteLog(place) for _ in range(3)], Barrier(3)
+
+        def race(log: RouteLog, barrier: Barrier = barrier, revision: int = number + 1) -> str:
+            rows = staged(log.place, cluster(revision), read(revision))
+            barrier.wait(30)
+            try:
+                log.append(rows.files, rows.reads)
+            except ConflictError as error:
+                return str(error)
+            return "won"
+
+        with ThreadPoolExecutor(3) as pool:
+            told = list(pool.map(race, logs))
+        assert told.count("won") == 1
+        pattern = rf"another program, \S+, writes to {re.escape(place.url)}: this one ends"
+        assert all(text == "won" or re.fullmatch(pattern, text) for text in told)
+    assert revisions_of(place) == [1, 2, 3, 4, 5]
+
+
+def test_a_writer_that_slept_is_refused_and_goes_on_once_it_has_caught_up(place: Place) -> None:
+    sleeper, other = RouteLog(place), RouteLog(place)
+    append(other, 1)
+    with pytest.raises(ConflictError):
+        append(sleeper, 1)
+    sleeper.catch_up()
+    assert sleeper.reads["ns-a"].position.revision == 1
+    assert append(sleeper, 2) == 1
+    assert revisions_of(place) == [1, 2]
+
+
+def test_a_commit_whose_answer_is_lost_is_recognised(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, commit = RouteLog(place), DeltaTable.create_write_transaction
+
+    def loses_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
+        raise OSError("Generic S3 error: 500 after it succeeded")
+
+    monkeypatch.setattr(DeltaTable, COMMIT, loses_answer)
+    for revision in (1, 2, 3):
+        append(log, revision)
+    assert revisions_of(place) == [1, 2, 3]
+
+
+def test_a_commit_that_is_refused_is_one_line_and_the_next_try_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RouteLog(place)
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise OSError("\x1b[31mGeneric S3 error\x1b[0m: 403\n\nSource: a stack")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, COMMIT, refuses)
+        with pytest.raises(StoreError) as caught:
+            append(log, 1)
+    assert str(caught.value) == f"batch 0 is not in {place.url}: Generic S3 error: 403"
+    assert append(log, 1) == 0
+    assert revisions_of(place) == [1]
+
+
+STEPS = ("before the commit", "after the commit")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_beside_its_commit_a_writer_leaves_the_batch_whole_or_not_at_all(tmp_path: Path, step: str) -> None:
+    place = Place(str(tmp_path / "log"))
+    append(RouteLog(place), 1)
+    program = (
+        "import os, signal, sys; from tests.support.routes.log_rows import append; "
+        "from route_pipeline.log.place import Place; from route_pipeline.log.route_log import RouteLog; "
+        "at = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == sys.argv[2] else None; "
+        "append(RouteLog(Place(sys.argv[1]), at_step=at), 2, 3)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, place.url, step], timeout=60, check=False, env=_environment())
+    assert done.returncode == -signal.SIGKILL
+    found = revisions_of(place)
+    assert found == ([1] if step == STEPS[0] else [1, 2, 3])
+    log = RouteLog(place)
+    assert log.reads["ns-a"].position.revision == found[-1]
+    append(log, 4)
+    assert revisions_of(place) == [*found, 4]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), Path.cwd() / "gen")))}
+
+
+@pytest.mark.parametrize(
+    "left", [lambda _: b"", lambda content: content[: len(content) // 2], lambda content: bytes(len(content))]
+)
+def test_a_last_commit_that_a_stopped_machine_left_cut_is_put_aside(
+    tmp_path: Path, left: Callable[[bytes], bytes]
+) -> None:
+    place = Place(str(tmp_path / "log"))
+    log = RouteLog(place)
+    for revision in (1, 2, 3):
+        append(log, revision)
+    commit = tmp_path / "log" / "changes" / "_delta_log" / f"{log.table.version():020}.json"
+    commit.write_bytes(left(commit.read_bytes()))
+
+    repaired = RouteLog(place)
+    assert (repaired.batch, repaired.reads["ns-a"].position.revision) == (1, 2)
+    append(repaired, 3)
+    assert revisions_of(place) == [1, 2, 3]
+
+
+def test_a_commit_in_the_middle_that_is_missing_is_refused(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "log"))
+    log = RouteLog(place)
+    for revision in (1, 2, 3):
+        append(log, revision)
+    (tmp_path / "log" / "changes" / "_delta_log" / f"{2:020}.json").unlink()
+    with pytest.raises(LogError, match="cannot be opened: ") as caught:
+        RouteLog(place)
+    assert "\n" not in str(caught.value)
+
+
+def _foreign(folder: Path) -> None:
+    write_deltalake(str(folder / "changes"), pa.table({"a": [1]}))
+
+
+def _other(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.txt").touch()
+
+
+def _newer(folder: Path) -> None:
+    append(log := RouteLog(Place(str(folder))), 1)
+    features = {"readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture"]}
+    commit = folder / "changes" / "_delta_log" / f"{log.table.version() + 1:020}.json"
+    commit.write_text(json.dumps({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (_foreign, "is another table: it has no column batch"),
+        (_other, "holds something else than a route log"),
+        (_newer, "fromTheFuture"),
+    ],
+)
+def test_what_is_no_log_of_ours_is_refused_in_one_line(
+    tmp_path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    make(tmp_path / "log")
+    with pytest.raises(LogError) as caught:
+        append(RouteLog(Place(str(tmp_path / "log"))), 2)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_a_newer_program_adds_disturbs_an_older_writer_once(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "log"))
+    older = RouteLog(place)
+    append(older, 1)
+    RouteLog(place).table.alter.add_columns([Field("added_later", PrimitiveType("string"), nullable=True)])
+    with pytest.raises(StoreError):
+        append(older, 2)
+    older.catch_up()
+    append(older, 2)
+    assert revisions_of(place) == [1, 2]
+
+
+def test_a_stream_that_was_planned_without_the_log_may_not_repeat_a_snapshot(place: Place) -> None:
+    log = RouteLog(place)
+    append(log, 1, op="snapshot")
+    with pytest.raises(ConflictError, match=r"has a later snapshot of ns-a .* new checkpoint"):
+        append(log, 2, op="snapshot")
+    assert revisions_of(place) == [1]
+
+
+def test_statistics_are_those_of_the_file(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "log"))
+    log = RouteLog(place)
+    rows = staged(place, *(cluster(number, name=f"c{number:03}") for number in range(300)), read(300))
+    log.append(rows.files, rows.reads)
+    (path,) = (uri for uri in log.table.file_uris() if "kind=changes" in uri)
+    table, told = pq.read_table(path), json.loads(statistics_of(pq.read_metadata(path)))
+    assert told["numRecords"] == 300
+    assert set(told["nullCount"]) == set(STATISTICS)
+    for name in STATISTICS:
+        values = [value for value in table[name].to_pylist() if value is not None]
+        assert told["nullCount"][name] == 300 - len(values)
+        if values:
+            ends = [
+                value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value for value in values
+            ]
+            assert (told["minValues"][name], told["maxValues"][name]) == (min(ends), max(ends))
+
+
+def _as_told(value: object) -> object:
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
+
+
+def test_the_position_is_of_a_name_server_and_not_of_its_address(place: Place) -> None:
+    log = RouteLog(place)
+    for reads in (
+        [
+            read(0, "lost", namesrv="h:1", epoch="", key="h:1", snapshot=0),
+            read(5, "snapshot", namesrv="ns-b", key="h:2"),
+        ],
+        [read(1, "snapshot", key="h:1")],
+        [read(7, namesrv="ns-b", key="other:2")],
+        [read(9, "snapshot", namesrv="ns-c", key="h:1", snapshot=2)],
+    ):
+        rows = staged(place, *reads)
+        log.append(rows.files, rows.reads)
+    assert log.reads == RouteLog(place).reads
+    told = {name: (one.address, one.position.revision) for name, one in log.reads.items()}
+    assert told == {"ns-a": ("", 1), "ns-b": ("other:2", 7), "ns-c": ("h:1", 9)}
+
+
+def test_a_quiet_name_server_is_known_for_longer_and_a_lost_one_is_not(place: Place) -> None:
+    log = RouteLog(place, now=lambda: NOON + timedelta(hours=3))
+    rows = staged(place, read(1, "snapshot"), read(1, "snapshot", namesrv="ns-b", key="h:2"))
+    log.append(rows.files, rows.reads)
+    rows = staged(place, read(1, "lost", namesrv="ns-b", key="h:2", at=NOON + timedelta(hours=1)))
+    later = NOON + timedelta(hours=2)
+    quiet = {name: int(later.timestamp() * 1e6) for name in ("ns-a", "ns-b")}
+    log.append(rows.files, rows.reads)
+    log.append([], [], quiet=quiet)
+    again = RouteLog(place)
+    assert {name: one.known_until for name, one in again.reads.items()} == {"ns-a": later, "ns-b": NOON}
+    assert again.reads["ns-b"].position.state == "lost"
+    with questions(place) as asked:
+        told = {one["namesrv"]: (one["known_to"], one["lost"]) for one in asked.name_servers()}
+    assert told == {"ns-a": (later, False), "ns-b": (NOON, True)}
+
+
+def test_maintenance_replaces_files_by_fewer_and_changes_no_row(place: Place) -> None:
+    log = RouteLog(place)
+    for revision in range(1, 6):
+        append(log, revision, op="snapshot" if revision == 1 else "changes")
+    done = log.maintain(None, timedelta(hours=1))
+    assert (done.files_before, done.files_after, done.deleted) == (10, 2, 0)
+    assert revisions_of(place) == [1, 2, 3, 4, 5]
+    append(log, 6)
+    assert RouteLog(place).reads["ns-a"].position.revision == 6
+    with pytest.raises(LogError, match="--grace-hours is at least 1"):
+        log.maintain(None, timedelta(minutes=5))
+
+
+def test_days_are_dropped_only_if_each_name_server_has_a_snapshot_since(place: Place) -> None:
+    today = NOON
+
+    def now() -> datetime:
+        return today
+
+    log = RouteLog(place, now=now)
+    append(log, 1, op="snapshot")
+    today = NOON + timedelta(days=10)
+    rows = staged(place, cluster(2), read(2), at=today)
+    log.append(rows.files, rows.reads)
+    with pytest.raises(LogError, match="ns-a: no snapshot since 2026-01-07, so nothing would be known"):
+        log.maintain(5, timedelta(hours=1))
+    rows = staged(place, cluster(3, snapshot=2), read(3, "snapshot", snapshot=2), at=today)
+    log.append(rows.files, rows.reads)
+    log.maintain(5, timedelta(hours=1))
+    assert revisions_of(place) == [2, 3]
+    assert RouteLog(place).reads["ns-a"].position.revision == 3
+
+
+def test_rows_of_a_batch_are_in_groups_and_those_that_break_a_rule_are_aside(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "log"))
+    log = RouteLog(place)
+    rows = staged(place, cluster(1), cluster(2, op="vanish"), read(2))
+    log.append(rows.files, rows.reads)
+    assert (rows.rows, rows.aside) == (1, 1)
+    with questions(place) as asked:
+        aside = asked.ask("select revision, problem, ingested_at from log where kind = 'quarantine'")
+    assert aside == [{"revision": 2, "problem": "op is none of ours", "ingested_at": NOON}]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount, which makes a small disk")
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, timeout=20, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here: that needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=20, check=True)
+
+
+def test_a_disk_full_at_any_point_of_a_batch_is_told_and_costs_nothing(small_disk: Path) -> None:
+    filler, told = small_disk / "filler", Counter[str]()
+    place = Place(str(small_disk / "log"))
+    for pages in range(60):  # the probe does not fit, then the table, the rows, the commit
+        filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - pages * 4_096))
+        try:
+            append(RouteLog(place), 1)
+            break
+        except LogError as error:
+            told[str(error)] += 1
+        finally:
+            filler.unlink()
+    assert len(told) > 2
+    assert [text for text in told if "\n" in text or "No space left on device" not in text] == []
+    assert revisions_of(place) == [1]

@@ -1,0 +1,387 @@
+"""A short life of two name servers, ingested step by step into a log, and all that can be asked of it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from namesrv_api.v1 import registration_service_pb2
+from rich.console import Console
+
+from groundwork.endpoints import Endpoint
+from groundwork.grpc_errors import RichError
+from route_pipeline import tables
+from route_pipeline.ingest import HEARTBEAT_SECONDS, Appended, Ingester
+from route_pipeline.log.place import Place
+from route_pipeline.log.route_log import RouteLog
+from route_pipeline.name_server import ColdError, NamesrvError
+from route_pipeline.questions import Questions, Row, questions, store_history
+from route_pipeline.report_data import collect_charts, collect_report
+from tests.support.fakes.snapshot_name_server import (
+    FakeNamesrv,
+    Response,
+    fleet_chunk,
+    gone,
+    header,
+    put,
+    queue,
+    serving,
+    snapshot,
+    topics_chunk,
+)
+from tests.support.programs.processes import Client, NamesrvProcess, eventually
+from tests.support.registrations import identity, registration
+
+TOPICS = topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)])
+CHUNKS = (fleet_chunk(id0="10.0.0.1:10911", id1="10.0.0.2:10911"), TOPICS)
+QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
+A, B = "127.0.0.1:10911", "127.0.0.1:20911"
+NOT_YET = datetime.max.replace(tzinfo=UTC)
+Pair = tuple[FakeNamesrv, FakeNamesrv]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RouteLog:
+    return RouteLog(Place(str(tmp_path / "route tables")))
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two name servers with the same tables."""
+    with serving(snapshot(*CHUNKS)) as first, serving(snapshot(*CHUNKS, namesrv="ns-b"), namesrv="ns-b") as second:
+        yield first, second
+
+
+def ingest(log: RouteLog, *fakes: FakeNamesrv, **more: Any) -> list[Appended]:
+    options = QUICK | more.pop("options", {})
+    return Ingester([fake.endpoint for fake in fakes], log, options, **more).once()
+
+
+def rows(log: RouteLog, query: str) -> list[Row]:
+    with questions(log.place) as asked:
+        return asked.ask(query)
+
+
+def files(log: RouteLog) -> list[Path]:
+    return sorted(Path(log.place.url).rglob("*.parquet"))
+
+
+def test_nobody_answering_fails_the_ingest_in_one_line_and_nothing_is_left(log: RouteLog) -> None:
+    with pytest.raises(NamesrvError) as caught:
+        Ingester([Endpoint("127.0.0.1", 1)], log, QUICK).once()
+    assert str(caught.value).startswith("no name server answers: name server 127.0.0.1:1: UNAVAILABLE")
+    assert "\n" not in str(caught.value)
+    assert files(log) == []
+
+
+def test_a_cold_name_server_is_refused_in_one_line_and_waited_for_by_follow(log: RouteLog, pair: Pair) -> None:
+    pair[1].warm = False
+    with pytest.raises(ColdError, match=r"^name server ns-b at .* is warming up, so brokers and topics may be missing"):
+        ingest(log, *pair)
+    assert files(log) == []
+
+    waited: list[str] = []
+    endpoints = [fake.endpoint for fake in pair]
+    following = Ingester(endpoints, log, QUICK, on_wait=lambda _, namesrv: waited.append(namesrv), follows=True)
+    rounds = [[read.partition(",")[0] for batch in following.once() for read in batch.reads] for _ in range(2)]
+    pair[1].warm = True
+    rounds.append([read.partition(",")[0] for batch in following.once() for read in batch.reads])
+    assert (rounds, waited) == ([["ns-a: snapshot"], [], ["ns-b: snapshot"]], ["ns-b"])
+
+
+def test_of_a_cold_name_server_that_was_read_anyway_an_absence_is_not_known(log: RouteLog, pair: Pair) -> None:
+    pair[0].warm = False
+    ingest(log, pair[0], options={"onCold": "read"})
+    with questions(log.place) as asked:
+        at = asked.name_servers()[0]["known_from"]
+        assert [asked.route_at(topic, at)[0]["answer"] for topic in ("TopicTest", "Elsewhere")] == [
+            "route",
+            "not known",
+        ]
+
+
+def test_a_snapshot_that_breaks_off_leaves_no_batch_and_is_read_again(log: RouteLog, pair: Pair) -> None:
+    whole = pair[1].script
+
+    def broken(context: grpc.ServicerContext) -> Iterator[Response]:
+        yield header("ns-b")
+        yield Response(chunk=TOPICS)
+        context.abort(grpc.StatusCode.INTERNAL, "killed")
+
+    pair[1].script = broken
+    with pytest.raises(NamesrvError, match=r"name server .*: INTERNAL: killed"):
+        ingest(log, *pair)
+    assert log.batch == -1
+
+    pair[1].script = whole
+    (batch,) = ingest(log, *pair)
+    assert [read.partition(",")[0] for read in batch.reads] == ["ns-a: snapshot", "ns-b: snapshot"]
+
+
+def test_rows_that_break_the_contract_are_put_aside_with_the_reason(log: RouteLog) -> None:
+    odd = topics_chunk(TopicTest=[queue("broker-a", perm=9)], Fine=[queue("broker-a")])
+    with serving(snapshot(odd)) as fake:
+        (batch,) = ingest(log, fake)
+    assert (batch.rows, batch.aside) == (1, 1)
+    (row,) = rows(log, "from log where kind = 'quarantine'")
+    assert (row["topic"], row["perm"], row["problem"]) == ("TopicTest", 9, "perm is not 0 to 7")
+
+
+def test_what_went_while_changes_were_missed_is_inferred_from_the_snapshot(log: RouteLog, pair: Pair) -> None:
+    fake, _ = pair
+    ingest(log, fake)
+    fake.changes = {8: [put("Short", queue("broker-a"))], 9: [gone("Short")], 10: [gone("Other")]}
+    fake.revision, fake.compacted_revision = 10, 9
+    fake.script = snapshot(fleet_chunk(id0="10.0.0.1:10911"), topics_chunk(TopicTest=[queue("broker-a")]), revision=10)
+    with pytest.raises(NamesrvError, match="Set the option onCompacted=resync"):
+        ingest(log, fake)
+    ingest(log, fake, options={"onCompacted": "resync"})
+    found = rows(log, "from history where topic is not null order by topic")
+    assert [(row["topic"], row["valid_to_revision"], row["end_reason"]) for row in found] == [
+        ("Other", 10, "NOT_IN_SNAPSHOT"),
+        ("TopicTest", None, None),
+    ]
+
+
+def test_a_restart_between_plan_and_snapshot_is_read_once_and_then_goes_on(log: RouteLog, pair: Pair) -> None:
+    fake = pair[0]
+    fake.epoch = "0000"  # as it says; its snapshot is of 0001
+    (batch,) = ingest(log, fake)
+    assert log.reads["ns-a"].position.epoch == "0001"
+    fake.epoch, fake.changes, fake.revision = "0001", {8: [gone("Other")]}, 8
+    (batch,) = ingest(log, fake)
+    assert [read.partition(",")[0] for read in batch.reads] == ["ns-a: changes"]
+
+
+def test_a_quiet_follow_says_once_a_minute_until_when_it_knows(log: RouteLog, pair: Pair) -> None:
+    seconds = 0.0
+    following = Ingester([pair[0].endpoint], log, QUICK, follows=True, monotonic=lambda: seconds)
+    following.once()
+    first = log.reads["ns-a"].known_until
+    assert (following.once(), log.batch) == ([], 0)
+    seconds += HEARTBEAT_SECONDS
+    assert (following.once(), log.batch) == ([], 1)
+    known_until = log.reads["ns-a"].known_until
+    assert first is not None
+    assert known_until is not None
+    assert known_until > first
+    assert following.once() == []
+    assert log.batch == 1
+
+
+def test_another_spelling_of_an_address_goes_on_where_the_first_was(log: RouteLog) -> None:
+    with serving(snapshot(*CHUNKS)) as fake:
+        ingest(log, fake)
+        fake.changes, fake.revision = {8: [gone("Other")]}, 8
+        (batch,) = Ingester([Endpoint("localhost", fake.endpoint.port)], log, QUICK).once()
+    assert [read.partition(",")[0] for read in batch.reads] == ["ns-a: changes"]
+    assert list(log.reads) == ["ns-a"]
+
+
+@dataclass
+class Life:
+    """What the ingests brought."""
+
+    log: RouteLog
+    batches: list[Appended] = field(default_factory=list)
+    before_loss: datetime = NOT_YET
+    after_loss: datetime = NOT_YET
+
+
+def register(client: Client, addr: str, *topics: str, counter: int = 1) -> None:
+    broker = identity(addr, name=f"broker-{addr.rpartition(':')[2]}")
+    client.registration.RegisterBroker(registration(topics, broker, counter), timeout=10)
+
+
+def unregister(client: Client, addr: str) -> None:
+    broker = identity(addr, name=f"broker-{addr.rpartition(':')[2]}")
+    request = registration_service_pb2.UnregisterBrokerRequest(broker=broker)
+    assert client.registration.UnregisterBroker(request, timeout=10).removed
+
+
+def moment() -> datetime:
+    """A time after all that has happened and before all that will: name servers tell theirs in whole milliseconds."""
+    now = datetime.now(UTC)
+    eventually(lambda: datetime.now(UTC) - now > timedelta(milliseconds=1))
+    return now
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """Both know two brokers; a loses one and gets it back; b is restarted without it; then b is killed."""
+    told = Life(RouteLog(Place(str(tmp_path_factory.mktemp("life")))))
+    quiet = ("--scan-not-active-broker-interval-millis", "0")
+    with ExitStack() as stack:
+        first = stack.enter_context(NamesrvProcess("--name", "ns-a", *quiet))
+        second = stack.enter_context(NamesrvProcess("--name", "ns-b", *quiet))
+        a, b = (stack.enter_context(process.connect()) for process in (first, second))
+
+        def take() -> None:
+            told.batches.extend(Ingester([first.endpoint, second.endpoint], told.log, QUICK).once())
+
+        for client in (a, b):
+            register(client, A, "TopicTest", "Other")
+            register(client, B, "TopicTest")
+        told.before_loss = moment()
+        take()
+        unregister(a, A)
+        told.after_loss = moment()
+        register(a, A, "TopicTest", "Other", counter=2)
+        take()
+        second.kill()
+        again = stack.enter_context(NamesrvProcess("--name", "ns-b", *quiet, port=second.endpoint.port))
+        with again.connect() as b:
+            register(b, B, "TopicTest")
+            take()
+        again.kill()
+        take()
+        take()
+    return told
+
+
+@pytest.fixture
+def asked(life: Life) -> Iterator[Questions]:
+    with questions(life.log.place) as asked:
+        yield asked
+
+
+def test_each_batch_says_what_it_brought(life: Life) -> None:
+    read = [re.sub(r",.*", "", read) for batch in life.batches for read in batch.reads]
+    assert read == ["ns-a: snapshot", "ns-b: snapshot", "ns-a: changes", "ns-b: snapshot", "ns-b: lost"]
+    assert not any(batch.aside for batch in life.batches)
+
+
+def test_each_row_is_there_once(asked: Questions) -> None:
+    key = "namesrv, epoch, revision, table_name, key, op, from_snapshot"
+    assert asked.ask(f"select {key} from log where op <> 'kept' group by all having count(*) > 1") == []
+    assert asked.ask("from log where changed_at > ingested_at and kind = 'changes'") == []
+
+
+def test_the_history_has_each_version_with_the_reason_of_its_end(asked: Questions) -> None:
+    found = asked.ask("from history where topic = 'TopicTest'")
+    told = sorted(
+        (row["namesrv"], row["broker_name"], row["valid_from_revision"], row["valid_to_revision"], row["end_reason"])
+        for row in found
+    )
+    assert told == [
+        ("ns-a", "broker-10911", 2, 3, "GROUP_GONE"),
+        ("ns-a", "broker-10911", 4, None, None),
+        ("ns-a", "broker-20911", 2, None, None),
+        ("ns-b", "broker-10911", 2, 1, "NOT_IN_SNAPSHOT"),
+        ("ns-b", "broker-20911", 2, None, None),
+    ]
+
+
+def test_a_topic_can_be_asked_for_its_past(life: Life, asked: Questions) -> None:
+    def told(topic: str, at: datetime) -> list[tuple[str, str, str | None]]:
+        found = asked.route_at(topic, at)
+        return [(one["namesrv"], one["answer"], one["broker_name"]) for one in found]
+
+    assert told("Other", life.before_loss) == [("ns-a", "not known", None), ("ns-b", "not known", None)]
+    assert told("Other", life.after_loss) == [("ns-a", "no route", None), ("ns-b", "route", "broker-10911")]
+    after = [(one["namesrv"], one["broker_addrs"]) for one in asked.route_at("TopicTest", life.after_loss)]
+    at = [(name, [broker["broker_addr"] for broker in brokers]) for name, brokers in after]
+    assert at == [("ns-a", [B]), ("ns-b", [A]), ("ns-b", [B])]
+    assert told("Other", NOT_YET) == [("ns-a", "not known", None), ("ns-b", "not known", None)]
+
+
+def test_who_changed_a_topic_names_its_groups_and_brokers(asked: Questions) -> None:
+    events = [(event["namesrv"], event["table_name"], event["end_reason"]) for event in asked.who_changed("Other")]
+    assert sorted(events, key=str) == [
+        ("ns-a", "broker_groups", "UNREGISTERED"),
+        ("ns-a", "broker_groups", None),
+        ("ns-a", "brokers", "UNREGISTERED"),
+        ("ns-a", "brokers", None),
+        ("ns-a", "topic_queues", "GROUP_GONE"),
+        ("ns-a", "topic_queues", None),
+        ("ns-b", "broker_groups", "NOT_IN_SNAPSHOT"),
+        ("ns-b", "brokers", "NOT_IN_SNAPSHOT"),
+        ("ns-b", "topic_queues", "NOT_IN_SNAPSHOT"),
+    ]
+
+
+def test_disagreements_have_a_beginning_and_an_end_by_either_clock(asked: Questions) -> None:
+    def told(found: list[Row]) -> list[tuple[list[str], list[str], bool]]:
+        of_key = [row for row in found if row["key"] == "Other/DefaultCluster/broker-10911"]
+        return [
+            (row["have"], row["lack"], row["until"] is None) for row in sorted(of_key, key=lambda row: row["since"])
+        ]
+
+    assert told(asked.divergence("wall")) == [
+        (["ns-b"], ["ns-a"], False),  # while a had lost the broker
+        (["ns-a"], ["ns-b"], True),  # since b was restarted
+    ]
+    assert told(asked.divergence("wall", min_seconds=600)) == [(["ns-a"], ["ns-b"], True)]
+    assert told(asked.divergence("ingest")) == [(["ns-a"], ["ns-b"], True)], "one ingest saw loss and return"
+    assert [lead["namesrv"] for lead in asked.clock_leads()] == ["ns-a", "ns-b"]
+    assert all(lead["seconds"] <= 0 for lead in asked.clock_leads())
+
+
+def test_disagreements_are_summed_up_by_broker_and_by_what_began_them(asked: Questions) -> None:
+    found = asked.divergence("wall")
+    told = Counter((row["broker"], row["cause"], row["until"] is None) for row in found)
+    assert told == {
+        ("broker-10911", "NOT_IN_SNAPSHOT: ns-b", True): 3,
+        ("broker-10911", "GROUP_GONE: ns-a", False): 2,
+        ("broker-10911", "UNREGISTERED: ns-a", False): 1,
+        ("broker-10911", "UNREGISTERED: ns-a", True): 1,
+    }
+    out = io.StringIO()
+    console = Console(file=out, width=200, markup=False, highlight=False)
+    tables.print_divergence(console, {"wall": found}, 1, 0)
+    assert "disagreements by the clocks of the name servers, by broker and cause" in out.getvalue()
+    assert "(the 1 most frequent of 3 are shown)" in out.getvalue()
+
+
+def test_disagreements_with_a_name_server_that_is_not_read_say_so(log: RouteLog, pair: Pair) -> None:
+    ingest(log, *pair)
+    pair[0].changes, pair[0].revision = {8: [put("New", queue("broker-a")), gone("Other")]}, 8
+    pair[1].refusal = RichError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late", reason="X", domain="namesrv.dev")
+    ingest(log, *pair)
+    with questions(log.place) as asked:
+        told = Counter((one["cluster_name"], one["broker"], one["cause"]) for one in asked.divergence("ingest"))
+    assert told == {("DefaultCluster", "broker-a", "NOT_READ: ns-b"): 2}
+
+
+def test_the_report_names_the_lost_name_server_and_the_open_disagreements(asked: Questions) -> None:
+    data = collect_report(asked)
+    assert [
+        (one["namesrv"], one["lost"], one["topics"], one["queue_rows"], one["brokers"]) for one in data.namesrvs
+    ] == [
+        ("ns-a", False, 2, 3, 2),
+        ("ns-b", True, 1, 1, 1),
+    ]
+    assert data.open_disagreements == 4
+    tables_of = Counter(one["table_name"] for one in data.disagreements)
+    assert tables_of == {"topic_queues": 2, "broker_groups": 1, "brokers": 1}
+
+
+def test_charts_end_where_the_name_servers_are(asked: Questions) -> None:
+    data = collect_report(asked)
+    charts = collect_charts(asked)
+    ends = {what: {name: line[-1][1] for name, line in lines.items()} for what, lines in charts.over_time.items()}
+    assert ends["topics"] == {one["namesrv"]: one["topics"] for one in data.namesrvs}
+    assert ends["brokers"] == {one["namesrv"]: one["brokers"] for one in data.namesrvs}
+    assert [name for name, _ in charts.churn] == ["broker-10911"]
+    assert ("topic_queues: GROUP_GONE", 2) in charts.removals
+    assert len(charts.convergence["wall"]) == 3
+
+
+def test_compaction_changes_no_answer_and_the_history_can_be_stored(life: Life) -> None:
+    def told() -> list[Row]:
+        return rows(life.log, "from history order by namesrv, table_name, key, valid_from_revision, valid_from_epoch")
+
+    before = told()
+    life.log.maintain(None, timedelta(hours=1))
+    assert told() == before
+    assert store_history(life.log.place) == len(before)
+    assert store_history(life.log.place) == len(before), "in place of the first"
