@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, TypeAlias
 
 __version__: str
@@ -67,6 +68,7 @@ class Engine:
         handshake_timeout: float,
         body_timeout: float,
         slow_reader: float,
+        proxies: Sequence[tuple[IPv4Address | IPv6Address, int]],
         linger: float,
         explanations: dict[str, tuple[str, bytes, int | None]],
     ) -> None: ...

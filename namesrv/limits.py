@@ -124,6 +124,9 @@ MAX_WAITING_OPERATOR_CHANGES = 1_000
 MAX_PRODUCT_ENV_NAMESRVS = 8
 """Most name servers of the product environment: they share the time of a lookup."""
 
+MAX_PROXY_NETWORKS = 64
+"""Most networks of load balancers: each new connection is compared with all of them."""
+
 PRODUCT_ENV_TIMEOUT_SECONDS = 3.0
 """Time for a lookup at all name servers of the product environment (RocketMQ: mqClientApiTimeout)."""
 

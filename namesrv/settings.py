@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -16,13 +17,15 @@ from groundwork.settings_cli import ADVANCED, ProgramSettings
 from groundwork.shares import ShareRules
 from groundwork.tls_settings import ListenerSecuritySettings
 from namesrv.core.policy import Behaviour
-from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS
+from namesrv.limits import MAX_PRODUCT_ENV_NAMESRVS, MAX_PROXY_NETWORKS
 
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - to compare with
 """Hosts that stand for all addresses of the machine."""
 
 Engine = Literal["native", "development"]
 RemotingTlsMode = Literal["disabled", "permissive", "enforcing"]
+
+Network = IPv4Network | IPv6Network
 
 REMOTING_GRADES = ("lookups", "registrations", "operators", "settings")
 """Grades of calls of RocketMQ's protocol that can be allowed."""
@@ -143,6 +146,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         description="TLS of RocketMQ's protocol: disabled, permissive or enforcing. Default: enforcing with tls_cert.",
         json_schema_extra=ADVANCED,
     )
+    remoting_proxies: str = Field(
+        "",
+        description="Networks of load balancers that send the PROXY protocol to remoting_listen: 10.0.0.0/8,...",
+        json_schema_extra=ADVANCED,
+    )
     cache_bytes: int = Field(
         64 << 20,
         ge=0,
@@ -193,6 +201,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
             raise ValueError(f"is empty, must be some of {','.join(REMOTING_GRADES)}")
         return ",".join(dict.fromkeys(grades))
 
+    @field_validator("remoting_proxies")
+    @classmethod
+    def _check_remoting_proxies(cls, value: str) -> str:
+        return ",".join(map(str, _networks(value)))
+
     @field_validator("product_env_namesrv")
     @classmethod
     def _check_product_env_namesrv(cls, value: str) -> str:
@@ -204,6 +217,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
     @property
     def share_rules(self) -> ShareRules:
         return ShareRules(self.caller_share_percent)
+
+    @property
+    def proxy_networks(self) -> tuple[Network, ...]:
+        """Networks of load balancers that send the PROXY protocol."""
+        return _networks(self.remoting_proxies)
 
     @property
     def product_env_endpoints(self) -> tuple[Endpoint, ...]:
@@ -280,3 +298,11 @@ class NamesrvSettings(ListenerSecuritySettings, ProgramSettings):
         if not self.allow_insecure:
             raise ValueError(f"listen {self.listen} is beyond loopback and without TLS: that needs --allow-insecure")
         return self
+
+
+def _networks(value: str) -> tuple[Network, ...]:
+    """Networks in a list with commas. Raises ValueError."""
+    texts = [text.strip() for text in value.split(",") if text.strip()]
+    if len(texts) > MAX_PROXY_NETWORKS:
+        raise ValueError(f"has {len(texts)} networks, at most {MAX_PROXY_NETWORKS}")
+    return tuple(ip_network(text) for text in texts)

@@ -31,6 +31,7 @@ mod wire;
 mod worker;
 mod worker_thread;
 
+pub use accept::proxy::Network;
 pub use bridge::{CallId, CallInfo, Cause, Command, Event, HeldMessage, Notice};
 pub use clock::Clock;
 pub use door::{Door, TlsMode};

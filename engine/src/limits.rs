@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::accept::proxy::Network;
+
 /// Bounds that the settings of the name server give.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -43,6 +45,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a client of `RocketMQ`'s protocol may take no answers.
     pub slow_reader: Duration,
+    /// Networks of load balancers, whose connections of `RocketMQ`'s protocol begin with a preamble of the PROXY protocol.
+    pub proxies: Vec<Network>,
     /// How long the last message of a stream that has ended may wait for its reader.
     pub linger: Duration,
 }
@@ -69,6 +73,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
             slow_reader: Duration::from_secs(30),
+            proxies: Vec::new(),
             linger: Duration::from_secs(5),
         }
     }

@@ -17,7 +17,7 @@ from groundwork.version import __version__
 from namesrv.core.model import BrokerKey, Doubt
 from namesrv.core.state import RouteState
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
-from namesrv.settings import RemotingTlsMode
+from namesrv.settings import Network, RemotingTlsMode
 
 KEEPALIVE_TIMEOUT_SECONDS = 5.0
 """Time for the answer to a ping. Without an answer the connection is closed."""
@@ -298,6 +298,7 @@ class Options:
     handshake_timeout: float = 10.0
     body_timeout: float = 20.0
     slow_reader: float = 30.0
+    proxies: tuple[Network, ...] = ()
     linger: float = 5.0
 
     @property

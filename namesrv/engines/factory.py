@@ -83,4 +83,5 @@ def _options(settings: NamesrvSettings) -> Options:
         keepalive=settings.keepalive_time_millis / 1000,
         keepalive_timeout=KEEPALIVE_TIMEOUT_SECONDS,
         slow_reader=settings.slow_reader_timeout_millis / 1000,
+        proxies=settings.proxy_networks,
     )

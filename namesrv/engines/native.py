@@ -887,6 +887,7 @@ class NativeServer(EngineServer):
             handshake_timeout=options.handshake_timeout,
             body_timeout=options.body_timeout,
             slow_reader=options.slow_reader,
+            proxies=[(network.network_address, network.prefixlen) for network in options.proxies],
             linger=options.linger,
             explanations=_explanations(options),
         )

@@ -146,7 +146,7 @@ pub(crate) fn of_foreign(came: &[u8]) -> Option<&'static str> {
     } else if is_http_1(came) {
         Some("an HTTP client; metrics and probes are at --metrics-listen")
     } else if PROXY_PREAMBLES.iter().any(|preamble| came.starts_with(preamble)) {
-        Some("a load balancer that sends the PROXY protocol, which this port does not take; switch it off there")
+        Some("a load balancer that sends the PROXY protocol; name its network in --remoting-proxies")
     } else if came.starts_with(b"\x16\x03") {
         Some("it speaks TLS, which this port does not: see --remoting-tls and --tls-cert")
     } else {

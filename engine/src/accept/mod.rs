@@ -4,6 +4,7 @@
 //! takes a thread of its own, and the system shares the processor between the two. Addresses share the time of that thread.
 
 pub(crate) mod mistakes;
+pub(crate) mod proxy;
 pub(crate) mod rates;
 pub(crate) mod tls;
 
@@ -139,6 +140,32 @@ impl Acceptor {
     }
 
     fn let_in(self: &Rc<Self>, stream: TcpStream, address: SocketAddr, door: Door) {
+        let proxies = &self.shared.limits.proxies;
+        if door != Door::Grpc && proxies.iter().any(|network| network.contains(address.ip())) {
+            drop(spawn_local(Rc::clone(self).let_in_forwarded(stream, address, door)));
+        } else {
+            self.let_in_from(stream, address, door);
+        }
+    }
+
+    /// Lets in a connection that a proxy forwards, as one of its client.
+    async fn let_in_forwarded(self: Rc<Self>, mut stream: TcpStream, proxy: SocketAddr, door: Door) {
+        let account = self.shared.ledger.account(Owner::of(proxy, self.shared.limits.trust_loopback));
+        let peer = Peer::of_remoting(proxy, account);
+        let place = match peer.account.hold(Kind::Connections, 1) {
+            Ok(place) => place,
+            Err(over) => return self.no_place(&peer, over),
+        };
+        let Ok(Ok(source)) = timeout(self.shared.limits.handshake_timeout, proxy::read(&mut stream)).await else {
+            return self.refuse("proxy_preamble_missing", &peer, "a proxy sends no preamble of the PROXY protocol");
+        };
+        drop(place);
+        // A client on the proxy's machine is no program of this machine.
+        let client = source.filter(|source| !source.ip().to_canonical().is_loopback() || proxy.ip().is_loopback());
+        self.let_in_from(stream, client.unwrap_or(proxy), door);
+    }
+
+    fn let_in_from(self: &Rc<Self>, stream: TcpStream, address: SocketAddr, door: Door) {
         let account = self.shared.ledger.account(Owner::of(address, self.shared.limits.trust_loopback));
         let mut peer = match door {
             Door::Grpc => Peer::of(address, account),

@@ -1,6 +1,7 @@
 //! The engine as Python sees it: each method is a few lines that turn what Python has into what Rust has, or back.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use super::calls::{PyCall, PyKnown};
 use super::{CALL, CANCELLED, FAILED, KNOWN, LEFT, MESSAGE, NOTICE, STOPPED, WRITABLE};
+use crate::accept::proxy::Network;
 use crate::bridge::{CallId, Command, Event, Notice};
 use crate::cache::{Answer, Failure};
 use crate::clock::Clock;
@@ -67,7 +69,7 @@ impl PyEngine {
     #[pyo3(signature = (
         methods, requests, *, threads, permits, follows_traces, cache_bytes, max_metadata, max_streams, max_connections,
         max_calls, max_health_calls, max_reflection_calls, max_bytes_in, max_waiting, caller_percent, kept_percent, max_cancels, max_connection_rate, keepalive, keepalive_timeout,
-        handshake_timeout, body_timeout, slow_reader, linger, explanations,
+        handshake_timeout, body_timeout, slow_reader, proxies, linger, explanations,
     ))]
     #[allow(clippy::too_many_arguments)] // all of them by name
     fn new(
@@ -94,6 +96,7 @@ impl PyEngine {
         handshake_timeout: f64,
         body_timeout: f64,
         slow_reader: f64,
+        proxies: Vec<(IpAddr, u8)>,
         linger: f64,
         mut explanations: HashMap<String, (String, Vec<u8>, Option<u32>)>,
     ) -> PyResult<Self> {
@@ -117,6 +120,7 @@ impl PyEngine {
             handshake_timeout: seconds(handshake_timeout)?,
             body_timeout: seconds(body_timeout)?,
             slow_reader: seconds(slow_reader)?,
+            proxies: proxies.into_iter().map(|(address, prefix)| Network(address, prefix)).collect(),
             linger: seconds(linger)?,
         };
         let methods = methods.into_iter().map(|(path, streams_in, cached, max_message, counted_as)| {

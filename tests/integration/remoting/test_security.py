@@ -125,6 +125,31 @@ def test_an_expired_certificate_is_refused_on_resumption(place: Place, version: 
         eventually(partial(ended, process, "the client's certificate has ended"))
 
 
+def forwarded(process: NamesrvProcess, preamble: bytes) -> str | None:
+    """The address that a refused registration is logged with, sent after a preamble; None if the connection ends."""
+    before = len(process.events("registration_refused"))
+    with RemotingClient(address_of(process)) as client:
+        client.send_bytes(preamble)
+        try:
+            client.send(103, broker_fields("broker-a", "no-port"), b"{}")
+            if client.read() is None:
+                return None
+        except ConnectionError:
+            return None
+    eventually(lambda: len(process.events("registration_refused")) > before)
+    return str(process.events("registration_refused")[-1]["peer"])
+
+
+def test_a_load_balancer_that_is_named_says_whose_connection_it_forwards() -> None:
+    line = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 9876\r\n"
+    with NamesrvProcess(*LOOPBACK, "--remoting-proxies", "127.0.0.0/8") as process:
+        assert forwarded(process, line) == "rocketmq:192.0.2.7:4711"
+        assert forwarded(process, b"") is None
+        assert process.wait_for("proxy_preamble_missing")["peer"].startswith("127.0.0.1:")
+    with NamesrvProcess(*LOOPBACK, "--remoting-proxies", "192.0.2.0/24") as process:
+        assert forwarded(process, line) is None
+
+
 def test_disabled_takes_no_tls(place: Place) -> None:
     with NamesrvProcess(*LOOPBACK, "--remoting-tls", "disabled", *place.flags("TLS", with_permits=False)) as process:
         assert is_answered(process, None)
@@ -235,6 +260,7 @@ def test_the_connection_of_a_broker_ends_with_its_right_to_register(place: Place
         (("--remoting-listen", "127.0.0.1:0", "--remoting-allow", ","), "is empty"),
         (("--remoting-listen", "127.0.0.1:0", "--remoting-tls", "enforcing"), "tls_cert is not set"),
         (("--remoting-listen", "192.0.2.1:9876", "--allow-insecure"), "cannot listen on 192.0.2.1:9876"),
+        (("--remoting-listen", "127.0.0.1:0", "--remoting-proxies", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),
     ],
 )
 def test_a_front_that_may_or_can_not_be_ends_the_start(flags: tuple[str, ...], problem: str) -> None:
