@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = ROOT / "docs/.vale.ini"
 BASELINE = ROOT / "docs/.vale/baseline.json"
-LENIENT = ("docs/pipeline.md", "engine/README.md")
+LENIENT = ("engine/README.md",)
 """Pages whose findings the baseline counts. On all other pages, each error and warning fails."""
 GENERATED = ("docs/clients.md", "docs/limits.md", "docs/nsctl.md", "docs/states.md")
 """Their sources are linted."""
