@@ -111,12 +111,10 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """Size and digest of a topic table that was read topic by topic. An equal table is not read again."""
+    """What tells a topic table from another one, for merging registrations. An equal table changes nothing."""
 
-    size: int
-    """Of the text that the table is, so that it is found within a longer one."""
     digest: bytes
-    """Of that text; nobody can make another one with the same."""
+    """Of the text that the table is; nobody can make another one with the same."""
     topics: int
     """How many it has."""
 
