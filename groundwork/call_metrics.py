@@ -107,7 +107,7 @@ class CallMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """All calls. Those that were answered elsewhere count in the lowest bucket."""
+        """All calls. Calls that were answered elsewhere count in the lowest bucket."""
         answered = self._elsewhere()
         for method, code in answered:  # so that they have samples
             self._started.labels(method)

@@ -126,7 +126,7 @@ def identities(names: Mapping[str, Sequence[bytes]]) -> Iterator[str]:
 
 @contextmanager
 def _read(content: bytes, *, is_der: bool = False) -> Iterator[x509.Certificate]:
-    """Parses a certificate. What turns out to be malformed while it is used raises CertificateError, too."""
+    """Parses a certificate. Content that proves malformed while it is used raises CertificateError, too."""
     from cryptography import x509  # noqa: PLC0415
 
     try:

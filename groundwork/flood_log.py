@@ -22,7 +22,7 @@ class FloodLog:
 
         Args:
             seconds: Time for which a line stands.
-            burst: Lines that may come at once, as long as in the time of all of them no more came.
+            burst: Lines that may be logged at once after a silence of as many times ``seconds``.
         """
         self._event = event
         self._seconds = seconds

@@ -107,7 +107,7 @@ class RichError:
         """Reads the error of a failed call.
 
         Details that are missing or not readable are left empty. ``rpc_status.from_call`` gives up all details if one is
-        broken, or if a proxy changed the text. Where no connection came about, the message says what to look at.
+        broken, or if a proxy changed the text. Without a connection, the message names likely causes.
         """
         code, message = call.code(), call.details() or ""
         if code is grpc.StatusCode.UNAVAILABLE and (hint := hint_of(message)):

@@ -87,7 +87,7 @@ def _printable_line(_logger: Any, _name: str, line: str) -> str:
 
 
 def _leave_out_what_no_line_has() -> None:
-    """Spares each line the search for its place in the code, its thread and its process: a third of what it costs.
+    """Spares each line the search for its source line, its thread and its process: a third of its cost.
 
     Python's logging cookbook names these switches ("Optimization").
     """

@@ -257,14 +257,14 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 class LargeRequests(Protocol):
-    """Parses requests for which room in memory was taken, of all calls together."""
+    """Parses requests whose memory was taken from the budget of all calls together."""
 
     async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:
         """Returns the request of a call as a message. Raises DecodeError."""
 
 
 class OneInATurn:
-    """Parses one whole request in each turn of the event loop.
+    """Parses one whole request in each iteration of the event loop.
 
     A registration of 10,000 topics takes a millisecond, and after a restart all brokers send theirs at once.
     """
@@ -273,14 +273,14 @@ class OneInATurn:
         self._turn = asyncio.Lock()
 
     async def parsed(self, message: type[MessageT], request: bytes, context: Context) -> MessageT:  # noqa: ARG002 - see LargeRequests
-        """The request as a message, when its turn has come. Raises DecodeError."""
+        """The request as a message, once no other is parsed in this iteration. Raises DecodeError."""
         async with self._turn:
             parsed = message.FromString(request)
             await asyncio.sleep(0)
             return parsed
 
 
-# Handlers of calls: admission, parsing, errors and encoding, in one place for every call, program and engine.
+# Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.
 #
 # Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
 # messages or bytes that are encoded already.
@@ -501,7 +501,7 @@ def _stream(answering: _Answering, slow_reader_seconds: float, most_bytes: float
                 await context.write(answer if isinstance(answer, bytes) else answer.SerializeToString())
         except TimeoutError:
             raise failures.slow_reader(slow_reader_seconds) from None
-        except grpc.aio.InternalError:  # what grpcio says if the connection went before this call was cancelled
+        except grpc.aio.InternalError:  # grpcio raises it if the connection ended before this call was cancelled
             raise _CallerGone from None
 
     async def handle(request: Any, context: Context) -> None:

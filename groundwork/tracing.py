@@ -1,7 +1,7 @@
 """Spans of calls, answered and made, and their export to a collector. Loaded only where traces are exported.
 
-Streams have no spans: they are open for days. Attributes are the method, the code and the target, never a topic or
-broker. Spans leave by OTLP over gRPC, because gRPC is here already. They wait in a bounded queue
+Streams have no spans: they are open for days. Attributes are the method, the code and the target. Topics and brokers
+are left out. Spans are exported by OTLP over gRPC, because gRPC is here already. They wait in a bounded queue
 (OTEL_BSP_MAX_QUEUE_SIZE, 2,048) for a thread of their own, so a collector that is down or slow only loses spans.
 """
 

@@ -147,7 +147,7 @@ class WatchedFile(Generic[ValueT]):
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
-    """A value that changes when the file does, also if another file takes its place or it becomes readable."""
+    """A value that changes when the file is written, replaced or made readable."""
     try:
         stat = path.stat()
     except OSError:

@@ -37,8 +37,8 @@ class ErrorCodes:
     rocketmq: ResponseCode = ResponseCode.SYSTEM_ERROR
     """A client of RocketMQ drops what it knows of a topic on TOPIC_NOT_EXIST and no other code."""
     retry_after_seconds: float | None = None
-    """After which time a retry helps; None: it does not help. Short where another name server may answer: a client that
-    balances over several waits this long before it asks the next one."""
+    """Seconds after which a retry helps, or None. Short where another name server may answer: a client that balances
+    over several waits this long before it asks the next one."""
     words: str = ""
     """RocketMQ's own words, where its tools or its operators look for them. They come before the text."""
 

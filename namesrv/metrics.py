@@ -140,7 +140,7 @@ class NamesrvMetrics(Collector):
         sources.state.change_log.listen(self._on_change)
 
     def alive(self) -> str | None:
-        """What is wrong if the event loop does not run; None if it does."""
+        """The problem if the event loop does not run; None if it does."""
         delay = self._sources.stall_detector.longest_delay()
         return None if delay < ALIVE_SECONDS else f"the event loop was held up for {delay:.0f} s"
 
@@ -242,7 +242,7 @@ class Observability(Exports):
         """Takes the listener's port; answers once started.
 
         Args:
-            sources: What the gauges are read from, where a listener is asked for.
+            sources: Objects that the gauges are read from, if a listener is requested.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.

@@ -24,7 +24,7 @@ ROCKETMQ_NAMES = MappingProxyType(
         "broker_channel_expired_time_millis": "brokerChannelExpiredTime",
     }
 )
-"""Names that are not simply the field's in camel case. Both are milliseconds there, too."""
+"""Names that are not simply the field's in camel case. RocketMQ has milliseconds for both, too."""
 FIELDS = MappingProxyType(
     dict(sorted((ROCKETMQ_NAMES.get(field) or to_camel(field), field) for field in NamesrvSettings.model_fields))
 )

@@ -18,7 +18,7 @@ LISTENER_VARIABLE = "NAMESRV_LISTEN"
 """Where the name server of the same container listens: its image sets the variable."""
 
 CONTEXTS_VARIABLE = "NSCTL_CONTEXTS"
-"""Where the contexts file is, if not at its usual place."""
+"""Path of the contexts file, if it is not the default."""
 
 
 TLS_KEYS = ("tls_ca", "tls_cert", "tls_key", "token_file", "tls_server_name")

@@ -45,7 +45,7 @@ class ChannelStreams:
         self._stall_detector = stall_detector
         self._shares = shares or FairShares.of().channels
         self._sharers: dict[str, Sharer] = {}
-        """Who holds each channel."""
+        """The caller that holds each channel."""
         self._events: dict[str, _Events] = {}
         self._connections: dict[str, Callable[[], None]] = {}
         """Channels that are connections of another protocol, with what closes each; they get no events."""
@@ -184,7 +184,7 @@ each notice goes to every channel.
 """
 
 CHANNEL_SLICE = 500
-"""Channels that are told before giving way: about a millisecond."""
+"""Channels that are notified before yielding: about a millisecond."""
 
 
 class ChannelNotices:

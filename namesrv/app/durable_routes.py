@@ -94,7 +94,7 @@ class SnapshotWrites:
         self._warm_up = warm_up
         self._file = file
         self._written_revision = 0
-        """What the file in place holds; revision 0 is what was loaded from it, or nothing."""
+        """The revision that the current file holds; 0 is the state that was loaded from it, or no file."""
         self._monotonic = monotonic
         self._held_at: float | None = None
         """When the file was last known to hold what the tables held, or else when it first should have."""
@@ -127,10 +127,10 @@ class SnapshotWrites:
     async def write_last(self, deadline_seconds: float) -> None:
         """Writes what has changed since the last file, and ends the thread. The tables must be frozen before."""
         await self.write_if_changed(deadline_seconds)
-        self._thread.shutdown(wait=False)  # a disk that hangs must not hold up the shutdown
+        self._thread.shutdown(wait=False)  # a disk that hangs must not block the shutdown
 
     async def write_if_changed(self, deadline_seconds: float) -> None:
-        """Writes the file if the name server is warm and the file in place is not what the tables hold now."""
+        """Writes the file if the name server is warm and the current file differs from the tables."""
         revision, now = self._state.revision, self._monotonic()
         if not self._warm_up.is_warm() or self._state.is_half_made:
             return
@@ -186,7 +186,7 @@ class DurableRoutes:
     def __init__(self, state: RouteState, clock: Clock, settings: NamesrvSettings, database: Database | None) -> None:
         """Loads the routes into a state that has its intents already. Blocks.
 
-        A snapshot file that cannot be loaded is no error.
+        The name server starts without a snapshot file that cannot be loaded.
         """
         self._database = database
         snapshot_file: SnapshotFile | None = None

@@ -91,10 +91,10 @@ def _may_pass(error: BaseException) -> bool:
 
 
 class Operators:
-    """Applies changes in the order they came. What is in force is always what the database holds.
+    """Applies changes in the order of their calls. The intents and settings in force are always those of the database.
 
-    A change whose turn has come is made even if its caller goes away, because a commit cannot be called back. Without
-    a database nothing can be changed, but a preview says what a change would do.
+    Once begun, a change is made even if its caller disconnects, because a commit cannot be undone. Without a database
+    nothing can be changed, but a preview shows a change's effect.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Operators:
             raise shutting_down()
         before = self._state.kv_config
         after = change(before)
-        # What was imported from RocketMQ may be over the limits: then it may only shrink.
+        # A KV configuration imported from RocketMQ may be over the limits. Then it may only shrink.
         if after.key_count > max(before.key_count, MAX_KV_KEYS):
             raise limit_exceeded("keys of the KV configuration", after.key_count, MAX_KV_KEYS)
         if after.byte_size > max(before.byte_size, MAX_KV_BYTES):

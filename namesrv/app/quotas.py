@@ -12,7 +12,7 @@ from namesrv.core.pins import MAX_PINNED_REVISIONS, MAX_PINS, too_many_pins
 
 
 def _too_much(what: str, value: int, limit: int, caller: str) -> Refused:
-    """The error where it helps to come back, because what is held will be given back soon."""
+    """The error where a retry helps, because the resource will be released soon."""
     return overloaded(f"{what}: {value} is over the limit of {limit} for {caller}")
 
 

@@ -23,8 +23,8 @@ _log = structlog.get_logger(__name__)
 class StallDetector:
     """Measures stalls of the event loop.
 
-    After one, peers have given up on connections that are sound: their pings went unanswered because of us. For a
-    while, ends of channels then say nothing about the brokers behind them.
+    During a stall, pings of peers are unanswered, and peers close sound connections. For a while afterwards, ends of
+    channels say nothing about the brokers behind them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class StallDetector:
         self._doubtful_until = self._last_tick
         self._next_tick = self._last_tick + TICK_SECONDS
         self._delays: deque[tuple[float, float]] = deque(maxlen=round(DELAYS_SECONDS / TICK_SECONDS))
-        """When each tick came, and how late."""
+        """The time of each tick, and its delay."""
 
     def begin(self) -> None:
         """Measures from now on: a start that took long has cut off nobody, as nobody was connected."""

@@ -98,7 +98,7 @@ async def clear_up(leftovers: Leftovers) -> None:
         await more.wait()
 
 
-# The expiry of pinned snapshots that nobody asks for any more.
+# The expiry of pinned snapshots whose readers stopped asking.
 
 PIN_CHECK_SECONDS = 5.0
 """Pause between two looks for pins whose lease has ended."""
@@ -177,7 +177,7 @@ class DigestSamples:
         return int.from_bytes(sha256.digest()[:NUMBER_BYTES])
 
     def _of_operators(self) -> bytes:
-        """What operators changed, in an encoding that is the same where they changed the same."""
+        """The changes of operators, in an encoding that is equal at name servers with equal changes."""
         intents = [(one.kind.name, str(one.key), one.ends_at_millis) for one in self._state.intents.intents.values()]
         changed = (sorted(intents, key=str), self._state.kv_config.namespaces, self._settings())
         return json.dumps(changed, sort_keys=True).encode()

@@ -27,7 +27,7 @@ from namesrv.core.watch.subscription import Subscription, SubscriptionChange
 from namesrv.engines.api import EngineCall
 
 ITEMS_OF_A_WAKE = SLICE // 8
-"""Waking the task of a reader, which then sends, costs as much as so many items of a slice."""
+"""Waking the task of a reader, and its sending, costs as much as so many items of a slice."""
 
 ITEMS_OF_A_MESSAGE = SLICE // 256
 """The same for a message that is sent without the task."""
@@ -45,7 +45,7 @@ FIRST_RETURN_SECONDS = 0.1
 """The earliest return after a shutdown."""
 
 FIRST_EXPIRY = 0.75
-"""When the first watches expire, as a share of the longest time. Those that were opened together end apart."""
+"""When the first watches expire, as a share of the longest time. It spreads the ends of watches opened together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class WatchStream:
     woken: asyncio.Event
     """Set when there may be something to send."""
     writer: EngineCall | None = None
-    """Sends messages that are the same for several streams, without their tasks; None: the engine cannot."""
+    """Sends messages that are the same for several streams, without their tasks. None: the engine cannot."""
     is_idle: bool = False
     """Whether its task waits to be woken, with everything sent."""
 
@@ -89,7 +89,7 @@ class WatchDispatcher:
 
         Args:
             rng: Spreads returns after a shutdown, and the ends of watches.
-            shares: What callers hold; None: nobody else hands any out.
+            shares: Shares of callers. None: nothing else uses them.
         """
         self._rng = rng or SystemRandom()
         self._state = state
@@ -125,12 +125,12 @@ class WatchDispatcher:
         """A watch of topics for as long as the context lasts, ready to be sent its first message.
 
         Args:
-            after_revision: Begin with what changed after it; None: begin with the current routes.
-            writer: Sends what others are sent, too, without the caller's task, while that is idle.
+            after_revision: Begin with changes after it. None: begin with the current routes.
+            writer: Sends messages shared with other watches, without the caller's task, while that is idle.
 
         Raises:
             OVERLOADED: Too many watches are open.
-            LIMIT_EXCEEDED: Those of its caller are too many, or they ask for too many names, or all together do.
+            LIMIT_EXCEEDED: The caller has too many watches, or too many names are watched, by these or by all watches.
             REVISION_COMPACTED: The change log does not reach back to the revision.
             REVISION_NOT_REACHED: It is still to come.
             SHUTTING_DOWN: The name server takes no more.
@@ -175,7 +175,7 @@ class WatchDispatcher:
 
         Raises:
             OVERLOADED: Too many watches are open.
-            LIMIT_EXCEEDED: Those of its caller are too many.
+            LIMIT_EXCEEDED: The caller has too many watches.
             SHUTTING_DOWN: The name server takes no more.
         """
         self._check_not_frozen()
@@ -204,7 +204,7 @@ class WatchDispatcher:
             await self._changed.wait()
             self._changed.clear()
             await self._read_changes()
-            # In the step that takes the readers: a change that came meanwhile concerns them, too.
+            # In the step that takes the readers, because a change published since the wait ended concerns them, too.
             published_at, self._published_at = self._published_at, None
             await self._notify(self.hub.take_to_wake(), published_at)
 
@@ -221,7 +221,7 @@ class WatchDispatcher:
                 reader.wake()
             if work.is_over(ITEMS_OF_A_MESSAGE if is_sent else ITEMS_OF_A_WAKE):
                 self._send(together)
-                await asyncio.sleep(0)  # these readers run now, and work that came in meanwhile runs after them
+                await asyncio.sleep(0)  # these readers run now, and work that arrived during the slice runs after them
                 await self._read_changes()
         self._send(together)
 
@@ -239,7 +239,7 @@ class WatchDispatcher:
         message = self.messages.next_message(reader)
         if message is not None:
             together.setdefault(message, []).append(watcher)
-            if reader.pending:  # what had no room in it needs the task, which waits for the client
+            if reader.pending:  # a message was full: the rest needs the task, which waits for the client
                 reader.wake()
         return True
 

@@ -242,16 +242,16 @@ class TableWriter:
         return shutting_down()
 
 
-# Steps of work that stays on the event loop: watches, and reading tables that others change meanwhile.
+# Steps of work that stays on the event loop: watches, and reading tables that others change between the steps.
 
 MAX_YIELDS = 25
-"""Turns of the event loop that are given away after a slice if no other work needs them: a tenth of a millisecond."""
+"""Iterations of the event loop that are yielded after a slice if no other work needs them: a tenth of a millisecond."""
 
 
 async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] = time.perf_counter) -> ResultT:
     """Drives steps to their end, and after each gives the event loop back for as long as the step took.
 
-    One turn is not enough: a call needs several until it is answered, and would wait for a slice before each of them.
+    One iteration is not enough: a call needs several until it is answered, and would wait for a slice before each.
     """
     while True:
         began = clock()
@@ -266,7 +266,7 @@ async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] =
             await asyncio.sleep(0)
             if clock() - ended >= ended - began:
                 break
-        _offer_the_core()  # else what was answered at once in the last turn would be written after the next slice
+        _offer_the_core()  # else the last iteration's answers would be written after the next slice
 
 
 def _offer_the_core() -> None:

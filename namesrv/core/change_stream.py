@@ -36,13 +36,13 @@ from namesrv.core.watch.hub import Follower
 # thousand topics.
 
 TOPIC_SLICE = 500
-"""Topics that are sent before giving way: about a millisecond."""
+"""Topics that are sent before yielding: about a millisecond."""
 
 BROKER_SLICE = 50
-"""Rows of brokers and clusters that are encoded before giving way: about a millisecond."""
+"""Rows of brokers and clusters that are encoded before yielding: about a millisecond."""
 
 CHANGE_SLICE = 500
-"""Changes that are skipped before giving way: about a millisecond."""
+"""Changes that are skipped before yielding: about a millisecond."""
 
 _CHANGED_BY: dict[type[Row], tuple[RouteTable, ...]] = {
     QueuesPut: (RouteTable.TOPIC_QUEUES,),
@@ -66,8 +66,8 @@ _REMOVED_TOPIC_TAG = tag(route_service_pb2.TopicQueuesRemoval.TOPIC_FIELD_NUMBER
 def change_messages(change: Change | None, up_to_revision: int, identity: NamesrvIdentity) -> Iterator[bytes]:
     """The encoded StreamRouteChangesResponse messages: those of each change, then the revision reached.
 
-    An empty message stands for a pause: so much was encoded or skipped that other work should have a turn. Callers must
-    not hold on to the first change: every change after it would stay in memory.
+    An empty message stands for a pause: so much was encoded or skipped that other work should run. Callers must not
+    keep the first change: every change after it would stay in memory.
     """
     visited = 0
     while change is not None and change.revision <= up_to_revision:
@@ -166,7 +166,7 @@ def _removal_of_any_topic(row: QueuesRemoved) -> bytes:
 
 
 def _topic_removed(rest: bytes, topic: str) -> bytes:
-    """A RouteChange: the topic has no queues on the group any more."""
+    """A RouteChange: the topic has lost its queues on the group."""
     name = topic.encode()
     removal = b"".join((_REMOVED_TOPIC_TAG, varint(len(name)), name, rest))
     return b"".join((_TOPIC_REMOVED_TAG, varint(len(removal)), removal))
@@ -230,8 +230,8 @@ def follow_messages(
     """The encoded StreamRouteSnapshotResponse messages of all changes that a reader has not been sent, then a bookmark.
 
     A bookmark has no changes, and the revision up to which everything has been sent. An empty message stands for a
-    pause: so much was encoded or passed over that others should have a turn. No change is held while a message is being
-    sent, so a slow reader keeps none in memory.
+    pause: so much was encoded or skipped that other work should run. No change is held while a message is being
+    sent, so a slow reader keeps no change in memory.
 
     Args:
         reader: What has been sent; moves on.

@@ -31,9 +31,9 @@ class Cause(NamedTuple):
     call: str
     """The call, such as ``RegisterBroker``, or another cause: ``expiry``, ``channel end``."""
     caller: str = ""
-    """Who called: identity or address."""
+    """The caller's identity or address."""
     comment: str = ""
-    """Why, as the caller put it."""
+    """The caller's reason, in the caller's words."""
 
 
 class QueuesPut(NamedTuple):
@@ -47,7 +47,7 @@ class QueuesPut(NamedTuple):
 
 
 class QueuesRemoved(NamedTuple):
-    """A group has no queues of these topics any more."""
+    """A group has lost its queues of these topics."""
 
     broker: BrokerKey
     topics: Collection[str]
@@ -60,13 +60,13 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class RowChange(Generic[KeyT, ValueT]):
-    """A row that came, changed or went."""
+    """A row that was added, changed or removed."""
 
     key: KeyT
     before: ValueT | None
     after: ValueT | None
     reason: RemovalReason | None = None
-    """Why it went."""
+    """Why it was removed."""
 
 
 class GroupChange(RowChange[BrokerKey, BrokerData]):
@@ -87,24 +87,24 @@ class LiveChange(RowChange[LiveKey, BrokerLiveInfo]):
 
 
 class ClusterChange(RowChange[str, frozenset[str]]):
-    """Of a cluster that came with all of its groups, or went. Groups that come later have a GroupChange only."""
+    """Of a cluster that was added with all of its groups, or removed. Groups added later have a GroupChange only."""
 
     __slots__ = ()
 
 
 class IntentChange(RowChange[IntentKey, Intent]):
-    """Of an intent, which came into force, was lifted, or whose time ran out."""
+    """Of an intent, which took effect, was lifted or expired."""
 
     __slots__ = ()
 
     @property
     def intent(self) -> Intent:
-        """The one in force, or the one that was lifted."""
+        """The intent in force, or the intent that was lifted."""
         return self.after or self.before  # type: ignore[return-value]  # one of both is there
 
 
 class FilterServersPut(NamedTuple):
-    """A broker's filter servers changed; an empty tuple: it has none any more."""
+    """A broker's filter servers changed. An empty tuple: it has none now."""
 
     key: LiveKey
     broker: BrokerKey
@@ -112,7 +112,7 @@ class FilterServersPut(NamedTuple):
 
 
 class KvPut(NamedTuple):
-    """A key of the KV configuration got another value; None: it went."""
+    """A key of the KV configuration got another value, or was deleted (None)."""
 
     namespace: str
     key: str
@@ -187,8 +187,8 @@ class Change:
 
 # The changes of this epoch that can still be read: a bounded, singly linked list, oldest dropped first.
 #
-# A publisher never waits for a reader; a reader that holds a change walks on from it (the way of Consul's event
-# buffer). The same list is the journal of what was changed, by whom and why.
+# A publisher never waits for a reader. A reader that holds a change follows the list from it, as in Consul's event
+# buffer. The same list is the journal of changes, callers and reasons.
 
 MAX_CHANGES = 100_000
 """Most changes that are kept: about 50 MB if each is of one broker."""

@@ -17,7 +17,7 @@ from namesrv.core.tables import Tables
 
 
 class Position(NamedTuple):
-    """A place in the list. It names what it is after and not how many, so it outlives changes."""
+    """A position in the list. It names the item before it instead of an index, so it outlives changes."""
 
     cluster_name: str
     broker_name: str
@@ -80,7 +80,7 @@ class RouteDigests:
         return missing
 
     def compute(self, groups: Iterable[Undigested]) -> None:
-        """Computes digests, with breaths. One of a group that changes meanwhile means nothing, and is not found."""
+        """Computes digests, with pauses. The digest of a group that changes during a pause is never found."""
         for broker, entry in groups:
             entry.digest = self._digest(broker)
             breathe()
@@ -140,7 +140,7 @@ class RouteDigests:
         return sha256.digest()
 
     def _queue_data(self, topic: str, broker: BrokerKey) -> QueueData | None:
-        """What a group reports of a topic that is not held; None if the topic has gone from it meanwhile."""
+        """A group's report of a topic that is not held, or None if the group has lost the topic in the meantime."""
         queues, find = self._tables.topic_queue_table.get(topic) or (), self._tables.queue_datas.of
         try:
             index = bisect_right(queues, broker, key=lambda fragment: find(fragment).broker) - 1

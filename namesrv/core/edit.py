@@ -90,7 +90,7 @@ class TableEdit:
         self.reasons: dict[BrokerKey | LiveKey, RemovalReason] = {}
         self.new_groups: set[BrokerKey] = set()
         """Groups with topics that are not in the tables before it."""
-        # The tables as this edit leaves them, and what changes that a reader can see, once it is prepared:
+        # The tables as this edit leaves them, and the changes that readers can see, once it is prepared:
         self.topics_after = tables.topic_queue_table
         self.groups_after = tables.broker_addr_table
         self.live_after = tables.broker_live_table
@@ -190,7 +190,7 @@ class TableEdit:
         self._drop_unused_queue_datas(broker)
         if broker not in self.tables.broker_addr_table:
             self.new_groups.add(broker)
-        # This loop is the cost of a registration, so it makes no call that it can do without.
+        # Each call in this loop adds to the cost of every registration.
         queue_datas, row = self.tables.queue_datas, self.tables.topic_queue_table.get
         held = self.intents.holds_of(broker.cluster_name)
         interned, find = queue_datas.of_group(broker), queue_datas.of
@@ -226,9 +226,10 @@ class TableEdit:
     def with_mappings(
         self, broker: BrokerKey, configs: Mapping[str, ReportedQueues], mappings: Mapping[str, StaticMapping]
     ) -> Mapping[str, ReportedQueues]:
-        """Configurations with the mappings of static topics, new ones or those that the group has reported before.
+        """Configurations with the mappings of static topics, new mappings or those that the group has reported before.
 
-        A mapping may come without its topic's configuration, which then came before it; if it did not, it is dropped.
+        A mapping without its topic's configuration needs an earlier registration that had the configuration. Otherwise
+        it is dropped.
         """
         if not mappings and broker not in self.tables.queue_datas.mapped:
             return configs
@@ -270,7 +271,7 @@ class TableEdit:
         return self.remove_topic(topic, cluster_name)
 
     def release_topic(self, topic: str) -> int:
-        """Gives a topic back to the groups for which the intents do not hold it any more. Returns to how many."""
+        """Gives a topic back to the groups for which no intent holds it. Returns the number of these groups."""
         restored = 0
         for broker, queue_data in self.tables.held_queue_table.get(topic, {}).items():
             released = (topic, broker) in self.held
@@ -294,7 +295,7 @@ class TableEdit:
             self.topics[topic] = tuple(left) or None
 
     def remove_live(self, live: BrokerLiveInfo, reason: RemovalReason) -> None:
-        """Removes a broker's live row and filter servers; the caller takes care of its place in the group."""
+        """Removes a broker's live row and filter servers. Callers must update its group."""
         self.live[live.key] = None
         self.filters[live.key] = ()
         self.reasons[live.key] = reason
@@ -303,7 +304,7 @@ class TableEdit:
         """Removes a broker from all tables; the last one of a group takes the group and its queues with it.
 
         Returns:
-            Whether the group went.
+            Whether the group was removed.
         """
         self.remove_live(live, reason)
         group = self.group(live.broker)
@@ -327,7 +328,7 @@ class TableEdit:
             self.held[topic, broker] = None
 
     def prepare(self) -> None:
-        """Works out the tables that the edit leaves, and what changes that a reader can see. Call it last."""
+        """Prepares the tables that the edit leaves, and the changes that readers can see. Call it last."""
         tables, rows = self.tables, list[Row]()
         if self.filters:
             self._prepare_filters(rows)
@@ -372,9 +373,9 @@ class TableEdit:
         self.filters_after = _compact(table).changed(changed)
 
     def _prepare_groups(self, rows: list[Row]) -> None:
-        """Works out groups, and clusters that come with the first or go with the last.
+        """Prepares groups, and clusters that are added with their first group or removed with their last.
 
-        A cluster may lose its only group and get another in one edit: then it has neither come nor gone.
+        A cluster may lose its only group and get another in one edit. Then it has not changed.
         """
         table, clusters = self.tables.broker_addr_table, self.tables.cluster_addr_table
         after: dict[BrokerKey, BrokerData | None] = {}
@@ -472,7 +473,7 @@ def _with_queue_data(queues: TopicQueues, queue_data: QueueData, find: Find) -> 
 
 
 def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find: Find) -> TopicQueues:
-    """The same for topics of hundreds of groups, of which a registration may have ten thousand."""
+    """The same for topics of hundreds of groups. A registration may have ten thousand such topics."""
     fragment, broker = queue_data.fragment, queue_data.broker
     index = bisect_left(queues, broker, key=lambda present: find(present).broker)
     if index == len(queues) or find(queues[index]).broker != broker:
@@ -486,7 +487,7 @@ def _with_queue_data_among_many(queues: TopicQueues, queue_data: QueueData, find
 
 
 def publish_edit(edit: TableEdit) -> tuple[Row, ...]:
-    """Makes a prepared edit the tables' state. Returns what changed that a reader can see; empty if nothing did."""
+    """Makes a prepared edit the tables' state. Returns the changes that readers can see."""
     tables = edit.tables
     tables.topic_queue_table, tables.broker_live_table = edit.topics_after, edit.live_after
     tables.broker_addr_table, tables.filter_server_table = edit.groups_after, edit.filters_after

@@ -37,7 +37,7 @@ from namesrv.core.tables import join_route
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked."""
+    """The topic, and the groups and the zone that narrow the question."""
 
     topic: str
     broker_name: str | None = None
@@ -45,7 +45,7 @@ class Question:
     cluster_name: str | None = None
     """Only groups of this cluster."""
     zone_name: str | None = None
-    """As a reader in this zone sees the route; None: as one that names no zone does."""
+    """The zone of the reader whose route is explained. None: a reader that names no zone."""
 
     def is_about(self, broker: BrokerKey) -> bool:
         return self.broker_name in (None, broker.broker_name) and self.cluster_name in (None, broker.cluster_name)
@@ -64,7 +64,7 @@ class GroupInTable(NamedTuple):
 
 
 class Present:
-    """What the tables say of the topic. Making it is one step, about as long as a lookup of the topic."""
+    """The topic's state in the tables. Creating it takes one step, about as long as a lookup of the topic."""
 
     def __init__(self, state: RouteState, started_at_millis: int, question: Question) -> None:
         tables = state.tables
@@ -109,13 +109,13 @@ class Present:
 
 @dataclass(slots=True)
 class Past:
-    """What the change log knows of the groups that are asked about: the newest change of each kind."""
+    """The newest change of each kind, from the change log, to the groups that the question is about."""
 
     question: Question
     queues: dict[BrokerKey, tuple[Change, QueuesPut | QueuesRemoved]] = field(default_factory=dict)
     """When a group got, changed or lost its queues of the topic."""
     left: dict[BrokerKey, tuple[Change, GroupChange]] = field(default_factory=dict)
-    """When a group went, whether it had the topic or not."""
+    """When a group was removed, whether it had the topic or not."""
     master_left: dict[BrokerKey, Change] = field(default_factory=dict)
     unconfirmed: dict[LiveKey, Change] = field(default_factory=dict)
     """When a broker was kept as unconfirmed."""
@@ -159,7 +159,7 @@ class Past:
 # Explanations why broker groups are or are not in a topic's route: from the tables, the intents and the change log.
 
 MAX_TEXT_LENGTH = 900
-"""Most characters of an explanation: there is room for the longest comment and most of a second one."""
+"""Most characters of an explanation: enough for the longest comment and most of a second one."""
 
 _LEFT_BECAUSE = {
     RemovalReason.EXPIRED: ", silent for longer than its timeout,",
@@ -221,7 +221,7 @@ class Explanation(NamedTuple):
     text: str
     """Why, in one sentence for a person."""
     since_millis: int | None = None
-    """When that came to be, milliseconds since the Unix epoch; None if that is not known (any more)."""
+    """When that began, in milliseconds since the Unix epoch; None if the change log does not have it."""
     removal_reason: RemovalReason | None = None
     """Why it left, if it did."""
     conditions: tuple[Condition, ...] = ()
@@ -452,7 +452,7 @@ def _slaves_clause(broker: BrokerKey, now: Present) -> list[Clause]:
 
 
 def _awaiting_clause(broker: BrokerKey, now: Present) -> list[Clause]:
-    """What an intent does to a group from its next registration on, if it is not registered."""
+    """The effect of an intent on a group from its next registration on, if it is not registered."""
     intent = now.intents.get(broker)
     if intent is None or broker in now.groups:
         return []

@@ -1,4 +1,4 @@
-"""Signs of life: questions, heartbeats, and the channels that brokers hold open."""
+"""Liveness: version queries, heartbeats, and the channels that brokers hold open."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Heartbeats:
 
         Returns:
             Whether a registration is needed, and the version held; no version if there is no such broker here. An
-            unconfirmed broker needs one, so that it is bound to its channel again, and so does one whose last
-            registration was topic by topic, for which the version does not vouch.
+            unconfirmed broker needs one, to be bound to its channel again. A broker whose last registration was a
+            merging one needs one because its version guarantees nothing.
         """
         live = self._state.live_broker(broker, broker_id, broker_addr)
         if live is None:
@@ -42,7 +42,7 @@ class Heartbeats:
         """Renews liveness of a broker that a heartbeat or an equal version renewed before, when this was its row.
 
         Returns:
-            Whether it still is. Else nothing is renewed: what the broker says has to be looked at once more.
+            Whether it still is. If not, nothing is renewed, and the request must be examined in full.
         """
         if self._state.tables.broker_live_table.get(live.key) is not live:
             return False
@@ -54,9 +54,9 @@ class Heartbeats:
     ) -> tuple[bool, DataVersion | None]:
         """Answers the same question as RocketMQ 5 does, for its own brokers: the address alone says who asks.
 
-        Whatever the answer, a broker that registered topic by topic lives: with an acting master it asks each second
-        instead of a heartbeat, and has 10 s. One that is unconfirmed stays so, but no less long for having spoken. A
-        broker that an agent registered is asked by ``query_data_version``: its agent speaks for it.
+        Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
+        second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never
+        shortens its time. For a broker that an agent registered, only the agent's ``query_data_version`` counts.
 
         Returns:
             Whether a registration is needed, and the version held, as ``query_data_version``. One is needed also while
@@ -70,7 +70,7 @@ class Heartbeats:
         return not is_same or live.unconfirmed or live.key in self._state.possibly_partial, live.data_version
 
     def heartbeat_by_address(self, key: LiveKey) -> bool:
-        """Renews liveness of a broker that registered topic by topic (RocketMQ 5: BROKER_HEARTBEAT, without an id).
+        """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
 
         Returns:
             Whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
@@ -111,7 +111,7 @@ class Heartbeats:
         keys = self._state.channels.take_bound(channel_id)
         for key in keys:
             live = self._state.tables.broker_live_table.get(key)
-            if live is not None and live.channel_id == channel_id:  # it has neither left nor come back meanwhile
+            if live is not None and live.channel_id == channel_id:  # else it was removed or registered again since
                 self._state.liveness.doubt(key, seconds, why)
         return len(keys)
 

@@ -9,7 +9,7 @@ from namesrv.core.sentences import summary, touched_brokers, touched_topics
 
 
 class JournalPosition(NamedTuple):
-    """A place in the journal. Later epochs sort after earlier ones, and revisions rise within an epoch."""
+    """A position in the journal. Later epochs sort after earlier ones, and revisions rise within an epoch."""
 
     epoch: str
     revision: int

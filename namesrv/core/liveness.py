@@ -10,13 +10,13 @@ from namesrv.core.model import BrokerLiveInfo, Doubt, Doubted, LiveKey
 from namesrv.core.pace import belongs_to_loop, paced
 from namesrv.core.policy import Clock
 
-# The times at which brokers and channels were last heard of, and those silent for too long.
+# The times at which brokers and channels were last seen, and those silent for too long.
 
 KeyT = TypeVar("KeyT")
 
 
 def _overdue(deadlines: Mapping[KeyT, float], now: float) -> dict[KeyT, float]:
-    """The keys whose deadline has passed, with it. Others may come and go meanwhile."""
+    """The keys whose deadline has passed, with it. Keys may be added and removed during the pauses."""
     found = {}
     for key in paced(tuple(deadlines)):
         if (due := deadlines.get(key, now)) < now:
@@ -42,7 +42,7 @@ class Liveness:
         """Brokers whose channel has ended and that have not reported since, because the end said nothing."""
 
     def heard(self, live: BrokerLiveInfo, open_channel_id: str | None) -> None:
-        """A broker was heard of, and with it the channel that it is bound to, if that is open."""
+        """A broker sent something. The channel that it is bound to counts as seen too, if that is open."""
         belongs_to_loop()
         self.doubted.pop(live.key, None)
         now = self._clock.monotonic()
@@ -82,7 +82,7 @@ class Liveness:
         return max(left, default=None)
 
     def loaded(self, key: LiveKey, last_update_millis: int, seconds: float) -> None:
-        """A broker is known from an earlier epoch, in which it was last heard of. It has that much time from now."""
+        """A broker is known from an earlier epoch, and was last seen there. It has that much time from now."""
         belongs_to_loop()
         self._last_update_millis[key] = last_update_millis
         self.give(key, seconds)
@@ -94,7 +94,7 @@ class Liveness:
         self._last_update_millis.pop(key, None)
 
     def all_last_updates(self) -> dict[LiveKey, int]:
-        """When each live broker was last heard of, by the wall clock, milliseconds since the Unix epoch."""
+        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
         return dict(self._last_update_millis)
 
     def overdue_brokers(self) -> list[LiveKey]:
@@ -110,7 +110,7 @@ class Liveness:
         return self._brokers.get(key, now) < now
 
     def idle_channels(self) -> list[str]:
-        """The channels none of whose brokers was heard of for the expiry time."""
+        """The channels none of whose brokers was seen for the expiry time."""
         overdue = _overdue(self._channels, self._clock.monotonic())
         now = self._clock.monotonic()
         return [channel_id for channel_id in overdue if self._channels.get(channel_id, now) < now]
@@ -173,7 +173,7 @@ class ChannelTable:
         return frozenset(self._open.get(channel_id, ()))
 
     def end(self, channel_id: str) -> None:
-        """Ends a channel. Ending one that is not open changes nothing."""
+        """Ends a channel. A channel that has ended stays ended."""
         belongs_to_loop()
         self._unused.discard(channel_id)
         bound = self._open.pop(channel_id, None)

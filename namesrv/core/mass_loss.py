@@ -43,11 +43,11 @@ class MassLossGuard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._principals: dict[LiveKey, str] = {}
-        """Who registered each broker that is confirmed or was lost within the window."""
+        """The principal that registered each broker that is confirmed or was lost within the window."""
         self._brokers: Counter[str] = Counter()
         """How many of those each principal has."""
         self._losses: dict[LiveKey, _Loss] = {}
-        """Those that were lost, oldest first."""
+        """Lost brokers, oldest first."""
         self._lost: Counter[str] = Counter()
         """How many of those each principal has."""
 
@@ -67,14 +67,14 @@ class MassLossGuard:
         return self._principals[key]
 
     def confirmed(self, key: LiveKey, principal: str, behaviour: Behaviour) -> None:
-        """A broker registered. If it was lost within the window, it does not count as lost any more."""
+        """A broker registered. If it was lost within the window, it stops counting as lost."""
         self._forget_old(behaviour)
         self._forget(key)
         self._principals[key] = principal
         self._brokers[principal] += 1
 
     def left(self, key: LiveKey) -> None:
-        """A broker is not in the tables any more, for whatever reason. If it was lost, it goes on counting."""
+        """A broker has left the tables, for whatever reason. If it was lost, it still counts as lost."""
         if key not in self._losses:
             self._forget(key)
 
@@ -88,7 +88,7 @@ class MassLossGuard:
         return [lost for principal, lost in losses if lost is not None and principal in principals]
 
     def held(self, keys: Iterable[LiveKey], removed_before: Iterable[LostBroker]) -> None:
-        """These were lost and are held; what was removed right before them has been brought back, or replaced."""
+        """These brokers were lost and are held. The ones removed right before have been brought back or replaced."""
         for lost in removed_before:
             self._losses[lost.live.key].removed = None
         for key in keys:

@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 from operator import attrgetter
 from typing import NamedTuple
 
-# The rows of the route tables. All are immutable: a table's value is replaced, never changed.
+# The rows of the route tables, immutable: a table's value is replaced, never changed.
 
 MASTER_ID = 0
 """Broker id of a master (MixAll.MASTER_ID)."""
@@ -111,7 +111,7 @@ registration makes a hundred thousand of them."""
 
 
 class TopicTableFingerprint(NamedTuple):
-    """What tells a topic table from another one, for merging registrations. An equal table changes nothing."""
+    """Identifies a topic table of a merging registration. An equal table changes nothing."""
 
     digest: bytes
     """Of the text that the table is; nobody can make another one with the same."""
@@ -141,9 +141,9 @@ class QueueData:
     fragment: bytes = field(compare=False, repr=False)
     """This, encoded and framed as field queue_datas of a TopicRouteData. Rows of the topic table are made of it."""
     wiped_fragment: bytes = field(compare=False, repr=False)
-    """The same without write permission, and with the reported one beside it if that differs."""
+    """The same without write permission, and with the reported permission too if that differs."""
     added_fragment: bytes = field(compare=False, repr=False)
-    """The same with write permission, and with the reported one beside it if that differs."""
+    """The same with write permission, and with the reported permission too if that differs."""
     mapping: StaticMapping | None = None
     """Of a static topic: which of its queues are on the group."""
 
@@ -236,7 +236,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLiveInfo:
-    """What is known of one live broker (RocketMQ: BrokerLiveInfo, without the changing time stamp)."""
+    """One live broker (RocketMQ: BrokerLiveInfo, without the changing time stamp)."""
 
     broker: BrokerKey
     broker_id: int
@@ -244,7 +244,7 @@ class BrokerLiveInfo:
     ha_server_addr: str | None
     data_version: DataVersion
     channel_id: str | None
-    """Channel that the current registration came over; None if it came over none."""
+    """Channel of the current registration, or None if it was sent without a channel."""
     generation: int
     """Number of the current registration."""
     timeout_seconds: float
@@ -277,10 +277,10 @@ _SHOWN_OF_LIVE = attrgetter(
 class Registration:
     """What a broker registers (RocketMQ: RegisterBrokerRequestHeader and RegisterBrokerBody).
 
-    There are two kinds. An agent sends its whole topic table, or an increment that names its base: the version vouches
-    for the table, and an equal one need not be read again. RocketMQ's brokers may send a part of their table: one topic
-    right after it changed, or a large table in parts, each under the version of the whole. Such a registration is taken
-    topic by topic, whatever its version.
+    There are two kinds. An agent sends its whole topic table, or an increment that names its base. Its version
+    identifies the table, so an equal table need not be read again. RocketMQ's brokers may send a part of their table:
+    one topic right after it changed, or a large table in parts, each under the version of the whole. Theirs is a
+    merging registration, whatever its version.
     """
 
     broker: BrokerKey
@@ -288,7 +288,7 @@ class Registration:
     broker_addr: str
     data_version: DataVersion
     topic_configs: Mapping[str, ReportedQueues] | None
-    """The topic table, or its changed topics, by name; None: not read yet."""
+    """The topic table, or its changed topics, by name. None: not read yet."""
     ha_server_addr: str | None = None
     filter_servers: tuple[str, ...] | None = None
     """None leaves the broker's filter servers as they are, an empty tuple removes them."""
@@ -302,10 +302,10 @@ class Registration:
     topic_by_topic: bool = False
     """Whether topic_configs may be a part of the topic table, whatever the version. It has no base_version then."""
     mappings: Mapping[str, StaticMapping] = field(default_factory=dict)
-    """Topic by topic: those of static topics, whether or not topic_configs names these. Others stay as they are. A
-    whole table and its increments have a static topic's mapping in topic_configs."""
+    """Mappings of static topics in a merging registration, whether or not topic_configs names the topics. Mappings that
+    it leaves out stay. A whole table and its increments have a static topic's mapping in topic_configs."""
     table_fingerprint: TopicTableFingerprint | None = None
-    """Topic by topic: of the table that topic_configs are, or would be. Never of one that comes with mappings."""
+    """Of the table that topic_configs are, or would be, in a merging registration. None if it has mappings."""
 
     @property
     def live_key(self) -> LiveKey:
@@ -325,13 +325,13 @@ class RemovedBroker(NamedTuple):
     live: BrokerLiveInfo
     reason: RemovalReason
     group_gone: bool
-    """Whether it was the last of its group, so that the group's queues went with it."""
+    """Whether it was the last of its group, so that the group's queues were removed with it."""
     topics_removed: int
     """Topics that lost the group's queues with it."""
 
 
 class BlastRadius(NamedTuple):
-    """What a change does, or would do, to the routes."""
+    """The effect of a change on the routes, made or previewed."""
 
     topics_changed: int = 0
     """Topics whose route changes."""
@@ -352,7 +352,7 @@ class TopicsInUse(NamedTuple):
 
 
 class RegisterBrokerResult(NamedTuple):
-    """What came of a registration (RocketMQ: RegisterBrokerResult)."""
+    """The result of a registration (RocketMQ: RegisterBrokerResult)."""
 
     generation: int
     changed: bool
@@ -404,7 +404,7 @@ class Intent:
     comment: str = ""
     """The operator's comment."""
     ends_at_millis: int | None = None
-    """When it ends by itself, milliseconds since the Unix epoch; None: when it is lifted."""
+    """When it expires, in milliseconds since the Unix epoch. None: it stays until it is lifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,9 +427,9 @@ class IntentTable:
         return cls({intent.key: intent for intent in intents})
 
     def with_intent(self, intent: Intent) -> IntentTable:
-        """A table with the intent, in place of the one with the same key."""
+        """A table with the intent instead of the one with the same key."""
         intents = dict(self.intents)
-        intents.pop(intent.key, None)  # or it would keep the place of the older one
+        intents.pop(intent.key, None)  # puts the intent last: an assignment would keep the old position
         intents[intent.key] = intent
         return IntentTable(intents)
 
@@ -513,7 +513,7 @@ class KvConfigTable:
         return KvConfigTable(namespaces, self.key_count - 1, self.byte_size - _byte_size(namespace, key, before))
 
     def differences_from(self, before: KvConfigTable) -> list[tuple[str, str, str | None]]:
-        """Namespace, key and value of each entry that another table has otherwise; no value: it is not in this one."""
+        """Namespace, key and value of each entry that another table has otherwise. No value: absent in this table."""
         found: list[tuple[str, str, str | None]] = []
         for namespace in {**before.namespaces, **self.namespaces}:
             entries, entries_before = self.entries(namespace), before.entries(namespace)

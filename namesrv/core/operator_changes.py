@@ -24,7 +24,7 @@ class OperatorOutcome(NamedTuple):
     queue_data_count: int
     """Groups that lost queues of a topic, or have them again."""
     intents: tuple[IntentChange, ...] = ()
-    """What came into force or was lifted."""
+    """Intents that took effect or were lifted."""
     in_use: TopicsInUse = NOT_IN_USE
     """Topics of applications that it takes from their producers."""
 
@@ -38,7 +38,7 @@ class OperatorChanges:
     def publish_intents(self, intents: IntentTable, cause: Cause, *, validate_only: bool = False) -> IntentsChange:
         """Makes another table of intents the one in force; it must be durable already. Takes a revision.
 
-        Goes on after the beginning of a shutdown: what is durable must be in force.
+        Works during a shutdown too: durable intents must be in force.
         """
         return IntentsChange(self._state, intents, cause, validate_only=validate_only)
 

@@ -57,7 +57,7 @@ class PersistentMap(Mapping[KeyT, ValueT], Generic[KeyT, ValueT]):
     def __getitem__(self, name: KeyT) -> ValueT:
         try:
             return self.chunks[self._index[name]][name]
-        except IndexError:  # it came later
+        except IndexError:  # added later
             raise KeyError(name) from None
 
     def get(self, name: KeyT, default: ValueT | None = None) -> ValueT | None:  # type: ignore[override]  # quicker

@@ -76,7 +76,7 @@ class Registrations:
         A merging registration is RocketMQ 5's: it compares each topic that it names, and the others stay.
 
         Args:
-            principal: Who registers; empty without permits. The mass-loss guard judges each principal by itself.
+            principal: The registering principal; empty without permits. The mass-loss guard judges each one separately.
 
         Raises (by the change):
             CHANNEL_GONE: The registration names a channel that is not open.

@@ -31,7 +31,7 @@ MASS_LOSS_GUARD = Cause("mass-loss guard")
 """Of changes by which the guard holds brokers, and brings back those that were removed right before."""
 
 StillDue = Callable[[BrokerLiveInfo], bool]
-"""Asked again right before the commit: a broker may have been heard of while its removal was prepared."""
+"""Checked again right before the commit: the broker may have been seen while its removal was prepared."""
 
 Wanted = Callable[[BrokerLiveInfo], bool]
 """Which unconfirmed brokers an operator means."""
@@ -44,8 +44,8 @@ class Removals:
     """Removals, and the guard that holds them back where too many brokers vanish at once.
 
     Many brokers leave in several changes, and each depends on the one before. So these functions are iterators: make a
-    change before you ask for the next. A change that is not made, because a broker was heard of meanwhile, is followed
-    by one for the others. They read the state as the preparation of a change does.
+    change before you ask for the next. If a change is not made, because a broker was seen in the meantime, the next
+    change has the other brokers. They read the state as the preparation of a change does.
     """
 
     def __init__(self, state: RouteState) -> None:
@@ -98,14 +98,14 @@ class Removals:
         return LossPreview(self._state, wanted)
 
     def confirm_broker_loss(self, wanted: Wanted, cause: Cause) -> Iterator[Removal | Hold]:
-        """Removes unconfirmed brokers because an operator says that they are gone. The guard holds none of them.
+        """Removes unconfirmed brokers because an operator confirms their loss. The guard holds none of them.
 
         Raises SHUTTING_DOWN if the tables are frozen.
         """
         state = self._state
         state.check_not_frozen()
         keys = [live.key for live in _unconfirmed(state, wanted)]
-        # One that registers meanwhile stays.
+        # A broker that registers in the meantime stays.
         return self._lose(keys, RemovalReason.LOSS_CONFIRMED, lambda live: live.key in state.unconfirmed, cause)
 
     def _lose(
@@ -124,7 +124,7 @@ class Removals:
 
 
 class Removal:
-    """The change that removes those of some brokers that are due. It is not made if one is heard of meanwhile."""
+    """The change that removes the brokers that are due. It is not made if one is seen in the meantime."""
 
     def __init__(
         self,
@@ -201,10 +201,10 @@ class LossPreview:
 class Hold:
     """The change that keeps brokers as unconfirmed, and brings back those that their principals lost right before.
 
-    It is not made if one of them was heard of while it was prepared.
+    It is not made if one of them was seen while it was prepared.
     """
 
-    topics = ANY_NUMBER  # what is brought back is not known yet
+    topics = ANY_NUMBER  # the brokers that it brings back are not known yet
 
     def __init__(
         self, state: RouteState, losing: list[BrokerLiveInfo], principals: Collection[str], still_due: StillDue
@@ -240,7 +240,7 @@ class Hold:
         return []
 
     def _bring_back(self, edit: TableEdit, lost: LostBroker) -> BrokerLiveInfo | None:
-        """Puts a lost broker back and returns it, unless somebody has its place meanwhile."""
+        """Puts a lost broker back and returns it, unless another broker has taken its id or address since."""
         live, tables = lost.live, self.state.tables
         group = edit.group(live.broker) or replace(lost.group, members=())
         if live.key in tables.broker_live_table or live.broker_id in group.addrs:

@@ -1,4 +1,4 @@
-"""Sentences about changes and intents for people: who did what, when and why, and a change in one short line."""
+"""Sentences about changes and intents for people: actor, action, time and reason, and a change in one short line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TOPICS_READ = 50
 """Topics among which those of applications are looked for: a broker has about 15 of its own."""
 
 SUBJECTS_TOLD = 3
-"""Broker groups, and changes that are about none, that are told of each; the others are counted."""
+"""Broker groups whose changes are listed, and changes without a group; the others are counted."""
 
 ROWS_READ = 200
 """Rows that a summary looks at: all of any change but those of a great many brokers."""
@@ -72,7 +72,7 @@ _QUEUES_LEFT = {
     RemovalReason.NOT_IN_REGISTRATION: ", not in its registration any more",
     RemovalReason.DELETED_BY_OPERATOR: ", deleted by an operator",
 }
-"""Reasons that the line does not tell in another place already."""
+"""Reasons that other words of the line do not give already."""
 
 _WRITE = {
     WriteRule.REPORTED: "",
@@ -95,18 +95,18 @@ def held_back(hold: Intent) -> str:
 
 
 def intent_text(what: str, intent: Intent) -> str:
-    """What an intent does, and its caller, time and comment."""
+    """The effect of an intent, and its caller, time and comment."""
     cause = Cause("", intent.caller, intent.comment)
     return f"{what}{by_caller(cause) or ' by an operator'} since {iso(intent.since_millis)}{with_comment(cause)}"
 
 
 def by_caller(cause: Cause) -> str:
-    """Who did it, if that is known."""
+    """The caller, if that is known."""
     return f" by {cause.caller}" if cause.caller else ""
 
 
 def with_comment(cause: Cause) -> str:
-    """What was said when it was done, if anything."""
+    """The caller's comment, if there is one."""
     return f" ({cause.comment})" if cause.comment else ""
 
 
@@ -129,7 +129,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def summary(change: Change) -> str:
-    """What a change was, in one line of at most ``MAX_SUMMARY_LENGTH`` characters."""
+    """Describes a change in one line of at most ``MAX_SUMMARY_LENGTH`` characters."""
     groups: dict[BrokerKey, list[Row]] = {}
     others: list[Row] = []
     for row in islice(change.rows, ROWS_READ):
@@ -184,7 +184,7 @@ def _broker_of(row: Row) -> BrokerKey | None:
 
 
 def _about_group(broker: BrokerKey, rows: Iterable[Row]) -> str:
-    """The brokers that came or went, and after a colon what that did to their group."""
+    """The brokers that were added or removed, and after a colon the effect on their group."""
     brokers: list[str] = []
     group: list[str] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Work that can be interrupted between slices, so that other work never waits for all of it."""
+"""Work that can be interrupted between slices, so that other work waits for one slice at most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from namesrv.core.pace import breathe
 
 ResultT = TypeVar("ResultT")
 Sliced = Generator[None, None, ResultT]
-"""Work that gives way between slices. Its driver decides what happens in between."""
+"""Work that yields between slices. Its driver decides what runs in between."""
 
 
 def with_breaths(steps: Sliced[ResultT]) -> ResultT:
@@ -58,8 +58,8 @@ def each_in_slices(items: Iterable[ItemT], action: Callable[[ItemT], object]) ->
 SortedT = TypeVar("SortedT", str, int)
 
 SORT_SLICE = 2_000
-"""Names that are sorted into buckets, or in them, before giving way: one to three milliseconds, the latter of a million
-names, each of which is somewhere else in memory."""
+"""Names that are sorted into buckets, or in them, before yielding: one to three milliseconds. A million names,
+scattered in memory, take the longest."""
 
 SORT_SAMPLES, SAMPLES_OF_A_BUCKET = 4_096, 4
 """Names that are looked at for pivots, and each how many of them is one. If each were, the largest bucket would have
@@ -69,8 +69,8 @@ seven times as many names as the mean of all; so it has about three times as man
 def sorted_in_slices(names: Iterable[SortedT]) -> Sliced[list[SortedT]]:
     """Sorts names or numbers in steps: into buckets between pivots first, then each bucket.
 
-    Sorting 100,000 names in one call takes 30 ms and more, and nothing else runs meanwhile. A list is emptied on the
-    way: copying one of a million, or letting it go at once, takes ten milliseconds each.
+    Sorting 100,000 names in one call takes 30 ms and more, and blocks all other work. A list is emptied on the way:
+    copying or freeing one of a million names takes ten milliseconds each.
     """
     unsorted = names if isinstance(names, list) else list(names)
     pivots = sorted(unsorted[:: len(unsorted) // SORT_SAMPLES + 1])[::SAMPLES_OF_A_BUCKET]
@@ -97,11 +97,11 @@ def sorted_in_slices(names: Iterable[SortedT]) -> Sliced[list[SortedT]]:
 
 
 DROP_SLICE = 2_000
-"""Entries of a dictionary that are dropped before giving way: about a millisecond."""
+"""Entries of a dictionary that are dropped before yielding: about a millisecond."""
 
 
 def emptied(table: dict[Any, Any]) -> Sliced[None]:
-    """Empties a dictionary that nobody uses any more: dropping a million entries at once takes tens of milliseconds."""
+    """Empties an unused dictionary in slices: dropping a million entries at once takes tens of milliseconds."""
     while table:
         for _ in range(min(DROP_SLICE, len(table))):
             table.popitem()
@@ -109,7 +109,7 @@ def emptied(table: dict[Any, Any]) -> Sliced[None]:
 
 
 class Leftovers:
-    """What calls leave behind: work that nobody waits for, done in slices while others have their turn."""
+    """Deferred work of calls: nothing waits for it, and it is done in slices between other work."""
 
     def __init__(self) -> None:
         self._waiting: deque[Sliced[None]] = deque()
@@ -126,7 +126,7 @@ class Leftovers:
             self.on_more()
 
     def clear_up(self) -> Sliced[None]:
-        """Does all of it. Several may do so at once, and each may stop in between: the others go on from there."""
+        """Does the waiting work. Several calls may run at once, and one that stops leaves the rest to the others."""
         while self._waiting:
             try:
                 next(self._waiting[0])

@@ -15,8 +15,8 @@ from namesrv.core.pace import paced
 from namesrv.core.persistent_map import PersistentMap
 
 CHUNK_BYTES = 128 * 1024
-"""Rows are sent in chunks of about this size. Making one holds up the event loop for about 2 ms; larger ones would not
-be quicker for the reader."""
+"""Rows are sent in chunks of about this size. Making one blocks the event loop for about 2 ms, and larger chunks would
+not be faster for the reader."""
 
 _RESPONSE = route_service_pb2.StreamRouteSnapshotResponse
 _CHUNK = route_service_pb2.SnapshotChunk
@@ -53,11 +53,11 @@ class RouteSnapshot:
     groups: PersistentMap[BrokerKey, BrokerData]
     live: PersistentMap[LiveKey, BrokerLiveInfo]
     last_heard: Mapping[LiveKey, int]
-    """When each live broker was last heard of, by the wall clock in milliseconds."""
+    """When each live broker was last seen, by the wall clock in milliseconds."""
     doubts: Mapping[LiveKey, Doubted]
     """Of each doubted broker."""
     warm: bool | None = None
-    """Whether the name server was warm; None: it does not say, because it is no answer to a reader."""
+    """Whether the name server was warm. None in the snapshot file, which answers no reader."""
 
     def messages(self, tables: Collection[RouteTable] = ALL_TABLES) -> Iterator[bytes]:
         """The encoded StreamRouteSnapshotResponse messages: header, chunks, end marker. Takes breaths: for a thread."""
@@ -120,7 +120,7 @@ def topic_queues(topic: str, queues: Iterable[bytes]) -> bytes:
 
 
 def chunks(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of rows; an empty row is handed on as an empty chunk."""
+    """Chunks of rows. An empty row becomes an empty chunk."""
     chunk: list[bytes] = []
     size = 0
     for row in rows:

@@ -46,7 +46,7 @@ class LoadedSnapshot:
     groups: dict[BrokerKey, BrokerData] = field(default_factory=dict)
     live: dict[LiveKey, BrokerLiveInfo] = field(default_factory=dict)
     last_update_millis: dict[LiveKey, int] = field(default_factory=dict)
-    """When each live broker was heard of last, by the wall clock."""
+    """When each live broker was last seen, by the wall clock."""
     filter_servers: dict[LiveKey, tuple[str, ...]] = field(default_factory=dict)
     topic_configs: dict[BrokerKey, list[ReportedTopic]] = field(default_factory=dict)
     """The topics of each group with the permissions that its broker reported, not those in force."""
@@ -166,7 +166,7 @@ class _SnapshotReader:
         self._loaded.last_update_millis[live.key] = row.last_update_timestamp_millis
 
     def _take_topics(self, chunk: _Chunk) -> None:
-        # This loop takes most of the time of a start, so it makes no call that it can do without.
+        # Each call in this loop adds to the time of a start, and most of that time is spent here.
         known = self._queue_datas
         for row in paced(chunk.topics):
             topic = row.topic

@@ -33,7 +33,7 @@ UNUSED_PER_BROKER = 4_096
 grow memory."""
 
 UNUSED_MAPPED_PER_BROKER = 200_000
-"""The same of queues in mappings of static topics, of which one may have tens of thousands: about 25 MB."""
+"""The same of queues in mappings of static topics: about 25 MB. One mapping may have tens of thousands of queues."""
 
 
 class QueueDataTable:
@@ -50,11 +50,11 @@ class QueueDataTable:
         self._mapped_queues: dict[BrokerKey, int] = {}
         """Queues in all mappings of a group that are here."""
         self._mapped_queues_kept: dict[BrokerKey, int] = {}
-        """Those that were in use when it was last looked."""
+        """The mapped queues that were in use at the last check."""
         self._in_force_by_group: dict[BrokerKey, dict[bytes, bytes]] = {}
 
     def find(self, fragment: bytes) -> QueueData | None:
-        """The same, for a row of some time ago; None if its group has gone or reports otherwise now."""
+        """The same, for an earlier row; None if its group was removed or has reported otherwise since."""
         return self._by_fragment.get(fragment)
 
     def of(self, fragment: bytes) -> QueueData:
@@ -124,7 +124,7 @@ class QueueDataTable:
         self._mapped_queues[broker] = self._mapped_queues_kept[broker] = sum(len(one.queue_ids) for one in mappings)
 
     def forget_group(self, broker: BrokerKey) -> None:
-        """Drops everything of a group that has no rows any more."""
+        """Drops everything of a group that has lost all rows."""
         self.set_rule(broker, WriteRule.REPORTED)
         self._forget_mappings(broker)
         for queue_data in self._by_reported.pop(broker, {}).values():
@@ -183,8 +183,8 @@ class Tables:
     filter_server_table: PersistentMap[LiveKey, tuple[str, ...]] = field(default_factory=PersistentMap)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
     clusters_by_name: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Clusters that have a group of a name, in the order in which these groups came. RocketMQ's protocol, on which a
-    route has no cluster, shows the first."""
+    """Clusters that have a group of a name, in the order in which these groups were added. Routes in RocketMQ's
+    protocol name no cluster: they show the first."""
     topics_by_broker: dict[BrokerKey, dict[str, None]] = field(default_factory=dict)
     """Topics that have queues on each group, so that losing a broker does not walk all topics. Dictionaries from names
     to None, because the garbage collector looks at sets and not at these.

@@ -19,7 +19,7 @@ UNIT_SUB = 2
 """Flag bit of a unit-subscription topic (TopicSysFlag.FLAG_UNIT_SUB)."""
 
 NAMES_SLICE = 2_000
-"""Names that are gathered before giving way."""
+"""Names that are gathered before yielding."""
 
 NamesAfter = Callable[[str, int], list[str]]
 """The sorted names of a list after a name, at most so many. For a thread."""
@@ -51,7 +51,7 @@ class TopicLists:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._names: SortedNames | None = None
-        """Those that were asked for last."""
+        """The names of the last request."""
 
     def names(self) -> SortedNames:
         """The names of all topics (RocketMQ: getAllTopicList)."""
@@ -101,7 +101,7 @@ class TopicLists:
         return table[first].members[0].broker_addr
 
     def _matching(self, matches: Callable[[TopicQueues], bool]) -> NamesAfter:
-        """Topics whose rows match. A group that goes while the list is read has none any more."""
+        """Topics whose rows match. A group that is removed while the list is read matches none from then on."""
         names, rows = self.names(), self._tables.topic_queue_table
 
         def after(last: str, limit: int) -> list[str]:

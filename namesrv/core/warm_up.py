@@ -22,10 +22,10 @@ class WarmUp:
         """Begins with the start of the name server; the snapshot file must be loaded before.
 
         Args:
-            warm_up_seconds: How long it takes where no snapshot file tells whom to wait for; 0: over at once. With a
-                file it takes that long or ``COMING_BACK_SECONDS``, whichever is shorter, and until all are heard. A
-                file with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead.
-                Brokers that are connected by then and have not registered yet are waited for that long again, at most.
+            warm_up_seconds: How long it takes without a snapshot file; 0 for not at all. With a file it takes that long
+                or ``COMING_BACK_SECONDS``, whichever is shorter, and until all brokers of the file are seen. A file
+                with RocketMQ's own brokers has ``ROCKETMQ_COMING_BACK_SECONDS`` instead. Brokers that are connected by
+                then and have not registered yet are waited for that long again, at most.
             snapshot_is_complete: Whether the file holds all brokers, as after an orderly end. Then only
                 the wait for them counts.
         """
@@ -43,12 +43,12 @@ class WarmUp:
         self._is_warm = False
 
     def is_warm(self) -> bool:
-        """Whether what is not in the tables does not exist. Once true, true forever.
+        """Whether the tables have all topics that exist. Once true, true forever.
 
-        With a snapshot file: every broker of it has registered again or is gone, and those that the file is too old to
-        know have had time to come back. A complete file is not too old. Without a file: the warm-up time is over. Time
-        in which this process did not run does not count. When a large fleet comes back, its registrations stand in
-        line, so a broker that is connected is waited for.
+        With a snapshot file: every broker of it has registered again or was removed, and brokers that registered after
+        the file was written have had time to return. A complete file has all brokers. Without a file: the warm-up time
+        is over. Time in which this process did not run does not count. When a large fleet returns, its registrations
+        are queued, so a broker that is connected is waited for.
         """
         if not self._is_warm:
             granted = self._state.granted_seconds - self._granted_before
@@ -61,7 +61,7 @@ class WarmUp:
         return self._is_warm
 
     def brokers_to_hear(self) -> int:
-        """The number of brokers of the snapshot file that have not registered again and are not gone."""
+        """The number of brokers of the snapshot file that have neither registered again nor been removed."""
         return sum(why is Unconfirmed.SNAPSHOT_FILE for why in tuple(self._state.unconfirmed.values()))
 
     @property

@@ -258,7 +258,7 @@ class EngineServer(grpc.aio.Server):
 
     @abstractmethod
     def hits(self) -> Hits:
-        """What the engine has answered by itself."""
+        """The calls that the engine has answered from its cache."""
 
     def frame_hits(self) -> FrameHits:
         """The same of RocketMQ's protocol."""

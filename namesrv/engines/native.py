@@ -60,7 +60,7 @@ from namesrv.engines.listening import Entrance
 from namesrv.error_codes import FAILURES
 from namesrv.settings import RemotingTlsMode
 
-# Who a client is by its certificate, which the engine has checked.
+# The client's identity from its certificate, which the engine has checked.
 
 KNOWN_CERTIFICATES = 4_096
 """Certificates that are kept read, about 3 kB each: reading one takes longer than a lookup."""
@@ -146,7 +146,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
     # What the engine tells.
 
     def went(self, cause: int) -> None:
-        """The client or its connection has gone, or the deadline has passed."""
+        """The client has cancelled, its connection has ended, or the deadline has passed."""
         self._gone = True
         self.doubt = _DOUBTS.get(cause)
         self.end_early(grpc.StatusCode.CANCELLED, "the client has gone")
@@ -168,7 +168,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
         if self._message is not None and not self._message.done():
             self._message.set_result(message)
 
-    # What the server does with it.
+    # The server's half of a call.
 
     def set_status(self, code: grpc.StatusCode, details: str) -> None:
         self._code, self._details = code, details
@@ -403,7 +403,7 @@ _PERMITTED = 1
 
 
 class KeptAnswers:
-    """What the engine answers by itself, for the tables that are served."""
+    """Fills the engine's answer cache for the tables that are served."""
 
     def __init__(self, engine: namesrv_engine.Engine, *, permits: bool) -> None:
         self._engine = engine
@@ -491,7 +491,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KnownCalls:
-    """The calls by their numbers. A number is given once, so that what is forgotten stays so."""
+    """The calls by their numbers. A number is given once, so a forgotten number stays unknown."""
 
     def __init__(self, engine: namesrv_engine.Engine, most: int = MAX_KNOWN) -> None:
         self._engine = engine
@@ -522,8 +522,8 @@ class KnownCalls:
         self._engine.forget_known()
 
     def answers(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """The answers to calls that came by their numbers; None where a call has to be looked at as a whole."""
-        if not all(has_room() for has_room in self._has_room):  # it matters who calls; none of them takes what is there
+        """The answers to calls that were sent as numbers; None where a call has to be examined in full."""
+        if not all(has_room() for has_room in self._has_room):  # only a whole call tells whose share it takes
             return [None] * len(numbers)
         find, answers = self._again.get, list[bytes | None]()
         for number in numbers:
@@ -550,7 +550,7 @@ DRAIN, END, LEAVE = 1, 2, 3
 
 
 class NativeServer(EngineServer):
-    """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and kept answers are in Rust."""
+    """A ``grpc.aio`` server whose sockets, TLS, HTTP/2 and answer cache are in Rust."""
 
     def __init__(self, options: Options, tls: ListenerTls | None) -> None:
         self.options = options
@@ -584,7 +584,7 @@ class NativeServer(EngineServer):
     # What a grpc.aio server has.
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler[Any, Any]]) -> None:
-        """Nothing: whoever calls this adds each method, too."""
+        """Does nothing: callers also add each method."""
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         self._registered.update({f"/{service_name}/{name}": handler for name, handler in method_handlers.items()})
@@ -661,7 +661,7 @@ class NativeServer(EngineServer):
         await self._has_failed.wait()
         raise EngineFailed(self._cause)
 
-    # What an engine has beyond that.
+    # Methods of engines that grpc.aio servers lack.
 
     @property
     def end_of_piece(self) -> EndOfPiece:
@@ -838,7 +838,7 @@ class NativeServer(EngineServer):
         except asyncio.CancelledError:
             if call.code() is grpc.StatusCode.OK:
                 call.set_status(grpc.StatusCode.UNAVAILABLE, "the name server is shutting down")
-        except DecodeError:  # of services other than ours, which parse requests themselves
+        except DecodeError:  # of health and reflection, which parse requests themselves
             rich = FAILURES.table.rich(malformed_request("message of this call's type"))
             call.refuse(rich.code, rich.message, rich.status().trailing_metadata)
         except Exception:  # noqa: BLE001 - it stays with its call, and none of its text gets out

@@ -153,7 +153,7 @@ def _messages(explanations: Iterable[Explanation]) -> list[pb.RouteExplanation]:
 
 
 class Position(NamedTuple):
-    """A place in the list. It names what it is after and not how many, so it outlives changes."""
+    """A position in the list. It names the item before it instead of an index, so it outlives changes."""
 
     since_millis: int
     name: str
@@ -376,7 +376,7 @@ class _Number(NamedTuple):
 
 
 class WatcherListCalls:
-    """Watchers are listed in the order in which they came."""
+    """Watchers are listed in the order in which they connected."""
 
     def __init__(self, state: RouteState, watchers: WatchDispatcher) -> None:
         self._state = state

@@ -34,9 +34,9 @@ def handlers_of_server(
 
     Args:
         slow_reader_seconds: How long the reader of a stream may take nothing before it is cut.
-        authorizer: Knows who may make which call; None: everybody.
+        authorizer: Decides which calls a caller may make. None: all calls.
         large_requests: Parses large requests in pieces. None refuses them, because each request is then parsed in one
-            turn of the event loop.
+            iteration of the event loop.
     """
     of_all = shares or FairShares.of()
     return CallHandlers(

@@ -1,6 +1,6 @@
 """Pages of all paged calls: which rows a request asks for, and the token of the next page.
 
-A token has a hash of its call with all parameters but the page's size, and the position to go on after. It stays valid
+A token has a hash of its call with all parameters but the page's size, and the last position. It stays valid
 while the tables change, and across a restart.
 """
 

@@ -14,10 +14,10 @@ class RequestMemory:
         self._shares = shares
 
     def take(self, entered: Entered, size: int) -> int:
-        """Takes room for a request of so many bytes; returns what to give back. A small request takes none.
+        """Takes memory for a request of so many bytes; returns how much to give back. A small request takes none.
 
         Raises:
-            OVERLOADED: There is not enough room, or the caller has not enough of it left.
+            OVERLOADED: Too little memory is left, in all or for the caller.
         """
         if size <= SMALL_REQUEST_BYTES:
             return 0
@@ -25,6 +25,6 @@ class RequestMemory:
         return size
 
     def give_back(self, entered: Entered | None, taken: int) -> None:
-        """Gives back what ``take`` returned. Whoever was not let in has taken nothing."""
+        """Gives back the memory that ``take`` returned. Before admission a call has taken none."""
         if taken and entered is not None:
             self._shares.give_back(entered.sharer, taken)

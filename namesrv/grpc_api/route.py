@@ -81,7 +81,7 @@ class LookupCalls:
     async def BatchGetTopicRoutes(  # noqa: N802
         self, request: pb.BatchGetTopicRoutesRequest, context: Context
     ) -> bytes:
-        """GetTopicRoute many times. Nothing gives way in between, so all routes from here are of one revision."""
+        """GetTopicRoute many times. Nothing yields in between, so all routes from here are of one revision."""
         zone_name = streams.zone_name(request)
         header, asked = self._state.header_fragment(), list(streams.batch_topics(request))
         batch = _Batch(header, [topic for _, topic in asked])
@@ -103,13 +103,13 @@ class LookupCalls:
 
 
 LATER_HEADER_BYTES = 10
-"""How much longer a header may become: engines give a kept answer again with the header of a later revision."""
+"""How much longer a header may become: engines repeat a cached answer with the header of a later revision."""
 
 
 class _Batch:
     """The answer to a batch while it is put together, in the order asked.
 
-    Each topic has space for its name from the beginning; its route takes the place of the name where it fits.
+    Each topic has space for its name from the beginning. Its route overwrites the name if it fits.
     """
 
     def __init__(self, header: bytes, topics: Sequence[str]) -> None:
@@ -313,7 +313,7 @@ def _groups_that_fit(table: Mapping[BrokerKey, BrokerData], keys: Sequence[Broke
 
 
 class StatusCalls:
-    """Counts what is there."""
+    """Counts the rows of the tables."""
 
     def __init__(
         self,

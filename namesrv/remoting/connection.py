@@ -60,7 +60,7 @@ class Connections:
         return len(self._connections)
 
     def received(self, call: FrameCall) -> None:
-        """A request came. It is answered once, unless its connection ends before."""
+        """A request arrived. It is answered once, unless its connection ends before."""
         connection = self._connections.get(call.connection)
         if connection is None:
             connection = self._connections[call.connection] = Connection(self, call)

@@ -124,7 +124,7 @@ class RouteJson:
                 if kind == _FILTER_SERVERS:  # of all brokers of a group
                     filters |= dict(_filter_servers(payload) for _, _, payload in _fields(fragment))
                     continue
-                if kind not in {_QUEUE_DATAS, _BROKER_DATAS}:  # of a newer name server, which was asked in ours' place
+                if kind not in {_QUEUE_DATAS, _BROKER_DATAS}:  # of a newer name server whose answer is forwarded
                     continue
                 piece = self._piece(fragment, bare_keys=bare_keys)
             (queues if piece.number == _QUEUE_DATAS else groups).append(piece)
@@ -150,7 +150,7 @@ class RouteJson:
         )
 
     def cluster_info(self, *, bare_keys: bool = False) -> Iterator[bytes | None]:
-        """A ClusterInfo in parts, with None where the caller may give way (RocketMQ: getAllClusterInfo)."""
+        """A ClusterInfo in parts, with None where the caller may yield (RocketMQ: getAllClusterInfo)."""
         tables, groups = self._state.tables, self._state.tables.broker_addr_table
         shown = self._shown_clusters(tables.clusters_by_name)
         yield b'{"brokerAddrTable":{'
@@ -198,7 +198,7 @@ class RouteJson:
             rows.queues[fragment] = self._json(in_force.get(fragment, fragment), bare_keys=bare_keys)
             rows.groups[fragment] = self._json(shown, bare_keys=bare_keys)
             self._known_by_name.setdefault(name, []).append(fragment)
-        return queues[0] in rows.queues  # unless there was no room for all of them
+        return queues[0] in rows.queues  # unless all of them are too many
 
     def _on_change(self, change: Change) -> None:
         for group in change.groups:

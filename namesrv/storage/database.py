@@ -1,7 +1,7 @@
 """The database: one SQLite file that holds everything durable but the route snapshot.
 
 Two threads use it. The event loop does not. One thread commits: each change is one transaction, and it is on disk
-before ``write`` returns. The other one reads the journal, beside the commits. Both may wait for a disk that hangs.
+before ``write`` returns. The other one reads the journal at the same time. A disk that hangs may block both.
 
 ``tables`` says what the rows of ``durable`` are, and ``journal`` owns the table of that name. A table that comes later
 needs no other schema: its rows go into ``durable`` under its name.

@@ -1,7 +1,7 @@
 """The journal: a table with one row for each change of the routes. In a data directory it survives restarts.
 
-Changes wait in memory for the disk, within bounds, so a registration never waits. What does not fit is left out, and a
-row in its place says how much. The oldest rows go once the table is over its bounds. A read finds what waits as well.
+Changes wait in memory for the disk, within bounds, so a registration never waits. Changes over these bounds are left
+out, and a row says how many. The oldest rows go once the table is over its bounds. Reads include waiting changes.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Journal:
             self._has_waiting.clear()
 
     def _take_back(self) -> None:
-        """Has a batch that the disk refused wait again. One entry tells of a gap that has grown meanwhile."""
+        """Returns a batch that the disk refused to the queue. One entry covers a gap that has grown since."""
         if self._waiting and isinstance(after := self._waiting[0], _Gap) and isinstance(last := self._batch[-1], _Gap):
             self._waiting[0] = after._replace(first_revision=last.first_revision)
             self._waiting_rows -= self._batch.pop().weight

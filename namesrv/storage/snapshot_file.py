@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message. A damaged length must not fill memory; the messages of a stream are below 1 MB."""
 
 MAX_FILE_BYTES = 4 * 1024**3
-"""Largest file: all of it is held in memory while it is loaded. The largest tables make some 100 MB."""
+"""Largest file: it is loaded into memory as a whole. The largest tables make some 100 MB."""
 
 _FORMAT = b"namesrv route snapshot, format 1\n"
 _DIGEST = hashlib.sha256
@@ -106,10 +106,10 @@ class SnapshotWriter:
         self._write(message)
 
     def commit(self) -> None:
-        """Makes the snapshot durable and puts it in place of the one before.
+        """Makes the snapshot durable and replaces the one before.
 
         Raises:
-            OSError: It failed; the next start loads the snapshot before, or this one if it was in place already.
+            OSError: It failed; the next start loads the snapshot before, or this one if it was replaced already.
         """
         disk.write(self._stream, self._digest.digest())
         disk.sync(self._stream)

@@ -133,7 +133,7 @@ ValueT = TypeVar("ValueT", bound=_Value)
 
 
 def _read(model: type[ValueT], key: str, value: str) -> ValueT:
-    """A value of a model. Raises BrokenRows, which names the row and the first place that is wrong."""
+    """A value of a model. Raises BrokenRows, which names the row and its first error."""
     try:
         return model.model_validate_json(value)
     except ValidationError as error:

@@ -157,7 +157,7 @@ class Pages:
         return rows.as_one(whole or found), problems, end + bool(whole) if end else None
 
     async def _ask(self, call: str, request: Message) -> tuple[list[tuple[Observation, Any]], list[str]]:
-        """The answers of those name servers that answer in time, and what went wrong at the others."""
+        """The answers of those name servers that answer in time, and the problems of the others."""
 
         async def answer(observer: Observer) -> Message | str:
             if observer.seen.silence:

@@ -4,6 +4,6 @@
 ``messages`` makes the next message of a watch.
 
 A watch holds its subscription and the topics of it that changed since its last message. A message has their current
-routes. So a slow client skips intermediate states, and however many changes came meanwhile, a topic is sent once. The
-hub reads each change once for all watches.
+routes. So a slow client skips intermediate states, and a topic is sent once after any number of changes. The hub reads
+each change once for all watches.
 """

@@ -32,7 +32,7 @@ ORDER_MESSAGE_ENABLE = "orderMessageEnable"
 """The setting that has routes carry the ordered-topic configuration, by its name in the change log."""
 
 MAX_REMOVALS = 1_000
-"""Most removals that are kept for one topic, the latest: a slow client must not collect them without end."""
+"""Most removals that are kept for one topic, the latest: it bounds the memory that a slow client takes."""
 
 _REMOVALS_FIELD = route_service_pb2.TopicRouteChange.REMOVALS_FIELD_NUMBER
 
@@ -62,8 +62,8 @@ class Affected(NamedTuple):
 class AffectedTopics:
     """Finds what each change affects, one change after the other.
 
-    Where a group changes, these are the topics that it has now: any that came to it or left it since are named by the
-    later changes that did that. So what left a group is remembered for topics that leave the group later.
+    Where a group changes, these are the topics that it has now. Topics that it gained or lost in between are named by
+    the changes that did that. So members that left a group are remembered for topics that leave the group later.
     """
 
     def __init__(self, state: RouteState) -> None:
@@ -113,7 +113,7 @@ def _removals_by_group(change: Change) -> Mapping[BrokerKey, Removals]:
             continue
         kept = set(row.after.addrs.values()) if row.after else ()
         if left := [member for member in row.before.members if member.broker_addr not in kept]:
-            # Without a removal reason its address is in another group now, or another broker has its place.
+            # Without a removal reason its address is in another group now, or another broker has its id.
             other = row.reason or RemovalReason.REPLACED
             removals[row.key] = tuple(
                 _removal(row.key, member, reasons.get(row.before.live_key(member)) or other) for member in left

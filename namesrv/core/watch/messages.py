@@ -16,7 +16,7 @@ from namesrv.core.watch.affected import Removals
 from namesrv.core.watch.hub import RouteWatch, WatchHub
 
 MESSAGE_TOPICS = 500
-"""Most topics in a message: making it is one step, of about a millisecond."""
+"""Most topics in a message: encoding them takes a single step of about a millisecond."""
 
 MESSAGE_BYTES = 256 * 1024
 """Size from which on no further topic is put into a message."""
@@ -49,7 +49,7 @@ class WatchMessages:
         self._shared_bytes = 0
 
     def next_message(self, watch: RouteWatch) -> bytes | None:
-        """What to send to a watch now; None if there is nothing, or not yet: then it will be woken.
+        """The next message to a watch. None if there is nothing yet: the watch will be woken.
 
         Raises:
             Refused: The watch must end.
@@ -66,7 +66,7 @@ class WatchMessages:
             return None
         is_all = not watch.pending
         watch.revision = self._state.revision
-        watch.bookmark_due = not is_all  # also if the rest turns out to change nothing
+        watch.bookmark_due = not is_all  # even if the rest then changes nothing
         return self._message((*changes, _BOOKMARK, varint(watch.request_count)) if is_all else tuple(changes))
 
     def _message(self, parts: tuple[bytes, ...]) -> bytes:

@@ -21,7 +21,7 @@ class Subscription:
     prefixes: tuple[str, ...] = ()
     """Prefixes of names; the empty prefix matches all topics."""
     zone_name: str | None = None
-    """Zone that the routes are for; None: all zones."""
+    """Zone that the routes are for. None: all zones."""
 
     @property
     def name_count(self) -> int:

@@ -1,4 +1,4 @@
 """What crosses the wire in RocketMQ's protocol: frames, headers, their fields and codes, lenient JSON.
 
-Pure functions over bytes; it imports nothing of this front. Begin reading in ``frames``.
+Pure functions over bytes; it imports nothing of the rest of ``remoting``. Begin reading in ``frames``.
 """
