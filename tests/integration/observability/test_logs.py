@@ -82,15 +82,16 @@ def test_a_program_that_does_not_start_says_why(program: str, situation: str, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["ingest", "--no-such-flag"],
-        ["follow", "--namesrv", "127.0.0.1:1", "--out", "ftp://x/y"],
-        ["compact", "/nowhere"],
+        (["ingest", "--no-such-flag"], "No such option: --no-such-flag"),
+        (["follow", "--namesrv", "127.0.0.1:1", "--out", "ftp://x/y"], "ftp://x/y is no path and no URL of a bucket"),
+        (["maintain", "/nowhere"], "/nowhere has no route log"),
     ],
 )
-def test_the_pipeline_says_why_it_does_not_start(arguments: list[str]) -> None:
-    assert what_it_says([PIPELINE, *arguments, "--log-format", "json"])
+def test_the_pipeline_says_why_it_does_not_start(arguments: list[str], said: str) -> None:
+    (line,) = what_it_says([PIPELINE, *arguments, "--log-format", "json"])
+    assert said in line["text"]
 
 
 @pytest.mark.parametrize(
