@@ -41,7 +41,7 @@ COMMANDS = frozenset({AgentAction.FILTER_SERVERS, AgentAction.TOPICS, AgentActio
 """Actions that change what the broker is registered as."""
 
 _READ = (AgentAction.READ, AgentAction.TOPICS, AgentAction.OPERATE)
-"""Who may change something may also see what there is."""
+"""Principals that may change something may also read."""
 
 _OF_CALLS: Mapping[str, tuple[AgentAction, ...]] = {
     "GetAgentStatus": _READ,
@@ -70,7 +70,7 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
 ACTIONS: Mapping[str, tuple[AgentAction, ...]] = {
     method.full_name: _OF_CALLS[method.name] for service in SERVICES for method in service.methods
 }
-"""By a call's full name: actions of which a permit for any one is enough."""
+"""By a call's full name: actions that permit it. A permit for any one is enough."""
 
 
 # The admission of calls to the agent, on both listeners, before they are parsed.
@@ -87,7 +87,7 @@ class Rule(Protocol):
 
 
 class Everybody:
-    """The rule where nobody is asked who he is."""
+    """The rule without permits: every caller may make every call."""
 
     def check(self, name: str, call: Call) -> None:
         """Nothing to check."""

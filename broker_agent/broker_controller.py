@@ -114,7 +114,7 @@ class BrokerController:
         return self._results.master
 
     def start(self) -> None:
-        """Registers with all name servers, forced, and starts everything that goes on in the background.
+        """Registers with all name servers, forced, and starts everything that runs in the background.
 
         Returns after the registration timeout at the latest; a name server that is down prevents nothing. The order is
         RocketMQ's: topics, listeners, calls to name servers, file watch, housekeeping, registration, timers.
@@ -192,7 +192,7 @@ class BrokerController:
             after_others: Follow calls that are in flight, instead of leaving their name servers out.
 
         Returns:
-            The answers that came in time, in the order in which they came.
+            The answers that arrived in time, in the order of their arrival.
         """
         results = self._outer_api.register_broker_all(
             self._current.registration(),
@@ -298,7 +298,7 @@ class BrokerController:
         )
 
     def _not_alive(self) -> str | None:
-        """The problem if periodic registrations have ended although nobody stopped them; None if they go on."""
+        """The problem if periodic registrations have ended although nobody stopped them; None if they run."""
         ended = self._periodic.ident is not None and not self._periodic.is_alive() and not self._stopping.is_set()
         return "the thread that registers periodically has ended" if ended else None
 

@@ -1,4 +1,4 @@
-"""The probe of the broker itself: an agent that lives on beside a dead broker must not keep it in the routes."""
+"""The probe of the broker itself: an agent that outlives its broker must not keep it in the routes."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class NamesrvChannel:
             self._reader.join(CLOSE_SECONDS)
 
     def gone(self, channel_id: str | None) -> None:
-        """Ends this channel, because the name server does not know it; another one is opened in its place."""
+        """Ends this channel, because the name server does not know it, and opens another one."""
         with self._changed:
             if channel_id is not None and self.id == channel_id:
                 self.id = None
@@ -234,9 +234,9 @@ def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
 # Options of gRPC for a connection to a name server.
 
 NO_RETRIES = ("grpc.enable_retries", 0)
-"""We retry ourselves, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call at once
-and without bound, and keeps the memory. A process that had been stopped for longer than a name server waits for its
-pings took up to a gigabyte in the next second.
+"""The agent retries itself, with pauses and bounds. Until gRPC notices that the connection is dead, it repeats a call
+at once and without bound, and keeps the memory. A process that had been stopped for longer than a name server waits for
+its pings took up to 1 GB in the next second.
 """
 
 
@@ -266,8 +266,7 @@ class ConnectionOptions:
             ("grpc.http2.max_pings_without_data", 0),
             # In spite of its name this is the time that one attempt to connect may take.
             ("grpc.min_reconnect_backoff_ms", self.connect_timeout_millis),
-            # Below our own backoff, so that each of our attempts really connects and does not repeat gRPC's last
-            # failure.
+            # Below the agent's own backoff, so each attempt really connects and does not repeat gRPC's last failure.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.

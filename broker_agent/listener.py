@@ -34,9 +34,9 @@ ResultT = TypeVar("ResultT")
 
 
 class CallThreads:
-    """So many threads. A call waits for one in the event loop, where it leaves nothing behind if its caller goes away.
+    """A fixed number of threads. A call waits for one in the event loop, and leaves nothing behind if it is cancelled.
 
-    In the queue of an executor it would stay, with its request, until a thread came by.
+    In the queue of an executor it would stay, with its request, until a thread was free.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -45,7 +45,7 @@ class CallThreads:
         self._free = asyncio.Semaphore(threads)
 
     async def run(self, call: Callable[..., ResultT], *args: Any) -> ResultT:
-        """Makes a call in a thread. One that has begun goes on if its caller goes away, and keeps its thread."""
+        """Makes a call in a thread. One that has begun continues if its caller leaves, and keeps its thread."""
         await self._free.acquire()
         try:
             work = self._pool.submit(call, *args)
@@ -97,8 +97,8 @@ CONNECTION_AGE_GRACE_SECONDS = 30.0
 
 # A gRPC listener of the agent: health checks, and the services that are added to it.
 #
-# Requests are received by an event loop, and each is answered in a thread once it is there whole: whoever sends half
-# a request holds no thread.
+# Requests are received by an event loop, and each is answered in a thread once it has arrived in full. A client that
+# sends half a request holds no thread.
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name

@@ -73,7 +73,7 @@ class NamesrvTarget:
                 the target's own threads and must not block.
             on_accepted: Called when the name server has accepted a registration.
             interceptors: Called around each call (RocketMQ: RPCHook).
-            security: What to show to the name server and to check it with; None: no TLS.
+            security: Credentials for the name server, and the means to check it. None: no TLS.
         """
         self.endpoint = endpoint
         self.state = NameServerStatus(endpoint, timing)
@@ -232,7 +232,7 @@ class NamesrvTarget:
         self._log.info("handed_over", channel_grace_millis=response.channel_grace_millis)
 
     def drop_channel(self) -> None:
-        """Ends the channel, and with it what is registered over it; another one is opened in its place."""
+        """Ends the channel and what is registered over it, and opens another one."""
         self._channel.gone(self._channel.id)
 
     # Events of the channel

@@ -281,7 +281,7 @@ def addresses_of(name: Endpoint) -> tuple[Endpoint, ...]:
 class ResolvedName:
     """The addresses behind a name. A lookup that fails or finds nothing leaves the last ones in force.
 
-    Each name has a thread of its own, so that one whose lookup hangs holds up no other.
+    Each name has a thread of its own, so a lookup that hangs blocks no other.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class ResolvedName:
 # The list of name servers in force, with a listener for its changes.
 
 FIRST_LOOKUP_SECONDS = 5.0
-"""Time that the first lookups of new names get, all at once, before the list goes on without those that hang."""
+"""Time for the first lookups of new names, all at once, before the list continues without those that hang."""
 JOIN_SECONDS = 2.0
 """Time for all threads together to end."""
 
@@ -402,7 +402,7 @@ class NamesrvList:
         self._resolve = resolve
         self._wait = wait
         self._listeners: tuple[Listener, ...] = ()
-        self._lock = threading.RLock()  # guards all below; held while listeners are told, so that they see each in turn
+        self._lock = threading.RLock()  # guards all below; held while listeners are notified, to keep their order
         self._names: tuple[Endpoint, ...] = ()
         self._resolved: dict[Endpoint, ResolvedName] = {}  # of those that are no addresses
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -431,7 +431,7 @@ class NamesrvList:
             self._source.start(self._take_names)
 
     def stop(self) -> None:
-        """Calls no listener any more and ends all threads, in 2 s at most."""
+        """Stops calling listeners and ends all threads, in 2 s at most."""
         with self._lock:
             self._stopped = True
             ending: list[ListSource | ResolvedName] = [*self._resolved.values()]

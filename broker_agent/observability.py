@@ -32,7 +32,7 @@ class AgentObservability(Exports):
         """Prepares it; answers nobody yet.
 
         Args:
-            listen: Where metrics are to be, host:port; None: nowhere.
+            listen: Address of the metrics, host:port. None: no metrics.
 
         Raises:
             StartError: The variables OTEL_... cannot be followed.

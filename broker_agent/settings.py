@@ -24,7 +24,7 @@ PORT_OFFSET = 9
 """Default port of the ordinary listener, counted from the broker's: two agents on one host have different ones."""
 MAX_PORT = 65_535
 FAST_PORT_OFFSET = -2
-"""Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 beside 10911)."""
+"""Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 next to 10911)."""
 
 OnStop = Literal["unregister", "keep"]
 TopicsMode = Literal["follow", "own"]
@@ -183,5 +183,5 @@ def default_listen(broker: Endpoint) -> Endpoint:
 
 
 def fast_endpoint(ordinary: Endpoint) -> Endpoint:
-    """Where the fast listener is beside an ordinary one: 2 below; any free port beside any free port."""
+    """The fast listener's address: 2 below the ordinary one's port, or any free port if that is any free port."""
     return Endpoint(ordinary.host, max(0, ordinary.port + FAST_PORT_OFFSET) if ordinary.port else 0)

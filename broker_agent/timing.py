@@ -57,7 +57,7 @@ class RegistrationSchedule:
         return max(0.0, self._due - now)
 
 
-# Debounced changes: many within a moment make one registration (upstream's #3407: one for each new topic).
+# Debounced changes. Many within a moment make one registration (upstream's #3407 was one for each new topic).
 
 QUIET_SECONDS = 0.1
 """Time from the last change to the registration. It is short because most changes come alone."""

@@ -23,7 +23,7 @@ class AioRouteClient(RouteReads):
     async def start(self) -> None:
         """Begins to keep routes.
 
-        If there are topics already, asks for all of them. It is no error if nobody answers.
+        If there are topics already, asks for all of them. It succeeds even if nobody answers.
         """
         await self._source.start()
 

@@ -75,7 +75,7 @@ def is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client
     return False
 
 
-# Even shares: neighbouring queues (AVG, the default) or in turn (AVG_BY_CIRCLE).
+# Even shares: neighbouring queues (AVG, the default) or round robin (AVG_BY_CIRCLE).
 
 
 class AllocateAveragely:
@@ -86,7 +86,7 @@ class AllocateAveragely:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """As in AllocateStrategy."""
+        """Returns the client's queues. Errors are those of AllocateStrategy."""
         if not is_member(group, client_id, queues, client_ids):
             return []
         index = client_ids.index(client_id)
@@ -103,7 +103,7 @@ class AllocateAveragelyByCircle:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """As in AllocateStrategy."""
+        """Returns the client's queues. Errors are those of AllocateStrategy."""
         if not is_member(group, client_id, queues, client_ids):
             return []
         return list(queues[client_ids.index(client_id) :: len(client_ids)])
@@ -135,16 +135,16 @@ class AllocateByConfig:
 # Shares that change little when clients come and go (CONSISTENT_HASH).
 
 VIRTUAL_NODES = 10
-"""Places of each client on the ring (RocketMQ: virtualNodeCnt)."""
+"""Points of each client on the ring (RocketMQ: virtualNodeCnt)."""
 
 
 class AllocateByConsistentHash:
-    """Each queue belongs to the first client at or after its place on a ring."""
+    """Each queue belongs to the first client at or after its point on a ring."""
 
     name = "CONSISTENT_HASH"
 
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
-        """Takes the number of places of each client.
+        """Takes the number of points of each client.
 
         Raises:
             AllocationError: It is negative.
@@ -156,10 +156,10 @@ class AllocateByConsistentHash:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """As in AllocateStrategy."""
+        """Returns the client's queues. Errors are those of AllocateStrategy."""
         if not is_member(group, client_id, queues, client_ids):
             return []
-        # A later client takes a place over from an earlier one, as in Java's TreeMap.
+        # A later client takes over an earlier one's point if both are equal, as in Java's TreeMap.
         ring = {place(f"{client}-{node}"): client for client in client_ids for node in range(self._virtual_nodes)}
         places = sorted(ring)
         if not places:
@@ -168,7 +168,7 @@ class AllocateByConsistentHash:
 
 
 def place(key: str) -> int:
-    """A key's place on the ring: the first four bytes of its MD5, as a big-endian number."""
+    """A key's point on the ring: the first four bytes of its MD5, as a big-endian number."""
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
@@ -182,18 +182,18 @@ ItemT = TypeVar("ItemT", bound=Hashable)
 
 
 class AllocateByMachineRoom:
-    """Only queues of brokers named ``room@name`` in the configured rooms, in blocks, the rest one each."""
+    """Only queues of brokers named ``room@name`` in the configured machine rooms, in blocks, the rest one each."""
 
     name = "MACHINE_ROOM"
 
     def __init__(self, rooms: Collection[str]) -> None:
-        """Takes the rooms whose queues are shared out (RocketMQ: consumeridcs)."""
+        """Takes the machine rooms whose queues are shared out (RocketMQ: consumeridcs)."""
         self._rooms = frozenset(rooms)
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """As in AllocateStrategy."""
+        """Returns the client's queues. Errors are those of AllocateStrategy."""
         if not is_member(group, client_id, queues, client_ids):
             return []
         index, clients = client_ids.index(client_id), len(client_ids)
@@ -204,20 +204,20 @@ class AllocateByMachineRoom:
 
 
 class MachineRoomResolver(Protocol):
-    """Knows the room of brokers and clients."""
+    """Knows the machine room of brokers and clients."""
 
     def broker_deploy_in(self, queue: MessageQueue) -> str:
-        """Room of a queue's broker; never empty."""
+        """Machine room of a queue's broker; never empty."""
 
     def consumer_deploy_in(self, client_id: str) -> str:
-        """Room of a client; never empty."""
+        """Machine room of a client; never empty."""
 
 
 class AllocateByMachineRoomNearby:
-    """Each room's queues to the room's clients; queues of rooms without clients to everybody."""
+    """Queues of each machine room to its own clients; queues of machine rooms without clients to everybody."""
 
     def __init__(self, inner: AllocateStrategy, resolver: MachineRoomResolver) -> None:
-        """Takes the strategy within a room, and the rooms of brokers and clients."""
+        """Takes the strategy within a machine room, and the resolver of machine rooms."""
         self._inner = inner
         self._resolver = resolver
 
@@ -229,7 +229,7 @@ class AllocateByMachineRoomNearby:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """As in AllocateStrategy; a broker or client without a room is an AllocationError, too."""
+        """As in AllocateStrategy; a broker or client without a machine room is an AllocationError, too."""
         if not is_member(group, client_id, queues, client_ids):
             return []
         queues_by_room = _by_room(queues, self._resolver.broker_deploy_in)

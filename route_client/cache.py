@@ -17,7 +17,7 @@ from route_client.route import MASTER_ID, BrokerData, GroupKey, TopicRoute
 # Safety rules: whether an answer that loses all brokers of a topic is believed at once or held back.
 #
 # Registries that pushed an empty list after a restart, or behind a partition, have taken whole fleets down. So the
-# client goes on with the brokers that it knows, unless the name server gives a real reason for each of them.
+# client continues with the brokers that it knows, unless the name server gives a real reason for each of them.
 
 REALLY_WENT = frozenset(
     {
@@ -29,9 +29,8 @@ REALLY_WENT = frozenset(
         pb.REMOVAL_REASON_LOSS_CONFIRMED,
     }
 )
-"""Reasons that somebody decided or observed. The others only say that the name server hears nothing: the network
-between the two may be the cause of an ended channel or a silence, and GROUP_GONE follows from the end of the last
-broker.
+"""Reasons that somebody decided or observed. The other reasons only say that the name server hears nothing. An ended
+channel or a silence may be the network's fault, and GROUP_GONE follows from the end of the last broker.
 """
 
 
@@ -40,9 +39,9 @@ class Removal:
     """A broker that left a topic's route, and why."""
 
     key: GroupKey
-    """Its group; empty names if the topic itself went."""
+    """Its group; empty names if the topic itself was removed."""
     broker_id: int | None
-    """None if all of the group went."""
+    """None if the whole group was removed."""
     broker_addr: str
     reason: int
     """A number of the contract's RemovalReason."""
@@ -103,7 +102,7 @@ class BrokerAddrTable:
         self._routes_of: Counter[GroupKey] = Counter()
 
     def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
-        """A topic's route changed. Groups that no route names any more go (RocketMQ: cleanOfflineBroker)."""
+        """A topic's route changed. Drops groups that are in no route now (RocketMQ: cleanOfflineBroker)."""
         for group in new.broker_datas if new is not None else ():
             self._routes_of[group.key] += 1
             self._groups[group.broker_name] = {**self._groups.get(group.broker_name, {}), group.key: group}
@@ -122,7 +121,7 @@ class BrokerAddrTable:
     ) -> FoundBroker | None:
         """A group's broker to pull from.
 
-        The wanted one; if that is a slave and missing, the one with the next id; then any of the group, unless only the
+        The wanted one. If that is a slave and missing, the one with the next id, then any of the group, unless only the
         wanted one will do. None if no kept route has the group.
         """
         for group in self._named(broker_name, cluster_name):
@@ -163,7 +162,7 @@ class Stale(enum.Enum):
     """Why a route may be out of date."""
 
     HELD = "held"
-    """The last answer had no brokers and did not say that they really went; the route before it stays for a while."""
+    """The last answer had no brokers and no real reason for their removal; the route before it stays for a while."""
     FROM_DISK = "from_disk"
     """From an earlier run's disk cache; no name server has answered for the topic since."""
     DISCONNECTED = "disconnected"
@@ -204,7 +203,7 @@ class KnownRoute:
     origin: Origin | None = None
     """The name server that it is from; None for a route from disk."""
     revision: int = 0
-    """The origin's revision. Means nothing beside another origin's."""
+    """The origin's revision. Never compare it with another origin's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +240,9 @@ class Counters:
     held: int = 0
     """Losses of all brokers that were held back."""
     holds_averted: int = 0
-    """... of which brokers came back in time."""
+    """... whose brokers returned in time."""
     holds_expired: int = 0
-    """... of which the time ran out, so that the loss was taken."""
+    """... that ran out of time, so that the loss was taken."""
 
 
 MAX_ROUTE_BYTES = 512 * 1024 * 1024
@@ -277,7 +276,7 @@ class RouteCache:
         """Starts empty.
 
         Args:
-            hold_seconds: How long an unexplained loss of all brokers is held back; 0 turns it off.
+            hold_seconds: How long an unexplained loss of all brokers is held back. 0: not at all.
             clock: Monotonic, in seconds.
         """
         self._hold_seconds = hold_seconds
@@ -290,7 +289,7 @@ class RouteCache:
         """Whether no name server keeps the routes up to date, since the last one failed."""
 
     def get(self, topic: str) -> KnownRoute | None:
-        """What is known about a topic; None if nobody has said anything yet."""
+        """The route or absence that is known of a topic; None if no answer has arrived yet."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -318,7 +317,7 @@ class RouteCache:
             What has changed for users of the route; None if nothing.
 
         Raises:
-            RoutesTooLarge: There is no place for it. What was known stays.
+            RoutesTooLarge: The cache is full. The known route stays.
         """
         entry = self._entries.get(answer.topic)
         if entry is not None and entry.origin == answer.origin and answer.revision < entry.revision:
@@ -358,7 +357,7 @@ class RouteCache:
         return [change for answer in due if (change := self._take(answer)) is not None]
 
     def forget(self, topic: str) -> None:
-        """Drops what is known about a topic."""
+        """Drops a topic."""
         entry = self._entries.pop(topic, None)
         if entry is not None:
             self._encoded_bytes -= entry.weight

@@ -35,7 +35,7 @@ class RouteClient(RouteReads):
         topics: Iterable[str] = (),
         rng: random.Random | None = None,
     ) -> None:
-        """Starts, and asks for the topics if there are any. It is no error if nobody answers.
+        """Starts, and asks for the topics if there are any. It succeeds even if nobody answers.
 
         Arguments and errors are those of AioRouteClient.
         """

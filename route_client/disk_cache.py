@@ -18,7 +18,7 @@ from groundwork import disk
 from groundwork.files import open_regular
 from route_client.route import TopicRoute, from_wire, to_wire
 
-# Routes on disk, for a start while no name server answers. One small file a topic; blocking: not for an event loop.
+# Routes on disk, for a start while no name server answers. One small file a topic. Blocking: not for an event loop.
 #
 # A file is a line of JSON, which says what it is and the SHA-256 of the rest, and a TopicRouteData. It is written
 # aside and renamed, so a reader sees the old file or the new one. Two processes can share a folder. The later write
@@ -27,7 +27,7 @@ from route_client.route import TopicRoute, from_wire, to_wire
 FORMAT = "namesrv-route-cache-1"
 SUFFIX = ".route"
 MAX_FILE_BYTES = 8 * 1024 * 1024
-"""Larger files are not ours: a route travels in a message of 4 MiB at most. Reading one must not fill memory."""
+"""Larger files are not the cache's: a route travels in a message of 4 MiB at most. Reading one must not fill memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class DiskCache:
             return None
 
     def save(self, topic: str, route: TopicRoute | None) -> None:
-        """Replaces a topic's file; removes it if there is no route any more. Failures are counted and logged."""
+        """Replaces a topic's file, or removes it if there is no route now. Failures are counted and logged."""
         try:
             if route is None:
                 disk.remove(self._path(topic))
@@ -109,11 +109,11 @@ class DiskCache:
             raise
 
 
-# The thread that writes routes to disk and reads them, beside the event loop.
+# The thread that writes routes to disk and reads them, so that the event loop never waits for the disk.
 
 
 class DiskWriter:
-    """Saves each topic's latest route. What changes while the disk is busy is saved once, as it is then."""
+    """Saves each topic's latest route. Several changes while the disk is busy are saved once."""
 
     def __init__(self, cache: DiskCache) -> None:
         self.cache = cache
@@ -122,7 +122,7 @@ class DiskWriter:
         self._wake = asyncio.Event()
 
     def save(self, topic: str, route: TopicRoute | None) -> None:
-        """Has a route saved soon, or its file removed if there is none any more."""
+        """Has a route saved soon, or its file removed if there is none now."""
         self._waiting[topic] = route
         self._wake.set()
 

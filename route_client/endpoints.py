@@ -124,7 +124,7 @@ class EndpointChooser:
         self._failures += 1
         if retry_after_seconds is not None:
             self._not_before[endpoint] = now + min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS)
-        if endpoint != self.current:  # the list has changed meanwhile
+        if endpoint != self.current:  # the list has changed since the call began
             return
         steps = range(1, len(self._order) + 1)
         waits = {step: self._wait_of(self._order[(self._current + step) % len(self._order)], now) for step in steps}

@@ -26,7 +26,7 @@ UNREADY_SECONDS = 5.0
 """How long a session lasts with a name server that says it is not ready, before another one is looked for."""
 
 RESYNC_SECONDS = 300.0
-"""Between two polls beside a watch, 10 % more or less: a stream that wrongly stays silent is noticed then. Where
+"""Between two polls while a watch is open, 10 % more or less: they notice a stream that wrongly stays silent. Where
 polling replaces a watch, the watch is tried again after this time."""
 
 UPDATE_SECONDS = 0.05
@@ -135,7 +135,7 @@ class RouteKeeper:
                 steady.cancel()
 
     async def _watch(self, namesrv: Namesrv) -> None:
-        """Watches; never ends without an error."""
+        """Watches until an error is raised."""
         if not self._topics.additions:
             self._connected("watch", namesrv)
         while not self._topics.additions:
@@ -208,7 +208,7 @@ class WatchSession:
         self._asked_at = self._heard_at = self._clock()
 
     async def read(self, on_message: Callable[[], None]) -> None:
-        """Reads the watch, and once more from the beginning; never ends without an error.
+        """Reads the watch, and once more from the beginning, until an error is raised.
 
         Args:
             on_message: Called after each message once the name server has sent all routes.

@@ -72,7 +72,7 @@ class Lookups:
         return self._under_way[topic]
 
     async def _ask_for_gathered(self) -> None:
-        # Whoever asks in the same turn of the event loop is in the same batch.
+        # All lookups of one iteration of the event loop are in the same batch.
         topics, self._gathered = self._gathered, []
         try:
             for start in range(0, len(topics), BATCH_TOPICS):
@@ -140,7 +140,7 @@ class Lookups:
             future.set_result(None)
         else:
             future.set_exception(error)
-            future.exception()  # whoever asked may have gone away; asyncio would complain that nobody looked
+            future.exception()  # the callers may have been cancelled; asyncio would log that nobody retrieved the error
 
 
 def _no_answer(refused: Sequence[ValueError]) -> RichError:

@@ -67,12 +67,12 @@ class LatencyFaults:
             self._items = {item.name: item for item in items[len(items) // 2 :]}
 
     def report(self, name: str, latency_millis: float, *, failed: bool = False) -> None:
-        """Tells how a call to a broker went: how long it took, or that it failed."""
+        """Reports the result of a call to a broker: how long it took, or that it failed."""
         counted = ISOLATION_LATENCY_MILLIS if failed else latency_millis
         self.update_fault_item(name, latency_millis, not_available_millis(counted))
 
     def is_available(self, name: str) -> bool:
-        """Whether the broker need not be left alone (any more)."""
+        """Whether calls need not avoid the broker now."""
         item = self._items.get(name)
         return item is None or self._clock() >= item.available_from
 
@@ -81,7 +81,7 @@ class LatencyFaults:
         self._items.pop(name, None)
 
     def pick_one_at_least(self, among: Collection[str] | None = None) -> str | None:
-        """One of the better half of the remembered brokers, in turn: available first, then by latency.
+        """One of the better half of the remembered brokers, round robin: available first, then by latency.
 
         Args:
             among: Only these. Upstream picks from the brokers of all topics, and forgets the fault of the one it picked
@@ -241,7 +241,7 @@ def default_publish_info(topic: str, default_route: TopicRoute, zone_name: str |
 def subscribe_info(topic: str, route: TopicRoute, zone_name: str | None = None) -> tuple[MessageQueue, ...]:
     """The queues that consumers read, sorted: each readable queue, whether its group has a master or not.
 
-    Those of a static topic are its own, all of them.
+    Of a static topic, all of its logical queues.
     """
     if is_static(route):
         return static_queues(topic, route)
@@ -345,7 +345,7 @@ class PublishInfoCache:
 
 
 class QueueSelector:
-    """Takes the queues of a topic in turn, from a random one on.
+    """Takes the queues of a topic round robin, from a random one on.
 
     May be used from any thread; changes no shared list.
     """
@@ -388,6 +388,6 @@ class QueueSelector:
             if faults.is_available(queue.broker_name):
                 return queue
         picked = faults.pick_one_at_least({queue.broker_name for queue in info.queues})
-        # Upstream writes the picked broker into the shared queue object that is next in turn, and so corrupts the list.
+        # Upstream writes the picked broker into the next shared queue object, and so corrupts the list.
         of_picked = [queue for queue in info.queues if queue.broker_name == picked]
         return of_picked[start % len(of_picked)] if of_picked else self._next(info)

@@ -31,7 +31,7 @@ class RouteReads:
             endpoints: Name servers, such as ``"a:9876;b:9876"``; ``dns:name:9876`` for all addresses of a name. None
                 means the environment variable NAMESRV_ADDR.
             settings: How it behaves.
-            topics: Topics to keep from the start. Others are added when they are first asked for.
+            topics: Topics to keep from the start. Other topics are added when they are first asked for.
             rng: Source of randomness, to shuffle name servers and spread waits.
 
         Raises:
@@ -48,7 +48,7 @@ class RouteReads:
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)
 
     def cached(self, topic: str) -> KnownRoute | None:
-        """What is known about a topic, without asking anybody; None if nothing."""
+        """The known route of a topic, without asking anybody; None if nothing is known."""
         return self._source.cache.get(topic)
 
     def find_broker_address_in_publish(self, broker_name: str, cluster_name: str | None = None) -> str | None:
@@ -66,7 +66,7 @@ class RouteReads:
     def on_change(self, callback: Callback, topics: Collection[str] | None = None) -> Callable[[], None]:
         """Calls back with each change of the kept topics, or of some of them, on a thread of the callback's own.
 
-        While a call runs, further changes of one topic become one. What the callback raises is logged.
+        While a call runs, further changes of one topic become one. Exceptions of the callback are logged.
 
         Returns:
             Ends it; a call that is under way continues.

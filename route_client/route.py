@@ -93,7 +93,7 @@ class BrokerData:
     zone_name: str | None = None
     enable_acting_master: bool | None = None
     unconfirmed_broker_ids: tuple[int, ...] = ()
-    """Brokers that the name server has not heard of itself since it started, or holds although they fell silent."""
+    """Brokers that have not registered since the name server started, or that it holds although they fell silent."""
 
     @property
     def key(self) -> GroupKey:

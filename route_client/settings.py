@@ -25,8 +25,8 @@ class ClientSettings:
     timeout_seconds: float = 3.0
     """For each name server asked (RocketMQ: mqClientApiTimeout)."""
     hold_seconds: float = 120.0
-    """How long a loss of all brokers without a reason is held back; 0 turns it off. By default as long as a name server
-    itself would have believed in brokers that fell silent."""
+    """How long a loss of all brokers without a reason is held back. 0: not at all. By default as long as a name server
+    itself keeps silent brokers."""
     cache_dir: Path | None = None
     """Folder of the disk cache; None for none."""
     fleet: str = ""

@@ -66,7 +66,7 @@ class ClientStatus:
 # The source.
 
 CLOSE_SECONDS = 5.0
-"""How long ``close`` waits for callbacks and writes that run: a callback may block for ever."""
+"""How long ``close`` waits for callbacks and writes that run: a callback may block forever."""
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class RouteSource:
         self._pid = os.getpid()
 
     async def start(self) -> None:
-        """Begins to keep routes. If there are topics already, asks for all of them; that nobody answers is no error."""
+        """Begins to keep routes, and asks for all topics that there are already. It succeeds even if nobody answers."""
         runs = [self._keeper.run]
         if self._disk is not None:
             runs.append(self._disk.run)

@@ -38,7 +38,7 @@ class WatchedUpTo:
 
 
 class KeptTopics:
-    """All topics that the client keeps: the one place that knows which are current, and where a watch resumes."""
+    """All topics that the client keeps. It alone knows which are current, and where a watch resumes."""
 
     def __init__(self, max_topics: int) -> None:
         """Takes how many they may be."""
@@ -102,7 +102,7 @@ a client keeps. A name server sends a bookmark at least every 30 s to a reader t
 class WatchStream:
     """One watch. Its owner sends the requests and passes on the messages.
 
-    At most one request is unanswered: topics that come meanwhile are gathered into the next one.
+    At most one request is unanswered: topics that are added until then are gathered into the next one.
     """
 
     def __init__(
@@ -182,11 +182,11 @@ class WatchStream:
         return request
 
     def take(self, response: pb.WatchTopicRoutesResponse) -> list[Answer | ValueError]:
-        """The answers of one message, in order; a ValueError in place of one that cannot be read.
+        """The answers of one message, in order, with a ValueError instead of each unreadable answer.
 
         Raises:
-            WatchBroken: The stream changed its epoch, its revisions or its counts of requests went back, or it brings
-                too much.
+            WatchBroken: The stream changed its epoch, its revisions or its counts of requests decreased, or it has too
+                many answers.
         """
         try:
             self._intake.take(response.ByteSize(), len(response.changes))

@@ -205,7 +205,7 @@ class ClientServicer:
         return pb.RegisterFilterServerResponse(broker_name=identity.broker_name, broker_id=identity.broker_id)
 
     async def _messages(self, channel: StreamChannel) -> AsyncIterator[pb.OpenClientChannelResponse]:
-        """What a channel's holder is sent, to the end of the stream. Raises SLOW_READER."""
+        """The messages to a channel's holder, to the end of the stream. Raises SLOW_READER."""
         idle_timeout_millis = int(limits.CLIENT_SILENCE_SECONDS * 1000)
         opened = pb.ClientChannelOpened(channel_id=channel.channel_id, idle_timeout_millis=idle_timeout_millis)
         yield pb.OpenClientChannelResponse(opened=opened)

@@ -37,7 +37,7 @@ class ConsumerGroupInfo:
             kept = self.subscriptions.get(new.topic)
             if kept is None or new.sub_version > kept.sub_version:
                 kept = pb.SubscriptionData()
-                kept.CopyFrom(new)  # a part of the request would keep all of it in memory
+                kept.CopyFrom(new)  # a part of the request would keep the whole request in memory
                 kept.expression_type = kept.expression_type or pb.EXPRESSION_TYPE_TAG
             merged[kept.topic] = kept
         return ConsumerGroupInfo(data.consume_type, data.message_model, data.consume_from_where, merged, sharer)
@@ -71,8 +71,8 @@ class ConsumerManager(GroupTable):
     def register_consumer(self, info: ClientChannelInfo, data: pb.ConsumerData) -> bool:
         """Adds a client that may join a group, or renews it there. The group takes the heartbeat's subscriptions.
 
-        Returns whether a client id or a topic came or went. Then all members are notified. As in RocketMQ the channel
-        is the client: another client id over it takes the first one's place.
+        Returns whether a client id or a topic was added or removed. Then all members are notified. As in RocketMQ the
+        channel is the client: another client id over it replaces the first one.
         """
         group = data.group_name
         before = self._infos.get(group) or ConsumerGroupInfo()

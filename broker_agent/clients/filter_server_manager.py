@@ -1,4 +1,4 @@
-"""The filter servers beside the broker (RocketMQ 4: FilterServerManager)."""
+"""The filter servers next to the broker (RocketMQ 4: FilterServerManager)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class ClientHousekeepingService:
-    """Turns ends of channels and silence into removals from every table, in the event loop of ``ClientServer``."""
+    """Removes clients whose channel ends or falls silent from every table, in the event loop of ``ClientServer``."""
 
     def __init__(self, managers: ClientManagers) -> None:
         self._managers = managers

@@ -96,7 +96,7 @@ class GroupTable:
         return count_before - self.membership_count
 
     def _left(self, group: str) -> None:
-        """Reacts to members that have left a group, which may be gone now."""
+        """Reacts to members that have left a group, which may be empty now."""
 
 
 class ProducerManager(GroupTable):

@@ -31,7 +31,7 @@ _JOIN_SECONDS = 2.0
 
 
 class FollowedTopics:
-    """Looks at topics.json and the mappings of static topics beside it, and hands on each new table of both.
+    """Polls topics.json and the file of static topics' mappings, and forwards each new table of both.
 
     The last good content stays in force while a file is broken.
     """

@@ -30,7 +30,7 @@ class UnreadableTopics(BrokenTopics):
 
 
 def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool = False) -> ContentT:
-    """Reads a file and decodes it. Only a file of ours is held to its checksum: a broker writes none.
+    """Reads a file and decodes it. Only the agent's own file is held to its checksum: a broker writes none.
 
     Raises:
         UnreadableTopics: As for ``load_topic_config_table``.
@@ -74,7 +74,7 @@ def decoded(content: bytes, read: Callable[[str], ContentT]) -> ContentT:
 
 
 def parsed(text: str) -> object:
-    """The value of a JSON text, no key of which is there twice. Raises ValueError."""
+    """The value of a JSON text whose keys are unique. Raises ValueError."""
     return json.loads(
         text,
         object_pairs_hook=_object_without_duplicates,

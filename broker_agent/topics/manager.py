@@ -31,7 +31,7 @@ class TopicConfigChange:
     before: TopicConfig | None
     """None if there was no such topic."""
     after: TopicConfig | None
-    """None if there is none any more."""
+    """None if it was deleted."""
     data_version: DataVersion
     """Version of the table after it."""
 
@@ -51,8 +51,8 @@ class TopicConfigManager:
         """Use ``own`` or ``follow``.
 
         Args:
-            file: Where changes are made durable; None if there are none.
-            followed: Who watches a file of another's, or None.
+            file: Makes changes durable; None if there are none.
+            followed: Watches the broker's own file, or None.
             built_in: The broker's own topics, which no call changes.
         """
         self._table = table
@@ -114,7 +114,7 @@ class TopicConfigManager:
         """The file is the broker's: the agent reads it again when it changes, and never writes.
 
         Args:
-            without_file: The table as long as there is no file; None if the agent shall not start without.
+            without_file: The table as long as there is no file. None: the agent needs a file to start.
 
         Raises:
             StartError: The file stays broken or missing, and so is its copy.
@@ -135,7 +135,7 @@ class TopicConfigManager:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with a file that is followed, or with the first topic that is left out; None if nothing is."""
+        """The problem of a followed file, or of the first topic that is left out; None if there is none."""
         return (self._followed.problem if self._followed else None) or self._table.unknown.problem
 
     def on_change(self, listener: Listener) -> None:
@@ -222,7 +222,7 @@ class TopicConfigManager:
             return version
 
     def copy(self, topics: tuple[TopicConfig, ...], version: DataVersion) -> None:
-        """Takes a master's topics and their version in place of the slave's own (RocketMQ: SlaveSynchronize).
+        """Takes a master's topics and their version instead of the slave's own (RocketMQ: SlaveSynchronize).
 
         Raises:
             Refused: The file is followed, or it could not be made durable.

@@ -67,7 +67,7 @@ def mappings_path(topics: Path) -> Path:
 
 
 def decode_mappings(content: bytes) -> TopicQueueMappings:
-    """Makes the mappings of the content of a topicQueueMapping.json. Raises BrokenTopics if it is none."""
+    """The mappings in the content of a topicQueueMapping.json. Raises BrokenTopics if it is malformed."""
     return decoded(content, lambda text: _mappings(_lenient(text)))
 
 
@@ -125,7 +125,7 @@ def _mapping(name: str, value: object) -> TopicQueueMapping:
 
 
 def _queue_ids(broker_name: str, hosted: Mapping[str, Any], total: int) -> Iterator[tuple[int, int]]:
-    """The queues that are here now: of each queue's history the last place counts (RocketMQ: buildIdMap)."""
+    """The queues that are here now: the last entry of each queue's history counts (RocketMQ: buildIdMap)."""
     for key, history in hosted.items():
         if not (_NUMBER.fullmatch(key) and int(key) < total):
             raise ValueError(f"hostedQueues has the queue {key[:MAX_NAME_LENGTH]!r}, must be 0 to {total - 1}")

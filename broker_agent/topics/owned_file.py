@@ -66,14 +66,14 @@ class TopicsFile:
     def load(self) -> TopicConfigTable | None:
         """Reads the table; the copy stands in, with a warning, for a file that is missing or broken.
 
-        A broken file is kept beside it as ``.broken`` (RocketMQ removes it).
+        A broken file is kept next to it as ``.broken`` (RocketMQ removes it).
 
         Returns:
             None if there is neither a file nor a copy: the broker is new.
 
         Raises:
             StartError: The file may not be read, or it is broken and the copy is missing or broken, too. (RocketMQ
-                starts empty if it is missing, and the next change destroys what could have been mended.)
+                starts empty if it is missing, and the next change destroys what could have been repaired.)
         """
         self._signature = signature_of(self._target)
         copy = copy_of(self._target)
@@ -111,7 +111,7 @@ class TopicsFile:
             self._signature = signature_of(self._target)
 
     def _restore(self, copy: Path) -> None:
-        """Puts the copy in the file's place, so that a broken file never becomes the copy."""
+        """Replaces the file by the copy, so that a broken file never becomes the copy."""
         try:
             if self._target.exists():
                 disk.rename(self._target, self._target.with_name(f"{self._target.name}.broken"))

@@ -41,7 +41,7 @@ JOIN_SECONDS = 2.0
 """Time for the thread to end."""
 _CHANNEL_OPTIONS = (
     NO_RETRIES,
-    # Below our own periods, so that each of our attempts really connects and does not repeat gRPC's last failure.
+    # Below the agent's own periods, so that each attempt really connects and does not repeat gRPC's last failure.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A restarted container has a new address; gRPC would ask the DNS again only after 30 s.
@@ -186,7 +186,7 @@ def master_agent_endpoint(
 def _read_table(
     master: MasterAgent, own: DataVersion, intake: Intake
 ) -> tuple[tuple[TopicConfig, ...], DataVersion] | None:
-    """The master's table, or None if it has our version. Raises CopyFailed."""
+    """The master's table, or None if its version is the slave's. Raises CopyFailed."""
     topics: dict[str, TopicConfig] = {}
     with closing(master.list_topics(pb.ListTopicsRequest(unless_version=version_message(own)))) as chunks:
         first = next(chunks, None)

@@ -14,7 +14,7 @@ from broker_agent.topics.table import DataVersion, TopicConfig
 from groundwork.errors import FieldProblems, invalid_field
 from groundwork.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
 
-# Topics and their versions between our records and the wire.
+# Topics and their versions between the agent's records and the wire.
 
 _DEFAULT_QUEUES, _READ_WRITE = 16, 6
 _MAX_SYS_FLAG = 2**31 - 1
