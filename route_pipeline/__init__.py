@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spark_session"]
 
-# gRPC's core writes lines of its own to standard error, beside the program's one line of error. It
+# gRPC's core writes lines of its own to standard error, next to the program's one line of error. It
 # reads this variable when it is imported, in Spark's workers as well.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

@@ -18,7 +18,7 @@ from route_pipeline.schemas import CHANGES, READS
 from route_pipeline.snapshot_rows import QueueColumns, live_columns, queue_columns, static_mapping
 
 MAX_BATCH_ROWS = 8192
-"""Rows at which a batch of changes is handed on: one for each revision would be slow, all at once would be large."""
+"""Rows at which a batch of changes is forwarded: one for each revision would be slow, all at once would be large."""
 
 PUT, REMOVE = "put", "remove"
 UNKNOWN = "unknown"
@@ -26,9 +26,9 @@ UNKNOWN = "unknown"
 SNAPSHOT, CHANGES_READ, LOST, BACK, HOLE, KEPT = "snapshot", "changes", "lost", "back", "hole", "kept"
 """What a reader says of its reads.
 
-snapshot: all that was there at this revision is in the rows of it. changes: those after one revision up to another are
-all there. lost, back: a name server stopped answering, or answers again. hole: changes are missing; a snapshot follows.
-kept: nothing was read of it; ``changed_at`` is until when it is known, and ``reason`` its state: up, lost or hole.
+snapshot: the rows of this revision are complete. changes: the rows after one revision up to another are complete.
+lost, back: a name server stopped answering, or answers again. hole: changes are missing, and a snapshot follows.
+kept: nothing was read of it. ``changed_at`` is until when it is known, and ``reason`` its state: up, lost or hole.
 """
 
 _SCHEMA = arrow_schema(CHANGES)
@@ -62,7 +62,7 @@ class Source:
 def snapshot_rows(
     pin: PinnedSnapshot, connecting: Connecting, wanted: RowFilter = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a pinned snapshot as changes that put every row; ends with the row that says that it is one."""
+    """Reads a pinned snapshot as changes that put every row. Its last row reports a snapshot."""
     with open_snapshot(pin.endpoint, connecting, pin.pin_id, cold=pin.cold) as snapshot:
         origin = snapshot.origin
         common = {

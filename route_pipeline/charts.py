@@ -19,7 +19,7 @@ Line = Sequence[tuple[float, float]]
 
 
 def lines(title: str, unit: str, series: Series) -> str:
-    """Numbers over time, a line for each name server; nothing if there is none."""
+    """Numbers over time, a line for each name server; an empty text without numbers."""
     points = [point for line in series.values() for point in line]
     if not points:
         return ""
@@ -77,7 +77,7 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, int]]) -> str:
 
 
 def _stepped(drawn: Mapping[str, Line]) -> dict[str, Line]:
-    """Lines that keep a value until the next one, and go on to the right edge."""
+    """Lines that keep a value until the next one, and continue to the right edge."""
     stepped: dict[str, Line] = {}
     for name, line in drawn.items():
         corners = [line[0]]

@@ -80,7 +80,7 @@ def repeat(
     Args:
         seconds: Time from the start of one work to the start of the next; at once, if it took longer.
         may_pass: Whether an error may pass by itself: the work is then tried again, with growing pauses.
-        on_failure: Told of each of these, in a line.
+        on_failure: Called with a line about each such error.
     """
 
     def tell(state: RetryCallState) -> None:
@@ -105,7 +105,7 @@ DEFAULT_TIMEOUT = Timeouts().total
 EXIT_FAILED = 1
 """Exit code when the work could not be done, as with a name server that cannot be reached."""
 EXIT_BAD_INPUT = 2
-"""Exit code when the command line is wrong, or the place of the log: nothing was tried."""
+"""Exit code when the command line or the address of the log is wrong: nothing was tried."""
 
 WIDTH_WITHOUT_TERMINAL = 140
 """Columns of a report that goes to a file or a pipe."""
@@ -190,7 +190,7 @@ def report_command(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with plots over time.")] = None,
     store: Store = None,
 ) -> None:
-    """Print what is known of each name server, and where they disagree."""
+    """Print the state of each name server in the log, and their disagreements."""
     with _asked(log_url, store) as asked:
         data = collect_report(asked)
         if html is not None:
@@ -366,7 +366,7 @@ def _say(progress: str) -> None:
 
 
 def _warn(problem: str) -> None:
-    """What somebody should look at, although the program goes on."""
+    """Reports a problem that an operator should look at, although the program continues."""
     tell("route-pipeline", problem, "problem", "warning")
 
 

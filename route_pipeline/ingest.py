@@ -17,7 +17,7 @@ from route_pipeline.positions import HOLE, Position, Positions
 from route_pipeline.schemas import CHANGES
 
 HEARTBEAT_SECONDS = 60.0
-"""So often the log is told that nothing changed: its readers could not tell that from nobody having looked."""
+"""How often the log records that nothing changed. Without it, readers could not see whether the ingest still ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Appended:
     batch: int
     rows: int
     aside: int
-    """Rows that were put aside."""
+    """Rows that were quarantined."""
     reads: tuple[str, ...]
     """What was read, in words, with the name server."""
 
@@ -70,7 +70,7 @@ class Ingester:
         self._waiting: set[Endpoint] = set()
 
     def once(self) -> list[Appended]:
-        """Appends all that there is now. After an error, another call goes on where it was.
+        """Appends all changes that there are now. After an error, another call continues where it was.
 
         Each call reads the files of certificates and the token.
 
@@ -90,7 +90,7 @@ class Ingester:
             while (end := planner.end(start, request.max_revisions)) != start:
                 written.append(self._append(request, planner, start, end))
                 # As planned, though a name server that was restarted since has been read in its next life: else this
-                # would not come to its end. What is missing is only in the log.
+                # would not come to its end. Missing changes are only in the log.
                 start = end | {name: at for name, at in self._start(planner).items() if at.state == HOLE}
             if self._monotonic() - self._wrote >= HEARTBEAT_SECONDS and log.batch >= 0:
                 log.append([], [], quiet=planner.quiet(start))

@@ -62,7 +62,7 @@ class RouteLogSink(DataSource):
                     f"the stream has no column {missing[0]!r}: write the table {CHANGES} of namesrv as it is"
                 )
             place = Place(path, {name: value for name, value in self.options.items() if name.lower() not in _OURS})
-            RouteLog(place)  # what is wrong with it is told before anything is read
+            RouteLog(place)  # raises its errors before anything is read
         return RouteLogWriter(place)
 
 

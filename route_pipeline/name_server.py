@@ -59,7 +59,7 @@ def hint_of(cause: RichError, *, tls: bool, of_call: Mapping[str, str]) -> str |
     hint = of_call.get(cause.reason) or _BY_REASON.get(cause.reason)
     if hint is not None or cause.code is not grpc.StatusCode.UNAVAILABLE:
         return hint
-    # gRPC has one code for all of these; only its text tells them apart.
+    # gRPC has one code for all of these; only its text differs.
     return next((hint for text, hint in (_OVER_TLS if tls else _PLAIN).items() if text in cause.message), None)
 
 
@@ -138,7 +138,7 @@ class Connection:
 
         Args:
             hints: What the user can do, by reason of the contract.
-            read: Makes a message of its bytes; None: as the contract says.
+            read: Makes a message of its bytes. None: as the contract says.
         """
         with self._failures(self._total_seconds, hints):
             yield from self._client.stream(name, request, self._total_seconds, read)
@@ -149,7 +149,7 @@ class Connection:
 
     @contextmanager
     def _failures(self, seconds: float, hints: Mapping[str, str]) -> Iterator[None]:
-        """Turns a failed call into our error."""
+        """Converts a failed call into a NamesrvError."""
         try:
             yield
         except CallError as error:
@@ -171,7 +171,7 @@ def connect(endpoint: Endpoint, connecting: Connecting) -> Iterator[Connection]:
         connect_seconds=timeouts.connect,
         first_backoff_seconds=0.2,
         longest_backoff_seconds=2.0,
-        keepalive_seconds=10.0,  # who was stopped or cut off is noticed long before the total time is over
+        keepalive_seconds=10.0,  # notices a stopped or partitioned name server long before the total time is over
         service_config=json.dumps(_RETRY_UNAVAILABLE),
     )
     credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
@@ -208,7 +208,7 @@ def _with_encoded_queues() -> Any:
 
 
 SnapshotResponse: type[route_service_pb2.StreamRouteSnapshotResponse] = _with_encoded_queues()
-"""A message of a snapshot. Its ``queue_datas`` are bytes, for whoever makes rows; all else is as in the contract."""
+"""A message of a snapshot. Its ``queue_datas`` stay encoded for the readers of rows; all else is as in the contract."""
 
 
 # The reader of one name server's route snapshot: whole or not at all.
@@ -225,7 +225,7 @@ _SNAPSHOT_HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which name server, at which point of its history."""
+    """A name server, and a point of its history."""
 
     namesrv: str
     """Name that the name server gives itself."""
@@ -252,7 +252,7 @@ class SnapshotStream:
         self.origin = self._read_header()
 
     def chunks(self) -> Iterator[route_service_pb2.SnapshotChunk]:
-        """Yields the chunks. What came is a whole snapshot only once this has ended without an error.
+        """Yields the chunks. They are a whole snapshot only once this has ended without an error.
 
         Queues in them are encoded: ``snapshot_rows`` reads them.
 
@@ -331,8 +331,8 @@ def open_snapshot(
     """Connects to a name server and starts to read its tables.
 
     Args:
-        pin_id: Which pinned snapshot; None: the tables as they are now.
-        tables: Which tables; none: all.
+        pin_id: The pinned snapshot. None: the tables as they are now.
+        tables: The wanted tables. Empty: all.
         cold: Whether to read a name server that is warming up.
 
     Yields:

@@ -34,7 +34,7 @@ class RowFilter:
     topics: frozenset[str] = frozenset()
     """Wanted topics by name."""
     topic_prefixes: tuple[str, ...] = ()
-    """Wanted topics by the beginning of their name. All are wanted if there are neither names nor prefixes."""
+    """Wanted topics by the beginning of their name. Without names and prefixes, all topics are wanted."""
     clusters: frozenset[str] = frozenset()
     """Wanted clusters; all if there are none."""
 
@@ -43,7 +43,7 @@ class RowFilter:
 
     @classmethod
     def of(cls, topics: tuple[str, ...], clusters: tuple[str, ...]) -> RowFilter:
-        """A filter from names, of which those of topics may end with ``*``."""
+        """A filter from names. Topic names may end with ``*``."""
         return cls(
             frozenset(topic for topic in topics if not topic.endswith("*")),
             tuple(topic[:-1] for topic in topics if topic.endswith("*")),
@@ -56,7 +56,7 @@ class RowFilter:
         return topic in self.topics or topic.startswith(self.topic_prefixes)
 
     def wants_group(self, cluster_name: str, broker_name: str | None) -> bool:
-        """Whether rows of a broker group of a cluster are wanted; None: of a row that has no group."""
+        """Whether rows of a broker group of a cluster are wanted. None: of a row that has no group."""
         if self.clusters and cluster_name not in self.clusters:
             return False
         return not self.brokers or broker_name is None or broker_name in self.brokers
@@ -64,8 +64,7 @@ class RowFilter:
     def narrowed(self, column: str, values: Iterable[str]) -> RowFilter:
         """The filter of rows that have one of some values in a column, too.
 
-        A column that it knows nothing of, or values none of which it wants, leave it as it is: Spark looks at every row
-        again.
+        An unknown column, or values that it wants none of, leave the filter as it is: Spark checks every row again.
         """
         if column == TOPIC:
             topics = frozenset(value for value in values if self.wants_topic(value))
@@ -118,9 +117,9 @@ class Tls:
     """How to prove the name server, and oneself to it."""
 
     ca: bytes | None = None
-    """PEM certificates to trust; None: those of the machine."""
+    """PEM certificates to trust. None: those of the machine."""
     certificate: bytes | None = None
-    """PEM certificate chain of this client; None: it has none."""
+    """PEM certificate chain of this client, or None."""
     key: bytes | None = field(default=None, repr=False)
     """PEM private key of it."""
 
@@ -133,7 +132,7 @@ class Connecting:
     tls: Tls | None = None
     """None: plain text."""
     token: str | None = field(default=None, repr=False)
-    """Sent as ``authorization: Bearer ...`` with each call; None: nothing is sent."""
+    """Sent as ``authorization: Bearer ...`` with each call. None: nothing is sent."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -149,7 +148,7 @@ MAX_TIMEOUT_SECONDS = 86_400.0
 """Longest timeout: a day. What takes longer hangs."""
 
 DEFAULT_PIN_SECONDS = 60
-"""Name servers extend a pin while it is read from, so this is how long a plan may wait for its tasks, and how long a
+"""Name servers extend a pin while it is read from. So this is how long a plan may wait for its tasks, and how long a
 DataFrame can be read again."""
 
 MAX_REVISIONS = 2**62
@@ -195,11 +194,11 @@ class ReadRequest:
     wanted: RowFilter
     """Which rows."""
     columns: tuple[str, ...]
-    """Which columns, in the table's order; empty: all."""
+    """Which columns, in the table's order. Empty: all."""
     pin_seconds: int
     """How long snapshots stay readable unless they are read from."""
     pins: Mapping[Endpoint, str]
-    """Snapshots that were pinned before, by name server; empty: each plan pins anew."""
+    """Snapshots that were pinned before, by name server. Empty: each plan pins anew."""
     fail_on_lost: bool
     """Whether a name server that does not answer fails the read although others answer."""
     on_cold: str
@@ -207,7 +206,7 @@ class ReadRequest:
     resync_when_compacted: bool
     """Streams: whether to take a snapshot where changes were missed."""
     max_revisions: int | None
-    """Streams: most revisions of one name server in one batch; None: no limit."""
+    """Streams: most revisions of one name server in one batch, or None."""
 
     may_be_null: frozenset[str] = frozenset()
     """Columns that a schema of the user's declares nullable, though they are never null."""

@@ -1,10 +1,10 @@
 """The plan of a stream: a snapshot of each name server, then every change of it, exactly once. For threads and Spark.
 
-The first batch is a snapshot. After it, a batch is the changes after one revision up to another; where they cannot be
-had (the name server was restarted, no longer has them, or answers again after changes of it were not read) it is a
-snapshot again. Which of the two is decided where the end of the batch is, so that a batch that is planned anew is the
-same. A snapshot may be of a later revision than its batch ends at; the next batch then repeats changes that it holds
-already, at their own revisions, which sort before it: nothing has to be taken out again.
+The first batch is a snapshot. After it, a batch is the changes after one revision up to another. If these are not
+available, it is a snapshot again: the name server was restarted, has dropped the changes, or answers again after
+changes of it were not read. Which of the two is decided where the end of the batch is, so a batch that is planned
+anew is the same. A snapshot may be of a later revision than its batch ends at. The next batch then repeats changes
+that the snapshot holds already, at their own revisions. These sort before it, so nothing has to be removed.
 
 A name server that is lost does not stop the others. Its position stands still, and a row of table ``reads`` says
 so. The position of a name server that is warming up stands still, too, where a snapshot would be next.
@@ -215,7 +215,7 @@ class Planner:
         return parts
 
     def _check_may_miss(self, error: NamesrvError) -> None:
-        """Raises the error unless the batch may go on without that name server."""
+        """Raises the error unless the batch may continue without that name server."""
         if isinstance(error, ColdError):
             may = self._request.on_cold == WAIT
         else:
@@ -348,4 +348,4 @@ class Planner:
 
 
 class _GoneError(NamesrvError):
-    """The changes of a batch that was planned are gone. A snapshot follows the hole."""
+    """The changes of a planned batch have been dropped. A snapshot follows the hole."""

@@ -1,4 +1,4 @@
-"""Rules that every row of the change log keeps. A row that breaks one is put aside, with the reason, and counted."""
+"""Rules that every row of the change log keeps. A row that breaks one is quarantined, with the reason, and counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from route_pipeline.change_rows import BACK, CHANGES_READ, HOLE, LOST, PUT, REMO
 from route_pipeline.schemas import READS
 
 PROBLEM = "problem"
-"""Column of rows that were put aside, with the rule that the row breaks."""
+"""Column of quarantined rows, with the rule that the row breaks."""
 
 MAX_QUEUES = 65_535
 """Most queues of a topic on one broker group, by the wire contract."""
@@ -39,7 +39,7 @@ def problems_of(rows: pa.RecordBatch) -> pa.Array | None:
 
 
 def _rules(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    """Each rule, with which rows break it. Rules of one table are left out where no row is of it."""
+    """Each rule, and the rows that break it. Rules of one table are left out where no row is of it."""
     table, op = rows["table_name"], rows["op"]
     of_reader = pc.equal(table, READS)
     put, remove = pc.equal(op, PUT), pc.equal(op, REMOVE)

@@ -96,7 +96,7 @@ def views_of(table: str, engine: str, log: str | None = None) -> str:
 
     Args:
         table: Address of the table.
-        log: How the view ``log`` is made; None: as the engine reads a Delta table. Empty: it is there.
+        log: How the view ``log`` is made. None: as the engine reads a Delta table. Empty: it is there.
     """
     names = (
         {"of_topic": "?", "asked_at": "?"} if engine == "trino" else {"of_topic": "of_topic", "asked_at": "asked_at"}
@@ -167,7 +167,7 @@ class Questions:
         )
 
     def clock_leads(self) -> list[Row]:
-        """How far the clock of each name server is ahead of the log's at least; negative: the shortest delay."""
+        """How far the clock of each name server is ahead of the log's at least. Negative: the shortest delay."""
         return self.ask(_CLOCK_LEADS)
 
     def narrow(self) -> None:
@@ -203,7 +203,7 @@ def questions(place: Place) -> Iterator[Questions]:
 
 
 def store_history(place: Place) -> int:
-    """Stores the view ``history`` as a Delta table, in place of what is there. Returns the number of versions."""
+    """Stores the view ``history`` as a Delta table, replacing the one there. Returns the number of versions."""
     with questions(place) as asked:
         versions = asked.table("select *, cast(valid_to as date) as ended_on from history order by topic, key")
     with failures(f"{place.url}/{HISTORY} cannot be written"):

@@ -1,4 +1,4 @@
-"""The numbers of the report: the name servers as the log knows them, the last day, and how it went over time."""
+"""The numbers of the report: the name servers as the log knows them, the last day, and counts over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POINTS = 400
 """Points of a line: a plot has pixels for no more."""
 
 FLAPS = 2
-"""A broker that went away so often within a day at one name server flapped."""
+"""A broker that was removed so often within a day at one name server flapped."""
 
 CLOCKS: tuple[Clock, Clock] = ("wall", "ingest")
 TOPICS, QUEUES, BROKERS = "topics", "write queues", "brokers"
@@ -30,17 +30,18 @@ class ReportData:
     until: datetime
     """When the log was written last; the last day ends there."""
     namesrvs: list[Row]
-    """By name: epoch, revision, ingested_at, lost, known_from, known_to; numbers of topics, queue_rows and brokers."""
+    """By name: epoch, revision, ingested_at, lost, known_from, known_to, and counts of topics, queue_rows, brokers."""
     open_disagreements: int
     """Disagreements that last, by the time of the ingest."""
     disagreements: list[Row]
     """The oldest of them: since, table_name, key, have and lack."""
     counts: list[Row]
-    """Of the last day: table_name, and how many rows came, changed and went; at several name servers counts once."""
+    """Of the last day: table_name, and numbers of rows added, changed and removed. A change at several name servers
+    counts once."""
     latest: list[Row]
     """The latest changes: moment, table_name, key, kind, why and namesrvs."""
     flaps: list[Row]
-    """Brokers that went away again and again: key, times, moment, why and namesrvs, most frequent first."""
+    """Brokers that were removed repeatedly: key, times, moment, why and namesrvs, most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ _TABLES_OF = {
     ),
     CLUSTERS: (route_service_pb2.ROUTE_TABLE_CLUSTERS,),
 }
-"""The name server's tables that each of ours is made of."""
+"""The name server's tables that each table of the pipeline is made of."""
 
 _Row = dict[str, Any]
 
@@ -135,7 +135,7 @@ class Part:
     """Which rows of a table."""
 
     pin_id: str | None = None
-    """Of which pinned snapshot; None: of the tables as they are now."""
+    """Of which pinned snapshot. None: of the tables as they are now."""
     wanted: RowFilter = EVERYTHING
     """Of which topics and clusters."""
     cold: bool = False
@@ -154,7 +154,7 @@ def read_table(
         table: topic_queues, brokers or clusters.
 
     Yields:
-        Batches of exactly ``arrow_schema(table)``, each about as large as the chunk it came from. They are the
+        Batches of exactly ``arrow_schema(table)``, each about as large as the chunk that it was read from. They are the
         whole table only if the iteration ends without an error.
 
     Raises:
@@ -193,9 +193,9 @@ def queue_columns(
 
 
 class BrokerRows:
-    """Joins what a snapshot tells of brokers in three of its tables, which may come in any chunks.
+    """Joins the brokers of a snapshot from three of its tables, whose chunks may be in any order.
 
-    A broker has a row if it is in the addresses of its group, in the table of live brokers, or both: one that is
+    A broker has a row if it is in the addresses of its group, in the table of live brokers, or both. A broker that is
     known from a snapshot file only is not live.
     """
 

@@ -1,4 +1,4 @@
-"""The package ``pyspark_namesrv``, by which Spark finds the format ``namesrv`` by itself.
+"""The package ``pyspark_namesrv``, which lets Spark find the format ``namesrv``.
 
 PySpark looks through the installed top-level packages whose name begins with ``pyspark_`` for a ``DefaultSource``. The
 build hook copies this module to ``pyspark_namesrv/__init__.py``.

@@ -35,7 +35,7 @@ class NamesrvStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @text_first(NamesrvError)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """As :meth:`Planner.fix_end`: the query ends when it has read that far."""
+        """Calls :meth:`Planner.fix_end`, so the query ends when it has read that far."""
         self._planner.fix_end()
 
     @text_first(NamesrvError, OffsetError)

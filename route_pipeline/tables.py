@@ -16,7 +16,7 @@ _CLOCKS: dict[Clock, str] = {"wall": "the clocks of the name servers", "ingest":
 
 
 def print_report(data: ReportData, console: Console) -> None:
-    """Prints what is known of each name server, and where they disagree."""
+    """Prints the state of each name server in the log, and their disagreements."""
     table = _table(
         "Name servers",
         ("name server", "epoch", "revision", "known from (UTC)", "known to (UTC)", "topics", "queue rows", "brokers"),

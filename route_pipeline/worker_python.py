@@ -41,7 +41,7 @@ def check_worker_python(python: str) -> None:
 
 
 def _problem(python: str) -> str:
-    """What a Python lacks; empty: nothing."""
+    """The problem of a Python, such as a missing package, or an empty text."""
     try:
         done = subprocess.run(  # noqa: S603
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -115,7 +115,7 @@ class BatchRows:
     """What the reader says of its reads: few rows, for the commit."""
     rows: int = 0
     aside: int = 0
-    """Rows that break a rule and were put aside."""
+    """Rows that break a rule and were quarantined."""
     _held: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {ROWS: [], QUARANTINE: []})
     _file: NewFile | None = None
 
@@ -140,7 +140,7 @@ class BatchRows:
             self._held[kind] += held
 
     def end_file(self) -> None:
-        """Ends the file that was begun, if one was; what is held goes into it."""
+        """Ends the file that was begun, if one was, with the rows that are held."""
         if self._file is not None:
             self._spill(self._file)
             self.files.append(self._file.close())
@@ -186,7 +186,7 @@ class BatchRows:
 
 
 def write_reads(place: Place, rows: list[ReadRow], batch: int, at: datetime) -> Add:
-    """The file of a batch's rows of ``reads``. The one who commits writes it: they have the batch's number."""
+    """The file of a batch's rows of ``reads``. The committing process writes it: the rows have the batch's number."""
     file = NewFile(place, READS, at)
     file.write(pa.RecordBatch.from_pylist([row | {"batch": batch} for row in rows], FILE_SCHEMA))
     return file.close()

@@ -1,4 +1,4 @@
-"""Where a route log lies: its tables, how they are made and opened, and what is said where they cannot be."""
+"""The location of a route log: its tables, how they are created and opened, and the errors of both."""
 
 from __future__ import annotations
 
@@ -202,10 +202,10 @@ class Place:
             raise LogError(f"{self.url} cannot be written to: {error.strerror}{hint}") from None
 
     def _repair(self, folder: Path) -> None:
-        """Puts a last commit aside that a stopped machine left cut.
+        """Moves a last commit away that a stopped machine left truncated.
 
-        delta-rs does not sync its commits. The log does, and says only then that a batch is there: nobody was told of
-        this one, and its rows are read again.
+        delta-rs does not sync its commits. The log does, and reports a batch only then. So nobody knows of this batch,
+        and its rows are read again.
         """
         commits = sorted((folder / TABLE / "_delta_log").glob("[0-9]*.json"))
         if commits and not _is_whole(commits[-1]):
@@ -232,7 +232,7 @@ def sync(*paths: Path) -> None:
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Turns errors of delta-rs and Arrow into one line."""
+    """Converts errors of delta-rs and Arrow into one line."""
     try:
         yield
     except LogError:

@@ -2,7 +2,7 @@
 
 A commit is a batch: its files, its number and its position. The number is an application transaction of one id for all
 writers, so that of two that write the same batch one is refused. The position is the rows of ``reads`` of the batch.
-They name every name server, also those of which nothing was read: a start reads one small file.
+They name every name server, even if nothing of it was read: a start reads one small file.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Read:
     """How far a name server has been read."""
 
     address: str
-    """Where it was read last; empty: another one is there now."""
+    """Where it was read last. Empty: another name server is there now."""
     position: Position
     known_until: datetime | None
-    """Until when the log knows it; None: it does not."""
+    """Until when the log knows it, or None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Maintained:
     files_before: int
     files_after: int
     deleted: int
-    """Files that nobody needs any more."""
+    """Unused files that were deleted."""
 
 
 class RouteLog:
@@ -110,13 +110,13 @@ class RouteLog:
         self._at_step = at_step
         self.table = place.open_or_create()
         self.batch = -1
-        """Number of the last batch; -1: there is none."""
+        """Number of the last batch, or -1."""
         self.reads: dict[str, Read] = {}
         """How far each name server has been read, by its name; by its address, if it never answered."""
         self._load()
 
     def catch_up(self) -> None:
-        """Goes on after the batches of another writer. Raises LogError."""
+        """Continues after the batches of another writer. Raises LogError."""
         with failures(f"{self.place.url} cannot be read"):
             self.table.update_incremental()
             number = self.table.transaction_version(APP)
@@ -190,7 +190,7 @@ class RouteLog:
         """Puts small files together, drops days that are too old, and deletes files that nobody needs.
 
         Args:
-            keep_days: Days before today that stay; None: all.
+            keep_days: Days before today that stay. None: all.
             grace: How long files stay that were replaced, for readers under way.
 
         Raises:
