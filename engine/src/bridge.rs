@@ -47,9 +47,9 @@ pub struct CallInfo {
     pub headers: HeaderMap,
     /// The frame of a request in `RocketMQ`'s protocol, which has no other headers.
     pub frame: Option<FrameInfo>,
-    /// Who calls.
+    /// The caller.
     pub peer: Arc<Peer>,
-    /// What callers with the same credentials are known by; None if they are not known by anything.
+    /// The key of callers with the same credentials, or None without credentials.
     pub credentials: Option<Bytes>,
     /// The number by which Python knows its request.
     pub known: Option<u64>,
@@ -141,11 +141,11 @@ impl CallInfo {
 pub struct Notice {
     /// Its kind, which is the event in the log.
     pub kind: &'static str,
-    /// Whom it is about, as gRPC writes addresses; empty: nobody.
+    /// The peer that it is about, as gRPC writes addresses, or an empty text.
     pub peer: String,
     /// What is wrong, and what to do.
     pub text: String,
-    /// How many of this kind were not told since the last.
+    /// How many of this kind were suppressed since the last.
     pub not_told: u64,
 }
 
@@ -173,7 +173,7 @@ pub enum Cause {
 /// Something that Python is told.
 #[derive(Debug)]
 pub enum Event {
-    /// A call came.
+    /// A call arrived.
     Call(Arc<CallInfo>),
     /// A call that Python has was ended by somebody else.
     Cancelled(CallId, Cause),
@@ -181,7 +181,7 @@ pub enum Event {
     Left(CallId, Cause),
     /// The client has taken the last message that was written.
     Writable(CallId),
-    /// A message of a request that streams; None: there is no other.
+    /// A message of a request that streams, or None after the last.
     Message(CallId, Option<HeldMessage>),
     /// Something that an operator should read: what, who, and the words.
     Notice(Notice),
@@ -242,7 +242,7 @@ struct Taken {
     cancelled: Vec<Arc<CallInfo>>,
 }
 
-/// Events that wait for Python. Those of calls wait by address, and the addresses take turns.
+/// Events that wait for Python. Events of calls wait by address, and the addresses take turns.
 #[derive(Debug, Default)]
 struct Events {
     of_engine: VecDeque<Event>,
@@ -388,7 +388,7 @@ impl Bridge {
         self.push(|events| events.push(event));
     }
 
-    /// Tells Python that a call came.
+    /// Tells Python that a call arrived.
     pub(crate) fn tell_call(&self, call: Arc<CallInfo>) {
         self.push(|events| events.push_call(call));
     }

@@ -28,7 +28,7 @@ pub(crate) struct ConnectionHandle {
     pub(crate) closed_here: Cell<bool>,
     /// When this server last served it late.
     pub(crate) late_at: Cell<Option<Instant>>,
-    /// How long after that its end says nothing about its client, whose pings went unanswered.
+    /// How long after that its end says nothing about its client, whose pings were unanswered.
     doubtful: Duration,
     /// Whether its client's certificate is no longer accepted, so that it has no calls.
     pub(crate) is_refused: Cell<bool>,

@@ -1,7 +1,7 @@
 //! Requests that Python knows by a number: those that come again and again, byte for byte, from callers that it let in.
 //!
 //! Nothing of an answer is here. Python gets the number instead of the call, and decides what the answer is, or wants
-//! to see the call after all. What is known is forgotten when permits or tokens are read anew.
+//! to see the call after all. Known requests are forgotten when permits or tokens are read anew.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

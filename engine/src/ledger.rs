@@ -199,7 +199,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Cuts off so much, at most all of it, as a hold of its own.
+    /// Cuts off so much, at most the whole amount, as a hold of its own.
     pub(crate) fn split(&mut self, amount: usize) -> Self {
         let amount = amount.min(self.amount);
         self.amount -= amount;

@@ -23,7 +23,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// How many were not told before this one; None if this one is not to be told either.
+    /// How many were suppressed before this one, or None if this one is suppressed, too.
     fn admit(&mut self, now: Instant, burst: u32) -> Option<u64> {
         if now + PAUSE * (burst - 1) < self.next {
             self.not_told += 1;
@@ -47,7 +47,7 @@ impl Notices {
         Self { bridge, clock, paces: Mutex::default() }
     }
 
-    /// Tells of something that concerns all, once in a while however often it happens.
+    /// Reports something that concerns all, once in a while however often it happens.
     pub(crate) fn tell(&self, kind: &'static str, peer: &str, text: &str) {
         self.tell_at_pace(kind, peer, text, 1);
     }

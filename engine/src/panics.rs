@@ -13,8 +13,8 @@ pub fn tell_panics_in_lines() {
         if with_stack {
             rusts_own(panic);
         }
-        // In one write, so that no other line comes in between. That nobody reads it is no error: a panic in here would
-        // end the process.
+        // In one write, so that no other line is written in between. A failed write is ignored: a panic in here would end the
+        // process.
         let _ = std::io::stderr().write_all((line_of(panic) + "\n").as_bytes());
     }));
 }

@@ -291,7 +291,7 @@ impl Shared {
         }
     }
 
-    /// A copy of the counters of hits: method, code, how many; and the nanoseconds that all of a method took.
+    /// A copy of the counters of hits (method, code, how many), and the nanoseconds that all of a method took.
     pub(crate) fn hit_counts(&self) -> (Vec<(u16, u8, u64)>, Vec<u64>) {
         let mut counts = Vec::new();
         for (method, hits) in (0..).zip(&self.hits) {

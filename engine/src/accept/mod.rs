@@ -49,7 +49,7 @@ const CONNECTION_BURST: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept: without descriptors or memory another try would fail at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Most bytes that TLS keeps for a client that does not read, a record. Nothing but the connection itself counts them.
+/// Most bytes that TLS keeps for a client that does not read, a record. Only the connection itself counts them.
 const TLS_BUFFER: usize = 16 << 10;
 
 /// An accepted connection.
@@ -57,7 +57,7 @@ const TLS_BUFFER: usize = 16 << 10;
 pub(crate) struct Accepted {
     pub(crate) wire: MovingWire,
     pub(crate) peer: Peer,
-    /// Its place among the connections.
+    /// Its slot among the connections.
     pub(crate) place: Hold,
     pub(crate) carrier: Carrier,
     pub(crate) door: Door,

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 /// The one protocol that is spoken.
 pub(crate) const ALPN: &[u8] = b"h2";
 
-/// Sessions that clients may take up again; each takes about a kilobyte, since clients that show certificates get none.
+/// Sessions that clients may resume; each takes about 1 kB, since clients that show certificates get none.
 const SESSIONS: usize = 4_096;
 
 /// The TLS of a listener.

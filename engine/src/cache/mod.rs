@@ -141,7 +141,7 @@ impl Cache {
         })
     }
 
-    /// Keeps an answer that was computed at a generation; whether there was room for it.
+    /// Keeps an answer that was computed at a generation, and returns whether it fit.
     pub fn put<T: AsRef<[u8]>>(
         &self,
         key: &[u8],
@@ -185,7 +185,7 @@ impl Cache {
     }
 
     /// Makes every answer stale, those included that are being computed. Returns the generation. It frees nothing: later
-    /// answers take the places of stale ones.
+    /// answers replace stale ones.
     pub fn clear(&self) -> u64 {
         let mut inner = self.write();
         inner.generation += 1;

@@ -1,4 +1,4 @@
-//! The cache beside a change, in every order that threads can take: `cargo test --no-default-features --features loom --lib cache`.
+//! The cache during a change, in every order that threads can take: `cargo test --no-default-features --features loom --lib cache`.
 
 use bytes::Bytes;
 use loom::sync::Arc;

@@ -1,9 +1,9 @@
 //! Answers of one kind, bounded in bytes. When it is full, those that are asked for get a second chance, and of new ones
 //! few come in.
 //!
-//! Clients ask for their routes again and again, in the same order. Where all of these are a little more than there is
-//! room for, and each came in, it would be gone when it is asked for again: nothing would ever be found. So most of them
-//! stay outside, and those that are in stay in. What is asked for often comes in soon.
+//! Clients ask for their routes again and again, in the same order. If these are a little more than the cache can hold
+//! and each were added, each would be dropped before its next request, and nothing would be found. So most new answers are
+//! not added, and those in the cache stay. An answer that is requested often is added soon.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,16 +13,16 @@ use super::Answer;
 use super::dependencies::{Dependencies, Index};
 use super::sync::{AtomicBool, Ordering};
 
-/// What an entry takes beyond its key, answer and dependencies: two pointers to the key, the entry, and its place in the map.
+/// What an entry takes beyond its key, answer and dependencies: two pointers to the key, the entry, and its slot in the map.
 const OVERHEAD: usize = 192;
 
 /// What a dependency of an entry takes, as if no other entry had it: its index in the entry, and its generation.
 const DEPENDENCY_SIZE: usize = 64;
 
-/// How many answers may get a second chance in a row: making room must not walk through all of them.
+/// How many answers may get a second chance in a row: eviction must not walk through all of them.
 const MAX_CHANCES: usize = 32;
 
-/// Of so many new answers one comes in, by chance, when it is full. With routes for five fourths of the room, three of four
+/// Of so many new answers one is added, by chance, when it is full. With routes for five fourths of its size, three of four
 /// are found then.
 const NEW_ONES: u64 = 8;
 
@@ -70,7 +70,7 @@ impl Share {
         self.entries.get(key)
     }
 
-    /// Keeps an entry that has its dependencies already; whether there was room for it. They are given back with it.
+    /// Keeps an entry that has its dependencies already, and returns whether it fit. They are given back with it.
     pub(super) fn put(&mut self, key: &[u8], answer_size: usize, mut entry: Entry, all: &mut Dependencies) -> bool {
         entry.size = OVERHEAD + 2 * key.len() + answer_size + DEPENDENCY_SIZE * entry.dependencies.len();
         if entry.size > self.most / 4 {

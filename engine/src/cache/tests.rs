@@ -209,7 +209,7 @@ proptest! {
 
     #[test]
     fn what_is_found_is_what_a_plain_table_holds(steps in proptest::collection::vec((0_u8..4, 0_u8..6), 1..200)) {
-        // Topic t rests on itself and on group t % 2; what is true of it is how often either has changed.
+        // Topic t rests on itself and on group t % 2. Its answer is how often either has changed.
         let cache = Cache::new(1 << 20);
         let (mut topics, mut groups, mut generation) = ([0_u32; 6], [0_u32; 2], 0);
         for (what, topic) in steps {

@@ -100,7 +100,7 @@ impl Responder {
         self.unsent.is_some()
     }
 
-    /// Ready when the client has room for all of the message.
+    /// Ready when the client has capacity for all of the message.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         let Side::Begun(stream) = &mut self.side else { return Poll::Ready(Err(Gone)) };
         while let Some(payload) = &mut self.unsent {

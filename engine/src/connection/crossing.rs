@@ -1,4 +1,4 @@
-//! Frames that a client sent before it read our GOAWAY.
+//! Frames that a client sent before it read the server's GOAWAY.
 //!
 //! A connection ends with two GOAWAY frames (RFC 9113, 6.8). The first says that it will end. The client acknowledges with a
 //! PING, and the second GOAWAY names the last call. A client may begin another call just before it acknowledges. HTTP/2
@@ -52,7 +52,7 @@ pub(crate) struct Crossing {
 }
 
 impl Crossing {
-    /// From a place on; what came before it has been passed on.
+    /// Starts at a position; everything before it has been passed on.
     pub(crate) fn new(place: Place) -> Self {
         Self { place, passed: place.have, leave_out: false, acknowledged: None, last: None, out: BytesMut::new() }
     }

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What a peer has taken, write by write; it takes so much of each, and nothing once it is full.
+    /// The bytes that a peer has taken, write by write. It takes so much of each, and nothing once it is full.
     #[derive(Debug, Default)]
     struct Peer {
         writes: Vec<Vec<u8>>,

@@ -138,8 +138,8 @@ async fn turn_away(worker: &Worker, mut wire: Wire, peer: &Peer, mut came: Vec<u
     goodbye(wire).await;
 }
 
-/// Ends a connection, and reads on for a while: what has not been read makes the system reset the connection, and the client
-/// lose our answer.
+/// Ends a connection, and reads on for a while: unread bytes would make the system reset the connection, and the client lose
+/// the server's answer.
 pub(crate) async fn goodbye(mut wire: Wire) {
     let goodbye = async {
         wire.shutdown().await?;

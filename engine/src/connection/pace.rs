@@ -46,7 +46,7 @@ const BYTES_PER_TURN: usize = 64 << 10;
 /// How long a connection may send more than its budget without a pause.
 const MAX_FLOOD: Duration = Duration::from_secs(5);
 
-/// Once so many frames of control have come in a turn, or came in the one before, this much is read at a time, so that it ends soon after its budget.
+/// After so many frames of control in this turn or the one before, this much is read at a time, to end soon after the budget.
 const CAREFUL_READ: usize = 1 << 10;
 const CAREFUL_FROM: u32 = 8;
 
@@ -67,7 +67,7 @@ pub(crate) struct Paced<T> {
     pace: Rc<PaceState>,
     /// What has been read and waits for calls before it to be accepted.
     held_back: Bytes,
-    /// From GOAWAY on, what is read goes through this.
+    /// From GOAWAY on, all bytes that are read go through this.
     crossing: Option<Crossing>,
     error_scan: ErrorScan,
 }
@@ -198,7 +198,7 @@ impl<T> Paced<T> {
         self.turn_bytes = 0;
     }
 
-    /// How much of what came may be passed on.
+    /// How many of the bytes may be passed on.
     fn came(&mut self, bytes: &[u8]) -> usize {
         if bytes.is_empty() {
             return 0; // nothing came, so nothing says that the peer is alive

@@ -68,7 +68,7 @@ impl Encoding {
 /// The bounds under which messages are decompressed.
 #[derive(Debug, Clone)]
 pub(crate) struct Unpacking {
-    /// What a call is told that has no capacity for its message.
+    /// The status of a call that has no capacity for its message.
     pub(crate) statuses: Arc<Statuses>,
     /// Decompresses one message of a worker at a time, of each owner in order. The cost is in bytes.
     scheduler: Rc<Scheduler>,

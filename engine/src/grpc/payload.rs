@@ -1,7 +1,7 @@
 //! What goes into DATA frames: a prefix, a header that all answers share, and an answer's own bytes, none of them copied.
 //!
 //! A payload that waits for its reader is counted until HTTP/2 drops it, which it does when it is written, or the
-//! stream or the connection is gone. So the count is exact, whatever happens to a stream.
+//! stream or the connection ends. So the count is exact, whatever happens to a stream.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -43,7 +43,7 @@ impl Waiting {
         self.statuses.set(self.statuses.get() + STATUS_BYTES);
     }
 
-    /// Has what waits count no more for the address, nor in all.
+    /// Stops counting the waiting bytes, for the address and in all.
     pub(crate) fn write_off(&self) {
         let bytes = self.bytes.get();
         self.subtract(bytes);
@@ -95,14 +95,14 @@ impl Drop for Counted {
     }
 }
 
-/// A framed message, or what is left of it.
+/// A framed message, or the rest of it.
 #[derive(Debug)]
 pub(crate) struct Payload {
     prefix: [u8; PREFIX],
     begun: usize,
     header: Bytes,
     tail: Bytes,
-    /// Counts it until the last part of it is gone.
+    /// Counts it until its last part is dropped.
     counted: Rc<Counted>,
 }
 
@@ -129,7 +129,7 @@ impl Payload {
         Self { prefix, begun: 0, header, tail, counted }
     }
 
-    /// Cuts off so many of the first bytes. All parts count as waiting until the last one is gone.
+    /// Cuts off so many of the first bytes. All parts count as waiting until the last one is dropped.
     pub(crate) fn split_to(&mut self, length: usize) -> Self {
         let of_prefix = length.min(PREFIX - self.begun);
         let of_header = (length - of_prefix).min(self.header.len());

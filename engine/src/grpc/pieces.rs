@@ -1,4 +1,4 @@
-//! Where a protobuf message may be cut: its pieces, each merged into what came before, are the same message.
+//! Where a protobuf message may be cut: its pieces, each merged into the ones before, are the same message.
 
 const VARINT: u8 = 0;
 const EIGHT_BYTES: u8 = 1;
@@ -9,8 +9,8 @@ const FOUR_BYTES: u8 = 5;
 const LONGEST_VARINT: usize = 10;
 
 /// Where a piece of a message ends that begins at a field: between two fields of the message itself, as soon as the piece
-/// has so many bytes or so many fields. If the rest is less, or no message, or has a group, the piece is all of it: whoever
-/// parses it says what is wrong.
+/// has so many bytes or so many fields. If the rest is less, or no message, or has a group, the piece is the whole rest.
+/// Parsing it reports the error.
 pub(crate) fn end_of_piece(message: &[u8], begin: usize, least_bytes: usize, most_fields: usize) -> usize {
     let mut at = begin;
     for _ in 0..most_fields {

@@ -104,7 +104,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// What a call is told for which a limit leaves no capacity.
+    /// The status of a call that a limit leaves no capacity.
     pub(crate) fn over(&self, kind: Kind, over: Over) -> Status {
         let by_kind = match over {
             Over::InAll(_) => &self.in_all,
