@@ -20,7 +20,7 @@ SPARK_PACKAGE = "pyspark_namesrv"
 def generate(root: Path, out: Path) -> None:
     """Compiles all of protos/ into typed packages below ``out``, and copies the package that Spark looks for.
 
-    Programs that import meanwhile find all modules.
+    Programs that import during this find all modules.
     """
     with TemporaryDirectory(dir=out.parent, prefix=".gen-") as fresh:
         _compile(root / "protos", Path(fresh))
@@ -52,7 +52,7 @@ def _compile(protos: Path, out: Path) -> None:
 
 
 def _put_in_place(fresh: Path, out: Path) -> None:
-    """Makes a folder like a fresh one: what is the same stays, and nothing is missing meanwhile."""
+    """Makes a folder like a fresh one. Equal files stay, and no file is missing at any time."""
     names = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
     for name in sorted(names):
         target = out / name
