@@ -313,7 +313,9 @@ TABLES = st.dictionaries(
     st.fixed_dictionaries(
         {"perm": st.integers(0, 7), "readQueueNums": st.integers(0, 99), "topicSysFlag": st.integers(0, 3)},
         optional={
-            "attributes": st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers(), max_size=2),
+            "attributes": st.dictionaries(
+                st.text(max_size=3), st.text(max_size=3) | st.integers(-(2**63), 2**63 - 1), max_size=2
+            ),
             "order": st.booleans(),
         },
     ),
