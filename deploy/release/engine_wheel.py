@@ -8,6 +8,7 @@ library would make the tag a lie. Needs cargo 1.85 or later; what else it takes 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -54,8 +55,10 @@ def engine_wheel(folder: Path = DIST) -> Path:
     folder.mkdir(exist_ok=True)
     try:
         programs = _tools()
-        # The wheel is replaced in one step: the build of an image may copy the last one meanwhile.
-        with tempfile.TemporaryDirectory(dir=folder) as built:
+        # One build at a time: two would take the library from each other in engine/target.
+        # The wheel is replaced in one step: the build of an image may copy the last one at that time.
+        with (ENGINE / "Cargo.toml").open() as lock, tempfile.TemporaryDirectory(dir=folder) as built:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # its holder ends after BUILD_SECONDS
             options = ["--release", "--locked", f"--out={built}", *(LINUX if sys.platform == "linux" else ())]
             _run([programs / "maturin", "build", *options], {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"})
             (new,) = Path(built).glob("namesrv_engine-*.whl")
