@@ -118,7 +118,7 @@ class Questions:
     """The views over a log at one moment."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, log: str) -> None:
-        """Makes the views over a view ``log``, of which ``log`` is the statement."""
+        """Makes the view ``log`` from the statement ``log``, and the other views over it."""
         connection.execute(_SETTINGS)
         connection.execute(views_of("", "duckdb", log))
         self._connection = connection

@@ -135,9 +135,9 @@ class Part:
     """Which rows of a table."""
 
     pin_id: str | None = None
-    """Of which pinned snapshot. None: of the tables as they are now."""
+    """The pinned snapshot that is read. None: the tables as they are now."""
     wanted: RowFilter = EVERYTHING
-    """Of which topics and clusters."""
+    """The topics and clusters whose rows are read."""
     cold: bool = False
     """Whether to read a name server that is warming up."""
 

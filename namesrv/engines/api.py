@@ -132,21 +132,15 @@ class FrameCall(ABC):
     def names(self) -> Mapping[str, Sequence[bytes]]:
         """The names in the certificate of the connection, as gRPC keys them; none without a certificate."""
 
-    @property
-    @abstractmethod
-    def generation(self) -> int:
-        """Of the tables, as the engine counts their changes."""
-
     @abstractmethod
     def answer(self, frame: bytes) -> None:
         """Sends a frame; none if it is empty."""
 
     @abstractmethod
-    def may_keep(self, dependencies: Sequence[str], generation: int | None = None, *, is_admitted: bool = True) -> None:
-        """Names all dependencies of the answer: the engine may give it to equal requests.
+    def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
+        """Names all dependencies of the answer before it is computed: the engine may give it to equal requests.
 
         Args:
-            generation: Of the tables that the answer is of; None if it is computed in this very step.
             is_admitted: Whether the caller has proved in this very step that it may look up.
         """
 

@@ -333,7 +333,7 @@ class Call(EngineCall, grpc.aio.ServicerContext[Any, Any]):
 
 
 class Frame(FrameCall):
-    """A request that the engine has cut off."""
+    """A request of RocketMQ's protocol under way, as one frame."""
 
     __slots__ = ("_again", "_depends_on", "_is_admitted", "_server", "body", "call", "connection", "encoding", "header")
 
@@ -356,17 +356,13 @@ class Frame(FrameCall):
         certificate = self.call.certificate
         return {} if certificate is None else names_of(certificate)
 
-    @property
-    def generation(self) -> int:
-        return self._server.generation
-
     def answer(self, frame: bytes) -> None:
         self._server.engine.answer(self.call.id, frame)
         self._server.answered_frame(self, frame)
         self._server.flush_soon()
 
-    def may_keep(self, dependencies: Sequence[str], generation: int | None = None, *, is_admitted: bool = True) -> None:
-        self._depends_on = dependencies, self.generation if generation is None else generation
+    def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
+        self._depends_on = dependencies, self._server.generation
         self._is_admitted = is_admitted
 
     def may_repeat(self, again: Again) -> None:

@@ -56,9 +56,6 @@ class Connections:
             for event in ("remoting_connection_ended", "request_refused")
         )
 
-    def __len__(self) -> int:
-        return len(self._connections)
-
     def received(self, call: FrameCall) -> None:
         """A request arrived. It is answered once, unless its connection ends before."""
         connection = self._connections.get(call.connection)

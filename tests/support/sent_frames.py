@@ -28,14 +28,10 @@ class SentFrame(FrameCall):
     def names(self) -> Mapping[str, Sequence[bytes]]:
         return {}
 
-    @property
-    def generation(self) -> int:
-        return 0
-
     def answer(self, frame: bytes) -> None:
         self.answers.append(frame)
 
-    def may_keep(self, dependencies: Sequence[str], generation: int | None = None, *, is_admitted: bool = True) -> None:
+    def may_keep(self, dependencies: Sequence[str], *, is_admitted: bool = True) -> None:
         self.kept = dependencies
 
     def may_repeat(self, again: Again) -> None:

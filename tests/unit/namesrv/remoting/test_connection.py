@@ -29,7 +29,7 @@ async def connected(folder: Path) -> AsyncIterator[tuple[SocketlessFront, Socket
     client = SocketlessClient(front)
     yield front, client
     await client.close()
-    assert not len(front.connections)
+    assert not front.connections._connections
     await front.end()
 
 
