@@ -46,10 +46,13 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Running, shell:
     eventually(left, lambda found: found == [])
     assert "sent 7" in shell.messages("send", fleet.ours, topic, "7")
     eventually(left, lambda found: found == [7])
-    code, _, note = said(fleet.namesrv, "drained", broker, "--yes")
+    code, rows, note = said(fleet.namesrv, "drained", broker, "--yes")
     assert (code, f"{broker} at {addr}: " in note) == (FOUND, True)
     assert "received 7" in shell.messages("receive", fleet.ours, topic, "7")
-    code, rows, note = said(fleet.namesrv, "drained", broker, "--yes", "--wait", "2m")
+    # A consumer that ends while queues move to it never commits what it received: other tests leave such groups here.
+    gone = {row["group"] for row in rows if row["what"] == "consumer" and row["topic"] != topic}
+    ignored = [word for group in gone for word in ("--ignore", group)]
+    code, rows, note = said(fleet.namesrv, "drained", broker, "--yes", "--wait", "2m", *ignored)
     assert (code, rows) == (0, []), note
 
 
